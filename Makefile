@@ -1,0 +1,60 @@
+.DEFAULT_GOAL := help
+.PHONY: help run build test bench lint fuzz generate install clean
+
+# Everything is built and tested as it ships: static, without a C compiler.
+export CGO_ENABLED := 0
+
+PREFIX   ?= /usr/local
+FUZZTIME ?= 30s
+# The packages whose tests root runs a second time as an ordinary user.
+USER_PACKAGES ?= ./sandbox/... ./cmd/...
+
+COMMANDS := $(patsubst cmd/%/,%,$(sort $(wildcard cmd/clai-sandbox*/)))
+VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The tag leaves out a generator of manuals that takes a third of the command's start.
+BUILD     = go build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)'
+STATICCHECK = go tool -modfile=packaging/tools.mod staticcheck
+DATA      = $(DESTDIR)$(PREFIX)/share
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: ## set up this machine, build, and show what a sandboxed command can and cannot do
+	@packaging/setup.sh run
+	@$(MAKE) --no-print-directory build
+	@packaging/demo.sh
+
+build: ## build the commands into bin/
+	@mkdir -p bin
+	$(BUILD) -o bin/ $(COMMANDS:%=./cmd/%)
+
+test: ## set up this machine for the tests, vet, and run them all; as root also as an ordinary user
+	@packaging/setup.sh test
+	@$(MAKE) --no-print-directory build
+	go vet ./...
+	@packaging/test.sh $(USER_PACKAGES)
+
+bench: ## run the benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+lint: ## check formatting, vet, staticcheck, and the shell scripts where shellcheck is installed
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { printf 'not formatted (gofmt -w):\n%s\n' "$$files"; exit 1; }
+	go vet ./...
+	$(STATICCHECK) ./...
+	@if command -v shellcheck >/dev/null; then set -x; shellcheck .ci/run packaging/*.sh; \
+	else echo "no shellcheck here: the shell scripts are not checked"; fi
+
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@packaging/fuzz.sh $(FUZZTIME)
+
+generate: ## write the generated files anew
+	go generate ./...
+
+install: ## install what is in bin/ with its man pages and completions below DESTDIR and PREFIX (/usr/local)
+	@[ -x bin/clai-sandbox ] || $(MAKE) --no-print-directory build
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(COMMANDS:%=bin/%) $(DESTDIR)$(PREFIX)/bin
+	@packaging/install-data.sh '$(DATA)'
+
+clean: ## remove what the other targets made here
+	rm -rf bin

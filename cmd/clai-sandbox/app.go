@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// newApp defines the command line. Completions and man pages are made from it too.
+func newApp() *cli.App {
+	return &cli.App{
+		Name:  "clai-sandbox",
+		Usage: "run commands in a sandbox that shows them exactly what was granted",
+		UsageText: "clai-sandbox run [options] -- COMMAND [ARGUMENT…]\n" +
+			"clai-sandbox explain [options] [--path PATH]\n" +
+			"clai-sandbox doctor [--json]",
+		Version:                   version,
+		HideHelpCommand:           true,
+		DisableSliceFlagSeparator: true, // a path may hold a comma
+		EnableBashCompletion:      true,
+		Commands:                  []*cli.Command{runCommand(), explainCommand(), doctorCommand(), completionCommand()},
+		OnUsageError:              usageError,
+		CommandNotFound:           nil,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return &usage{fmt.Sprintf("unknown command %q", c.Args().First()), "clai-sandbox --help lists the commands"}
+			}
+			return cli.ShowAppHelp(c)
+		},
+		ExitErrHandler: func(*cli.Context, error) {}, // run maps errors to exit statuses
+		Writer:         os.Stdout,
+		ErrWriter:      io.Discard, // every error is told once, by statusOf
+	}
+}
+
+func usageError(c *cli.Context, err error, _ bool) error {
+	name := "clai-sandbox"
+	if c.Command != nil && c.Command.Name != "" && c.Command.Name != name {
+		name += " " + c.Command.Name
+	}
+	return &usage{strings.TrimPrefix(err.Error(), "flag provided but "), name + " --help lists the options"}
+}
+
+// usage is a command line that cannot be understood.
+type usage struct{ why, hint string }
+
+func (u *usage) Error() string { return u.why }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+func explainCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "explain",
+		Usage: "show what a sandbox with these options would see, and why",
+		Description: "Each line says what is visible, how, and where that comes from. With --path, one line about that path: visible or\n" +
+			"not, read-only or read-write, and which rule decides. Nothing is run.",
+		Flags: append(profileFlags(),
+			&cli.StringFlag{Name: "path", Usage: "answer for `PATH` alone"},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+		),
+		OnUsageError: usageError,
+		Action:       explainAction,
+	}
+}
+
+func explainAction(c *cli.Context) error {
+	j, err := prepare(c)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("path") {
+		return explainPath(c, j)
+	}
+	e := newExplanation(j)
+	if c.Bool("json") {
+		return printJSON(os.Stdout, e)
+	}
+	e.print()
+	return nil
+}
+
+// explanation is what explain prints. Values of variables are left out: they may be secrets.
+type explanation struct {
+	Agent            string           `json:"agent"`
+	Workspace        string           `json:"workspace"`
+	WorkingDirectory string           `json:"workingDirectory"`
+	Mounts           []sandbox.Step   `json:"mounts"`
+	Network          string           `json:"network"`
+	SessionBus       string           `json:"sessionBus"`
+	Environment      []variableOrigin `json:"environment"`
+	TimeoutSeconds   float64          `json:"timeoutSeconds"` // 0: none
+	Protections      []string         `json:"protections"`
+	Notices          []sandbox.Notice `json:"notices"`
+}
+
+type variableOrigin struct {
+	Name   string         `json:"name"`
+	Origin profile.Origin `json:"origin"`
+}
+
+func newExplanation(j job) explanation {
+	e := explanation{
+		Agent:            j.profile.Agent,
+		Workspace:        j.profile.Workspace,
+		WorkingDirectory: j.plan.WorkingDirectory,
+		Mounts:           j.plan.Steps,
+		Network:          j.plan.Network.String(),
+		SessionBus:       j.plan.SessionBus.String(),
+		TimeoutSeconds:   j.plan.Timeout.Seconds(),
+		Protections:      sandbox.Protections(&j.plan),
+		Notices:          append([]sandbox.Notice{}, j.plan.Notices...),
+	}
+	for _, v := range j.plan.Environment {
+		e.Environment = append(e.Environment, variableOrigin{v.Name, v.Origin})
+	}
+	return e
+}
+
+func (e explanation) print() {
+	fmt.Printf("agent %s\nworkspace %s\nworking directory %s\n\n", oneLine(e.Agent), oneLine(e.Workspace), oneLine(e.WorkingDirectory))
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "PATH\tWHAT\tFROM")
+	for _, step := range e.Mounts {
+		if step.Kind != sandbox.Seal {
+			fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(step.Path), oneLine(what(step)), oneLine(step.Origin.String()))
+		}
+	}
+	fmt.Fprintln(table, "everything else\tnot there\t")
+	fmt.Fprintln(table)
+	fmt.Fprintf(table, "network\t%s\t\n", e.Network)
+	fmt.Fprintf(table, "session bus\t%s\t\n", e.SessionBus)
+	if e.TimeoutSeconds > 0 {
+		fmt.Fprintf(table, "timeout\t%g s\t\n", e.TimeoutSeconds)
+	}
+	fmt.Fprintln(table)
+	for _, v := range e.Environment {
+		fmt.Fprintf(table, "$%s\tset\t%s\n", oneLine(v.Name), oneLine(v.Origin.String()))
+	}
+	table.Flush()
+	fmt.Println()
+	for _, line := range e.Protections {
+		fmt.Println(line)
+	}
+	for _, n := range e.Notices {
+		fmt.Println("notice: " + oneLine(n.Text))
+	}
+}
+
+// what describes a step in a few words.
+func what(s sandbox.Step) string {
+	text := ""
+	switch s.Kind {
+	case sandbox.Bind:
+		text = s.Access.String()
+	case sandbox.Symlink:
+		text = "link to " + s.Source
+	case sandbox.Private:
+		text = "private, empty, writable"
+	case sandbox.Mask:
+		text = "covered"
+	case sandbox.Copy:
+		text = "copy of " + s.Source
+	case sandbox.Dir:
+		text = "empty directory"
+	case sandbox.Proc:
+		text = "the sandbox's own processes"
+	case sandbox.Dev:
+		text = "null, zero, full, random, urandom, tty, pts"
+	}
+	if s.Typed != "" {
+		text += ", written as " + s.Typed
+	}
+	return text
+}
+
+func explainPath(c *cli.Context, j job) error {
+	path, err := profile.ExpandPath(c.String("path"), j.profile.Home)
+	if err != nil {
+		return err
+	}
+	sight := j.plan.Look(sandbox.Host{}, path)
+	if c.Bool("json") {
+		return printJSON(os.Stdout, sight)
+	}
+	var line strings.Builder
+	line.WriteString(oneLine(sight.Path) + ": ")
+	if sight.Visible {
+		line.WriteString("visible, " + sight.Access.String())
+	} else {
+		line.WriteString("not visible")
+	}
+	if sight.Resolved != sight.Path {
+		line.WriteString(", leads to " + oneLine(sight.Resolved))
+	}
+	line.WriteString("; " + oneLine(sight.Why))
+	if sight.Rule != nil {
+		line.WriteString(" (" + oneLine(sight.Rule.Origin.String()) + ")")
+	}
+	fmt.Println(line.String())
+	return nil
+}

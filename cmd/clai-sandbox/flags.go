@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// profileFlags say what the sandbox shows. run and explain share them, so that one explains the other.
+func profileFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, Usage: "use the configuration of agent `NAME`"},
+		&cli.StringFlag{Name: "workspace", Usage: "make `DIR` writable (default: the working directory)"},
+		&cli.StringSliceFlag{Name: "grant", Usage: "show `PATH`[:ro|:rw], read-only if not said; may be repeated"},
+		&cli.StringFlag{Name: "network", Usage: "`enabled` or disabled (default: the configuration's, else enabled)"},
+		&cli.StringFlag{Name: "session-bus", Usage: "`filtered`, allow or deny (default: the configuration's, else filtered)"},
+		&cli.StringSliceFlag{Name: "env", Usage: "pass the variable `NAME`, or set NAME=VALUE; may be repeated"},
+		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
+		&cli.DurationFlag{Name: "timeout", Usage: "end the command after `DURATION`, such as 90s or 10m (default: none)"},
+		&cli.BoolFlag{Name: "allow-nesting", Usage: "let the command make user namespaces, as a browser or another sandbox does"},
+	}
+}
+
+// A job is what the flags, the configuration and the host together come to.
+type job struct {
+	profile     profile.Profile
+	directories profile.Directories
+	plan        sandbox.Plan
+}
+
+// prepare reads the configuration and builds the plan.
+func prepare(c *cli.Context) (job, error) {
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		return job{}, err
+	}
+	request, err := requestFrom(c)
+	if err != nil {
+		return job{}, err
+	}
+	j := job{directories: caller.Directories()}
+	config, err := profile.Load(j.directories)
+	if err != nil {
+		return j, err
+	}
+	if j.profile, err = profile.Resolve(config, caller, request); err != nil {
+		return j, err
+	}
+	if err := j.makeDirectories(); err != nil {
+		return j, err
+	}
+	j.plan, err = sandbox.Build(j.profile, sandbox.Host{})
+	return j, err
+}
+
+// makeDirectories makes the directories that this program keeps its files in. A sandbox covers them, and what is not
+// there yet could not be covered: it would show when it comes while the command runs.
+func (j job) makeDirectories() error {
+	for _, dir := range []string{j.directories.Config, j.directories.State} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, syscall.EROFS) {
+			return err
+		}
+	}
+	return nil
+}
+
+func requestFrom(c *cli.Context) (profile.Request, error) {
+	request := profile.Request{
+		Agent:            c.String("agent"),
+		Workspace:        c.String("workspace"),
+		Grants:           c.StringSlice("grant"),
+		Environment:      c.StringSlice("env"),
+		WorkingDirectory: c.String("cwd"),
+		Timeout:          c.Duration("timeout"),
+		Network:          c.String("network"),
+		SessionBus:       c.String("session-bus"),
+		NestedNamespaces: c.Bool("allow-nesting"),
+	}
+	if request.Timeout < 0 || c.IsSet("timeout") && request.Timeout == 0 {
+		return request, &usage{"--timeout must be longer than 0", "for example --timeout " + (90 * time.Second).String()}
+	}
+	return request, nil
+}
+
+// bwrap finds bubblewrap. BWRAP_VARIABLE names another one than the system's.
+func (j job) bwrap() (sandbox.Bwrap, error) {
+	return sandbox.FindBwrap(os.Getenv(bwrapVariable), j.directories.State)
+}
+
+const bwrapVariable = "CLAI_SANDBOX_BWRAP"

@@ -1,0 +1,30 @@
+// Command clai-sandbox runs commands in bubblewrap sandboxes that show exactly what was granted.
+//
+// The files of this package hold flags and printing, one command each; what the commands do is in the packages profile
+// and sandbox. It starts on every command that an agent runs, so it links nothing heavy.
+package main
+
+import (
+	"os"
+	"slices"
+
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// version is set when the program is built.
+var version = "dev"
+
+func main() {
+	sandbox.InnerMain()
+	os.Exit(run(os.Args))
+}
+
+// run is the whole command, for main and for the tests. It returns the exit status.
+func run(args []string) int {
+	// The stock completion of the library would run the command that it is asked to complete. What follows "--" is no
+	// option of ours.
+	if len(args) > 0 && args[len(args)-1] == "--generate-bash-completion" && slices.Contains(args, "--") {
+		return 0
+	}
+	return statusOf(newApp().Run(args))
+}

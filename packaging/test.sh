@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs every test as whoever calls it. Root is not how a sandbox is used and hides what an ordinary user meets, so
+# root's run is followed by a second one, of the packages given as arguments, as an ordinary user.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+mkdir -p bin
+go build -o bin/testreport ./packaging/testreport
+
+# What a test finds depends on the machine, so no result is taken from go's cache (-count=1). Vet ran before.
+run_tests() { # USER GO-TEST-ARGUMENT...
+	local user=$1
+	shift
+	echo "== tests as $user"
+	go test -json -count=1 -vet=off -timeout=10m "$@" | bin/testreport -as "$user" -log "bin/test-$user.log"
+}
+
+status=0
+run_tests "$(id -un)" ./... || status=1
+if [ "$(id -u)" -eq 0 ] && [ $# -gt 0 ]; then
+	if user=$(packaging/test-as-user.sh); then
+		run_tests "$user" -exec="'$PWD/packaging/test-as-user.sh'" "$@" || status=1
+	else
+		echo "FAIL: the tests did not run as an ordinary user" >&2
+		status=1
+	fi
+fi
+exit $status

@@ -1,0 +1,42 @@
+// Testreport reads the events of `go test -json` and prints what a person wants to know of a test run: the result line
+// of each package, the output of what failed, and every skipped test with its reason, so that no skip stays unseen.
+// It exits with status 1 if anything failed.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+func main() {
+	as := flag.String("as", "", "the `user` that the tests ran as, for the headings")
+	log := flag.String("log", "", "also write the tests' whole output to this `file`")
+	flag.Parse()
+	failed, err := report(os.Stdin, os.Stdout, *as, *log)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testreport:", err)
+	}
+	if failed || err != nil {
+		os.Exit(1)
+	}
+}
+
+func report(events io.Reader, out io.Writer, as, logPath string) (failed bool, err error) {
+	log := io.Discard
+	if logPath != "" {
+		file, err := os.Create(logPath)
+		if err != nil {
+			return true, err
+		}
+		defer file.Close()
+		log = file
+	}
+	r := newRun(out, log)
+	if err := r.read(events); err != nil {
+		return true, fmt.Errorf("read the events of go test: %w", err)
+	}
+	r.printSummary(as)
+	return r.failed, nil
+}

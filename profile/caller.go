@@ -1,0 +1,111 @@
+package profile
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A Caller is who asks for a sandbox, and from where.
+type Caller struct {
+	UID              int
+	Home             string // absolute
+	User, Shell      string
+	Environ          []string // NAME=VALUE, as os.Environ has it
+	WorkingDirectory string
+}
+
+// CurrentCaller is the user of this process. The environment says who that is; what it leaves out, /etc/passwd does.
+func CurrentCaller() (Caller, error) {
+	c := Caller{UID: os.Getuid(), Environ: os.Environ(), Home: os.Getenv("HOME"), User: os.Getenv("USER"), Shell: os.Getenv("SHELL")}
+	if c.User == "" {
+		c.User = os.Getenv("LOGNAME")
+	}
+	if !filepath.IsAbs(c.Home) || c.User == "" || !filepath.IsAbs(c.Shell) {
+		name, home, shell := passwdEntry(c.UID)
+		if !filepath.IsAbs(c.Home) {
+			c.Home = home
+		}
+		if c.User == "" {
+			c.User = name
+		}
+		if !filepath.IsAbs(c.Shell) {
+			c.Shell = shell
+		}
+	}
+	if !filepath.IsAbs(c.Home) {
+		return c, errors.New("no home directory: set HOME to one")
+	}
+	c.Home = filepath.Clean(c.Home)
+	var err error
+	if c.WorkingDirectory, err = os.Getwd(); err != nil {
+		return c, fmt.Errorf("working directory: %w; change to a directory that exists", err)
+	}
+	return c, nil
+}
+
+// passwdEntry looks a user up in /etc/passwd (passwd(5)). Users from elsewhere have their environment.
+func passwdEntry(uid int) (name, home, shell string) {
+	name, shell = strconv.Itoa(uid), "/bin/sh"
+	file, err := os.Open("/etc/passwd")
+	if err != nil {
+		return name, "", shell
+	}
+	defer file.Close()
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		fields := strings.Split(scanner.Text(), ":")
+		if len(fields) >= 7 && fields[2] == strconv.Itoa(uid) {
+			if filepath.IsAbs(fields[6]) {
+				shell = fields[6]
+			}
+			return fields[0], fields[5], shell
+		}
+	}
+	return name, "", shell
+}
+
+// Directories are where this program keeps its own files. Empty: there is no such place.
+type Directories struct {
+	SystemConfig string // the administrator's configuration
+	Config       string // the user's
+	State        string // grants, what is remembered between runs
+	Runtime      string // sockets
+}
+
+const ownName = "clai-sandbox"
+
+// Directories are the caller's, by the XDG Base Directory Specification: a relative path in a variable counts as none.
+func (c Caller) Directories() Directories {
+	env := func(name, fallback string) string {
+		for _, entry := range c.Environ {
+			if value, found := strings.CutPrefix(entry, name+"="); found && filepath.IsAbs(value) {
+				return filepath.Join(value, ownName)
+			}
+		}
+		if fallback == "" {
+			return ""
+		}
+		return filepath.Join(c.Home, fallback, ownName)
+	}
+	return Directories{
+		SystemConfig: "/etc/" + ownName,
+		Config:       env("XDG_CONFIG_HOME", ".config"),
+		State:        env("XDG_STATE_HOME", ".local/state"),
+		Runtime:      env("XDG_RUNTIME_DIR", ""),
+	}
+}
+
+// list are the directories that there are.
+func (d Directories) list() []string {
+	var list []string
+	for _, dir := range []string{d.SystemConfig, d.Config, d.State, d.Runtime} {
+		if dir != "" {
+			list = append(list, dir)
+		}
+	}
+	return list
+}

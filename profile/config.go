@@ -1,0 +1,201 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+//go:generate go test -run TestConfigSchema -update
+
+// A Config is what the configuration files say, the least specific first. The zero value is no configuration.
+type Config struct {
+	layers []configFile
+}
+
+// configFile is one file: config.schema.json describes it.
+type configFile struct {
+	Schema   string                 `json:"$schema,omitempty" jsonschema:"for editors; not read"`
+	Defaults agentConfig            `json:"defaults,omitzero" jsonschema:"for every agent that does not say otherwise"`
+	Agents   map[string]agentConfig `json:"agents,omitempty" jsonschema:"by the agent's name, as in --agent"`
+}
+
+type agentConfig struct {
+	Execution executionConfig `json:"execution,omitzero" jsonschema:"how the agent's commands run"`
+}
+
+type executionConfig struct {
+	Filesystem  filesystemConfig  `json:"filesystem,omitzero"`
+	Sandbox     sandboxConfig     `json:"sandbox,omitzero"`
+	Environment environmentConfig `json:"environment,omitzero"`
+	Limits      limitsConfig      `json:"limits,omitzero"`
+}
+
+type filesystemConfig struct {
+	ExtraPaths *[]extraPath `json:"extraPaths,omitempty" jsonschema:"what the agent sees besides the system and its workspace; where nobody gives a list, the home directory, read_only"`
+}
+
+type extraPath struct {
+	Path   string `json:"path" jsonschema:"absolute, or below the home directory as ~/x"`
+	Access Access `json:"access"`
+	origin Origin
+}
+
+func (e *extraPath) setPlace(o Origin) { e.origin = o }
+
+type sandboxConfig struct {
+	Network          *Network    `json:"network,omitempty" jsonschema:"whether the command shares the host's network"`
+	SessionBus       *SessionBus `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches"`
+	SessionBusNames  *[]string   `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through; a name may end in .*"`
+	NestedNamespaces *bool       `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does"`
+}
+
+type environmentConfig struct {
+	Pass *[]passedVariable      `json:"pass,omitempty" jsonschema:"names of variables that the command gets from the caller"`
+	Set  map[string]setVariable `json:"set,omitempty" jsonschema:"variables that the command gets, with their values"`
+}
+
+type passedVariable struct {
+	name   string
+	origin Origin
+}
+
+func (v *passedVariable) setPlace(o Origin)               { v.origin = o }
+func (v *passedVariable) UnmarshalText(text []byte) error { v.name = string(text); return nil }
+
+type setVariable struct {
+	value  string
+	origin Origin
+}
+
+func (v *setVariable) setPlace(o Origin)               { v.origin = o }
+func (v *setVariable) UnmarshalText(text []byte) error { v.value = string(text); return nil }
+
+type limitsConfig struct {
+	TimeoutSeconds *int `json:"timeoutSeconds,omitempty" jsonschema:"seconds until the command is ended; 0 is no limit"`
+}
+
+// configName is the name of both configuration files.
+const configName = "config.json"
+
+// Load reads the system's configuration and the user's, which lies over it. A file that is not there says nothing. The
+// error is a *ConfigError.
+func Load(d Directories) (*Config, error) {
+	config := &Config{}
+	for _, dir := range []string{d.SystemConfig, d.Config} {
+		if dir == "" {
+			continue
+		}
+		file, found, err := readConfig(filepath.Join(dir, configName))
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			config.layers = append(config.layers, file)
+		}
+	}
+	return config, nil
+}
+
+// readConfig reads one file, if it is there and only its owner can have written it.
+func readConfig(path string) (configFile, bool, error) {
+	var c configFile
+	refuse := func(why string) (configFile, bool, error) { return c, false, &ConfigError{File: path, Why: why} }
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe must not make us wait
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, false, nil
+	}
+	if err != nil {
+		return refuse(withoutPath(err))
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return refuse(withoutPath(err))
+	}
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	switch {
+	case !info.Mode().IsRegular():
+		return refuse("not a regular file")
+	case owner != 0 && owner != os.Getuid():
+		return refuse(fmt.Sprintf("belongs to user %d, who could grant anything with it; make it yours: sudo chown %d %s", owner, os.Getuid(), path))
+	case info.Mode().Perm()&0o022 != 0:
+		return refuse(fmt.Sprintf("others can write it, and grant anything with it; take that away: chmod go-w %s", path))
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxConfigSize+1))
+	if err != nil {
+		return refuse(withoutPath(err))
+	}
+	if err := decodeConfig(path, text, &c); err != nil {
+		return c, false, err
+	}
+	return c, true, c.check(path)
+}
+
+// check holds the names of the agents to what can stand in a path and on a terminal.
+func (c configFile) check(path string) error {
+	for id := range c.Agents {
+		if err := checkAgent(id); err != nil {
+			return &ConfigError{File: path, Key: "agents", Why: err.Error()}
+		}
+	}
+	return nil
+}
+
+// checkAgent refuses a name that cannot be an agent's.
+func checkAgent(id string) error {
+	ok := id != "" && len(id) <= 64 && id != "." && id != ".."
+	for _, c := range []byte(id) {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
+	}
+	if !ok {
+		return fmt.Errorf("agent %s: a name is 1 to 64 of A-Z a-z 0-9 . _ -", shorten(id))
+	}
+	return nil
+}
+
+// settings joins the layers for one agent: each setting from the most specific place that has it. The user's file lies
+// over the system's as a whole. A list is taken as it stands there, not added to.
+func (c *Config) settings(agent string) executionConfig {
+	var joined executionConfig
+	for _, layer := range c.layers {
+		joined.overlay(layer.Defaults.Execution)
+		joined.overlay(layer.Agents[agent].Execution)
+	}
+	return joined
+}
+
+func (e *executionConfig) overlay(over executionConfig) {
+	overlay(&e.Filesystem.ExtraPaths, over.Filesystem.ExtraPaths)
+	overlay(&e.Sandbox.Network, over.Sandbox.Network)
+	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
+	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
+	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
+	overlay(&e.Environment.Pass, over.Environment.Pass)
+	overlay(&e.Limits.TimeoutSeconds, over.Limits.TimeoutSeconds)
+	for name, variable := range over.Environment.Set {
+		if e.Environment.Set == nil {
+			e.Environment.Set = map[string]setVariable{}
+		}
+		e.Environment.Set[name] = variable
+	}
+}
+
+func overlay[T any](setting **T, over *T) {
+	if over != nil {
+		*setting = over
+	}
+}
+
+// withoutPath is the errno of a file error; its path stands in the message already.
+func withoutPath(err error) string {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err.Error()
+	}
+	return err.Error()
+}

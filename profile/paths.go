@@ -1,0 +1,89 @@
+package profile
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	maxPath      = 4096 // PATH_MAX, its NUL included
+	maxComponent = 255  // NAME_MAX
+)
+
+// A PathError is a path that cannot be meant, whatever is there.
+type PathError struct {
+	Path string
+	Why  string
+	Hint string
+}
+
+func (e *PathError) Error() string {
+	text := fmt.Sprintf("path %s: %s", shorten(e.Path), e.Why)
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
+}
+
+// shorten quotes text for a message and keeps it to a line's length.
+func shorten(text string) string {
+	if len(text) > 80 {
+		return fmt.Sprintf("%q…", text[:80])
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// ExpandPath makes a path as typed absolute and clean: "~" and "~/x" are below home. It looks at nothing on disk. The
+// error is a *PathError.
+func ExpandPath(typed, home string) (string, error) {
+	refuse := func(why, hint string) (string, error) { return "", &PathError{typed, why, hint} }
+	path := typed
+	switch {
+	case typed == "":
+		return refuse("is empty", "")
+	case strings.IndexByte(typed, 0) >= 0:
+		return refuse("holds a NUL byte, which no path can", "")
+	case typed == "~" || strings.HasPrefix(typed, "~/"):
+		path = home + typed[1:]
+	case typed[0] == '~':
+		return refuse("another user's home is not looked up", "write the whole path")
+	case typed[0] != '/':
+		return refuse("is relative", fmt.Sprintf("write the whole path, for example %q", "$PWD/"+strings.TrimPrefix(shortText(typed), "./")))
+	}
+	if len(path) >= maxPath {
+		return refuse(fmt.Sprintf("is %d bytes long; the system allows %d", len(path), maxPath-1), "")
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if len(name) > maxComponent {
+			return refuse(fmt.Sprintf("has a name of %d bytes; the system allows %d", len(name), maxComponent), "")
+		}
+	}
+	return filepath.Clean(path), nil
+}
+
+func shortText(text string) string {
+	if len(text) > 40 {
+		return text[:40] + "…"
+	}
+	return text
+}
+
+// ParseGrant reads PATH[:ro|:rw], as --grant takes it; read-only if it does not say. The long names of the access are
+// understood as well. A path that ends in such a word after a colon needs the access written out.
+func ParseGrant(text, home string) (Grant, error) {
+	path, access := text, ReadOnly
+	if i := strings.LastIndexByte(text, ':'); i >= 0 {
+		switch text[i+1:] {
+		case "ro", "read_only":
+			path = text[:i]
+		case "rw", "read_write":
+			path, access = text[:i], ReadWrite
+		}
+	}
+	path, err := ExpandPath(path, home)
+	if err != nil {
+		return Grant{}, err
+	}
+	return Grant{Path: path, Access: access, Origin: Origin{OriginFlag, "--grant " + text}}, nil
+}

@@ -1,0 +1,177 @@
+package profile
+
+import (
+	"fmt"
+	"time"
+)
+
+// Access is what a sandbox may do with a path. The zero value is no access.
+type Access uint8
+
+const (
+	NoAccess Access = iota
+	ReadOnly
+	ReadWrite
+)
+
+// Network says whether the sandbox shares the host's network. The zero value is none.
+type Network uint8
+
+const (
+	NetworkDisabled Network = iota
+	NetworkEnabled
+)
+
+// SessionBus says how much of the caller's D-Bus session bus is reachable. The zero value is nothing.
+type SessionBus uint8
+
+const (
+	SessionBusDeny SessionBus = iota
+	SessionBusFiltered
+	// SessionBusAllow hands over the raw socket: a way out of the sandbox, because the bus starts programs outside it.
+	SessionBusAllow
+)
+
+// The names of each enumeration, by value, as they stand in configuration, flags and output.
+var (
+	accessNames     = []string{"none", "read_only", "read_write"}
+	networkNames    = []string{"disabled", "enabled"}
+	sessionBusNames = []string{"deny", "filtered", "allow"}
+)
+
+func (a Access) String() string     { return nameOf(accessNames, int(a)) }
+func (n Network) String() string    { return nameOf(networkNames, int(n)) }
+func (b SessionBus) String() string { return nameOf(sessionBusNames, int(b)) }
+
+func (a Access) MarshalText() ([]byte, error)     { return []byte(a.String()), nil }
+func (n Network) MarshalText() ([]byte, error)    { return []byte(n.String()), nil }
+func (b SessionBus) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText accepts read_only and read_write. "none" is no grant, so it cannot be written.
+func (a *Access) UnmarshalText(text []byte) error {
+	i, err := valueOf(accessNames[1:], text)
+	if err == nil {
+		*a = Access(i + 1)
+	}
+	return err
+}
+
+func (n *Network) UnmarshalText(text []byte) error {
+	i, err := valueOf(networkNames, text)
+	if err == nil {
+		*n = Network(i)
+	}
+	return err
+}
+
+func (b *SessionBus) UnmarshalText(text []byte) error {
+	i, err := valueOf(sessionBusNames, text)
+	if err == nil {
+		*b = SessionBus(i)
+	}
+	return err
+}
+
+// An OriginKind is where something that a sandbox sees comes from.
+type OriginKind string
+
+const (
+	OriginBaseline  OriginKind = "baseline"  // every sandbox has it
+	OriginDefault   OriginKind = "default"   // a new agent has it until its configuration says otherwise
+	OriginConfig    OriginKind = "config"    // written in a configuration file
+	OriginWorkspace OriginKind = "workspace" // the directory that the command works in
+	OriginFlag      OriginKind = "flag"      // said on the command line
+)
+
+// Origin tells a person why something is visible. Source is the place: a file and line, a flag as typed.
+type Origin struct {
+	Kind   OriginKind `json:"kind"`
+	Source string     `json:"source,omitempty"`
+}
+
+func (o Origin) String() string {
+	if o.Source == "" {
+		return string(o.Kind)
+	}
+	return fmt.Sprintf("%s %s", o.Kind, o.Source)
+}
+
+// A Grant shows one path of the host, at the same path inside.
+type Grant struct {
+	Path   string `json:"path"` // absolute and clean; symbolic links are not resolved
+	Access Access `json:"access"`
+	Origin Origin `json:"origin"`
+}
+
+// A Variable is one environment variable of the command.
+type Variable struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Origin Origin `json:"origin"`
+}
+
+// Limits end a command that takes too much. Zero means no limit.
+type Limits struct {
+	Timeout time.Duration
+}
+
+// A Profile is what one agent's command may see and do.
+type Profile struct {
+	Agent string
+	Home  string // the caller's real home, also inside
+
+	Workspace        string // also among Grants, read-write
+	WorkingDirectory string // where the command starts
+
+	// Grants, the least specific first: at equal paths the later one decides. The workspace stands after those of the
+	// configuration and before those of the command line.
+	Grants []Grant
+
+	Network    Network
+	SessionBus SessionBus
+	// NestedNamespaces lets the command make user namespaces of its own, as a browser's or another sandbox does.
+	NestedNamespaces bool
+
+	Environment []Variable // sorted by name, each name once
+	Limits      Limits
+
+	// OwnDirectories hold this program's configuration, state and sockets. No sandbox may see into them.
+	OwnDirectories []string
+}
+
+func nameOf(names []string, i int) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("invalid(%d)", i)
+}
+
+func valueOf(names []string, text []byte) (int, error) {
+	for i, name := range names {
+		if name == string(text) {
+			return i, nil
+		}
+	}
+	return -1, &ValueError{Value: string(text), Want: names}
+}
+
+// A ValueError is a word where one of a few others was wanted.
+type ValueError struct {
+	Value string
+	Want  []string
+}
+
+func (e *ValueError) Error() string {
+	want := ""
+	for i, w := range e.Want {
+		switch {
+		case i == 0:
+		case i == len(e.Want)-1:
+			want += " or "
+		default:
+			want += ", "
+		}
+		want += w
+	}
+	return fmt.Sprintf("%q is not %s", e.Value, want)
+}

@@ -1,0 +1,202 @@
+package profile
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Request is what one run asks for on top of the configuration. The zero value asks for nothing.
+type Request struct {
+	Agent            string   // empty: main
+	Workspace        string   // empty: the caller's working directory
+	Grants           []string // PATH[:ro|:rw]
+	Environment      []string // NAME or NAME=VALUE
+	WorkingDirectory string   // empty: the caller's, if it is in the workspace, else the workspace
+	Timeout          time.Duration
+	Network          string // empty: the configuration's
+	SessionBus       string // empty: the configuration's
+	NestedNamespaces bool
+	Stored           []Grant // grants that were approved before
+}
+
+const (
+	// DefaultAgent is the agent of whoever does not say another.
+	DefaultAgent = "main"
+	// MaxGrants bounds the path grants of one profile: bwrap's time grows with the square of its mounts.
+	MaxGrants = 1000
+)
+
+// Resolve joins the configuration of one agent with what a run asks for. It looks at nothing on disk. An error says what
+// was asked for in vain and, for the configuration, in which line.
+func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
+	p := Profile{Agent: r.Agent, Home: caller.Home, OwnDirectories: caller.Directories().list()}
+	if p.Agent == "" {
+		p.Agent = DefaultAgent
+	}
+	if err := checkAgent(p.Agent); err != nil {
+		return p, err
+	}
+	settings := config.settings(p.Agent)
+	for _, step := range []func() error{
+		func() error { return p.resolveDirectories(caller, r) },
+		func() error { return p.resolveGrants(settings, r) },
+		func() error { return p.resolveModes(settings, r) },
+		func() error { return p.resolveEnvironment(settings, caller, r) },
+	} {
+		if err := step(); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// resolveDirectories finds the workspace and the working directory. These two may be relative, as in a shell.
+func (p *Profile) resolveDirectories(caller Caller, r Request) error {
+	var err error
+	p.Workspace = caller.WorkingDirectory
+	if r.Workspace != "" {
+		if p.Workspace, err = fromHere(r.Workspace, caller); err != nil {
+			return fmt.Errorf("--workspace: %w", err)
+		}
+	}
+	if why, never := NeverGrantable(p.Workspace); never {
+		return fmt.Errorf("workspace %s: %s; choose another with --workspace DIR", shorten(p.Workspace), why)
+	}
+	switch {
+	case r.WorkingDirectory != "":
+		if p.WorkingDirectory, err = fromHere(r.WorkingDirectory, caller); err != nil {
+			return fmt.Errorf("--cwd: %w", err)
+		}
+	case below(caller.WorkingDirectory, p.Workspace):
+		p.WorkingDirectory = caller.WorkingDirectory
+	default:
+		p.WorkingDirectory = p.Workspace
+	}
+	return nil
+}
+
+func fromHere(typed string, caller Caller) (string, error) {
+	if typed != "" && typed[0] != '/' && typed[0] != '~' {
+		typed = filepath.Join(caller.WorkingDirectory, typed)
+	}
+	return ExpandPath(typed, caller.Home)
+}
+
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// resolveGrants lists the grants, the least specific first.
+func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
+	add := func(g Grant) error {
+		if why, never := NeverGrantable(g.Path); never {
+			return fmt.Errorf("%s: %s", g.Origin.Source, why)
+		}
+		p.Grants = append(p.Grants, g)
+		return nil
+	}
+	if paths := settings.Filesystem.ExtraPaths; paths == nil {
+		// A new agent may read what its person has, until the configuration says otherwise.
+		if _, never := NeverGrantable(p.Home); !never {
+			p.Grants = append(p.Grants, Grant{p.Home, ReadOnly, Origin{Kind: OriginDefault}})
+		}
+	} else {
+		for _, extra := range *paths {
+			path, err := ExpandPath(extra.Path, p.Home)
+			if err != nil {
+				return fmt.Errorf("%s: %w", extra.origin.Source, err)
+			}
+			if extra.Access == NoAccess {
+				return fmt.Errorf("%s: path %s: access is missing: read_only or read_write", extra.origin.Source, shorten(extra.Path))
+			}
+			if err := add(Grant{path, extra.Access, extra.origin}); err != nil {
+				return err
+			}
+		}
+	}
+	p.Grants = append(p.Grants, r.Stored...)
+	p.Grants = append(p.Grants, Grant{p.Workspace, ReadWrite, Origin{Kind: OriginWorkspace}})
+	for _, text := range r.Grants {
+		g, err := ParseGrant(text, p.Home)
+		if err != nil {
+			return fmt.Errorf("--grant: %w", err)
+		}
+		if err := add(g); err != nil {
+			return err
+		}
+	}
+	if n := len(p.Grants); n > MaxGrants {
+		return fmt.Errorf("%d grants: at most %d; grant a directory above them instead", n, MaxGrants)
+	}
+	return nil
+}
+
+func (p *Profile) resolveModes(settings executionConfig, r Request) error {
+	p.Network, p.SessionBus = NetworkEnabled, SessionBusFiltered
+	if s := settings.Sandbox.Network; s != nil {
+		p.Network = *s
+	}
+	if s := settings.Sandbox.SessionBus; s != nil {
+		p.SessionBus = *s
+	}
+	if s := settings.Sandbox.NestedNamespaces; s != nil {
+		p.NestedNamespaces = *s
+	}
+	p.NestedNamespaces = p.NestedNamespaces || r.NestedNamespaces
+	if r.Network != "" {
+		if err := p.Network.UnmarshalText([]byte(r.Network)); err != nil {
+			return fmt.Errorf("--network: %w", err)
+		}
+	}
+	if r.SessionBus != "" {
+		if err := p.SessionBus.UnmarshalText([]byte(r.SessionBus)); err != nil {
+			return fmt.Errorf("--session-bus: %w", err)
+		}
+	}
+	if s := settings.Limits.TimeoutSeconds; s != nil {
+		p.Limits.Timeout = time.Duration(*s) * time.Second
+	}
+	if r.Timeout > 0 {
+		p.Limits.Timeout = r.Timeout
+	}
+	return nil
+}
+
+// resolveEnvironment collects the variables: the few that all get, then the configuration's, then the command line's.
+func (p *Profile) resolveEnvironment(settings executionConfig, caller Caller, r Request) error {
+	e := newEnvironment(caller.Environ)
+	e.passDefaults()
+	if settings.Environment.Pass != nil {
+		for _, v := range *settings.Environment.Pass {
+			if err := e.allow(v.name, nil, true, v.origin); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(settings.Environment.Set)) {
+		v := settings.Environment.Set[name]
+		if err := e.allow(name, &v.value, false, v.origin); err != nil {
+			return err
+		}
+	}
+	for _, text := range r.Environment {
+		name, value, hasValue := strings.Cut(text, "=")
+		given := &value
+		if !hasValue {
+			given = nil
+		}
+		if err := e.allow(name, given, false, Origin{OriginFlag, "--env"}); err != nil {
+			return err
+		}
+	}
+	for name, value := range map[string]string{"HOME": p.Home, "USER": caller.User, "LOGNAME": caller.User, "SHELL": caller.Shell} {
+		e.put(name, value, Origin{Kind: OriginBaseline})
+	}
+	var err error
+	p.Environment, err = e.list()
+	return err
+}

@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// Args is the plan as bwrap's options, with every source by its path. Run uses the same options with descriptors in
+// place of the paths; this form is for people to read, and for a shell to run.
+func (p *Plan) Args() []string {
+	return p.args(func(step Step) (string, string) {
+		if step.Kind == Copy {
+			return "", step.Source
+		}
+		return bindOption(step.Access), step.Source
+	})
+}
+
+// args writes the options. source gives, for each Bind, the option and its operand; for each Copy, the operand.
+func (p *Plan) args(source func(Step) (option, operand string)) []string {
+	args := make([]string, 0, 64+4*len(p.Steps)+3*len(p.Environment))
+	add := func(words ...string) { args = append(args, words...) }
+
+	// The user namespace by name: for uid 0, bwrap leaves it out silently where it is only implied.
+	add("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
+	if p.Network == profile.NetworkDisabled {
+		add("--unshare-net")
+	}
+	if !p.NestedNamespaces {
+		add("--disable-userns")
+	}
+	add("--cap-drop", "ALL", "--die-with-parent")
+
+	for _, step := range p.Steps {
+		option, operand := "", ""
+		if step.Kind == Bind || step.Kind == Copy {
+			option, operand = source(step)
+		}
+		args = append(args, step.args(option, operand)...)
+	}
+	for _, v := range p.Environment {
+		add("--setenv", v.Name, v.Value)
+	}
+	add("--chdir", p.WorkingDirectory)
+	return args
+}
+
+func (s Step) args(option, operand string) []string {
+	perms := fmt.Sprintf("%04o", uint32(s.Mode))
+	switch s.Kind {
+	case Bind:
+		return []string{option, operand, s.Path}
+	case Private, Mask:
+		return []string{"--perms", perms, "--tmpfs", s.Path}
+	case Dir:
+		return []string{"--perms", perms, "--dir", s.Path}
+	case Copy:
+		return []string{"--perms", perms, "--file", operand, s.Path}
+	case Symlink:
+		return []string{"--symlink", s.Source, s.Path}
+	case Proc:
+		return []string{"--proc", s.Path}
+	case Dev:
+		return []string{"--dev", s.Path}
+	case Seal:
+		return []string{"--remount-ro", s.Path}
+	}
+	panic("sandbox: a step without a kind")
+}
+
+func bindOption(access profile.Access) string {
+	if access == profile.ReadWrite {
+		return "--bind"
+	}
+	return "--ro-bind"
+}
+
+// Quote writes a word so that a POSIX shell reads it as exactly that word.
+func Quote(word string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@+=,%"
+	if word != "" && strings.Trim(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// ShellCommand is a command line that starts the plan's sandbox from a shell: bare bwrap, without this program. It lacks
+// what only the launcher can add: pinned sources, the seccomp filter, Landlock, the timeout.
+func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
+	var line strings.Builder
+	line.WriteString("env -i " + Quote(bwrap.Path))
+	copies := 0
+	var redirections []string
+	args := p.args(func(step Step) (string, string) {
+		if step.Kind != Copy {
+			return bindOption(step.Access), step.Source
+		}
+		copies++
+		fd := strconv.Itoa(copies + 2)
+		redirections = append(redirections, fd+"<"+Quote(step.Source))
+		return "", fd
+	})
+	if !bwrap.Has(optionDisableUserns) {
+		args = without(args, optionDisableUserns)
+	}
+	args = append(args, "--new-session", "--")
+	for i, word := range append(args, command...) {
+		if i < len(args) && strings.HasPrefix(word, "--") && word != "--" {
+			line.WriteString(" \\\n ")
+		}
+		line.WriteString(" " + Quote(word))
+	}
+	for _, r := range redirections {
+		line.WriteString(" \\\n  " + r)
+	}
+	return line.String()
+}

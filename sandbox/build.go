@@ -1,0 +1,287 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// Build decides what the sandbox of a profile shows. The same profile on the same tree gives the same plan.
+//
+// A grant that leads nowhere is left out with a notice. A workspace that cannot be used, or a grant of the command line
+// that leads where none may, is a *SetupError.
+func Build(p profile.Profile, tree Tree) (Plan, error) {
+	b := builder{profile: p, tree: &memory{tree: tree, seen: map[string]lstat{}}}
+	b.own = b.ownDirectories()
+	b.system()
+	for _, grant := range p.Grants {
+		if err := b.grant(grant); err != nil {
+			return Plan{}, err
+		}
+	}
+	b.home()
+	plan := Plan{
+		Steps:            b.steps(),
+		Network:          p.Network,
+		SessionBus:       p.SessionBus,
+		NestedNamespaces: p.NestedNamespaces,
+		Environment:      p.Environment,
+		WorkingDirectory: p.WorkingDirectory,
+		Timeout:          p.Limits.Timeout,
+		Notices:          b.notices,
+	}
+	if p.NestedNamespaces {
+		plan.notice(NoticeUserNamespace, "", "the command may make user namespaces: more of the kernel is within its reach")
+	}
+	return plan, plan.checkWorkingDirectory(tree)
+}
+
+type builder struct {
+	profile profile.Profile
+	tree    Tree
+	own     []string // this program's directories, resolved
+	layers  layers
+	links   []Link
+	notices []Notice
+}
+
+// ownDirectories resolves where this program keeps its own files. One that does not exist yet is protected all the same:
+// nobody inside may make it.
+func (b *builder) ownDirectories() []string {
+	var list []string
+	for _, dir := range b.profile.OwnDirectories {
+		w, err := follow(b.tree, dir)
+		if err != nil {
+			w.Real = strings.Join(append([]string{strings.TrimSuffix(w.Real, "/")}, w.Rest...), "/")
+		}
+		list = append(list, w.Real)
+	}
+	return list
+}
+
+// system shows what every sandbox has.
+func (b *builder) system() {
+	for _, path := range systemTrees {
+		b.show(path, profile.ReadOnly, baseline)
+	}
+	if w, err := follow(b.tree, "/tmp"); err == nil {
+		b.add(w, Step{Kind: Private, Path: w.Real, Mode: sticky, Origin: baseline})
+	} else {
+		b.add(walk{}, Step{Kind: Private, Path: "/tmp", Mode: sticky, Origin: baseline})
+	}
+	if w, err := follow(b.tree, sshDirectory); err == nil && b.layers.shows(w.Real) {
+		b.add(w, Step{Kind: Mask, Path: w.Real, Mode: 0o755, Origin: baseline})
+	}
+	for _, path := range systemFiles {
+		b.showFile(path)
+	}
+}
+
+// show adds a tree of the host's, if the host has it.
+func (b *builder) show(path string, access profile.Access, origin profile.Origin) {
+	if w, err := follow(b.tree, path); err == nil && w.Object.Mode.IsDir() {
+		b.add(w, Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: access, Origin: origin})
+	}
+}
+
+// showFile adds a file of the system's with every link on the way to it. Where the way ends in nothing, or in something
+// that is no file, the sandbox has what the host has: a link to nothing.
+func (b *builder) showFile(path string) {
+	if w, err := follow(b.tree, path); err == nil && w.Object.Mode.IsRegular() {
+		b.add(w, Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.ReadOnly, Origin: baseline})
+	}
+}
+
+// grant adds one grant of the profile.
+func (b *builder) grant(g profile.Grant) error {
+	w, err := follow(b.tree, g.Path)
+	why := ""
+	switch {
+	case err != nil && g.Origin.Kind == profile.OriginDefault && errors.Is(err, syscall.ENOENT):
+		return nil // nobody asked for it
+	case err != nil:
+		return b.leaveOut(g, NoticePathLeftOut, reason(err))
+	default:
+		why = b.forbidden(w, g.Access)
+	}
+	if why != "" {
+		return b.leaveOut(g, NoticePathDenied, why)
+	}
+	if g.Origin.Kind == profile.OriginWorkspace && !w.Object.Mode.IsDir() {
+		return b.leaveOut(g, NoticePathDenied, "not a directory")
+	}
+	step := Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: g.Access, Origin: g.Origin, Pinned: true}
+	if w.Real != g.Path {
+		step.Typed = g.Path
+	}
+	b.add(w, step)
+	return nil
+}
+
+// forbidden says why a grant may not lead to where it does, or nothing. The path is the resolved one: a link to /proc is
+// /proc.
+func (b *builder) forbidden(w walk, access profile.Access) string {
+	if why, never := profile.NeverGrantable(w.Real); never {
+		return why
+	}
+	if mode := w.Object.Mode; mode&fs.ModeDevice != 0 {
+		return "a device: bubblewrap mounts grants without devices"
+	}
+	for _, own := range b.own {
+		if within(w.Real, own) {
+			return "holds clai-sandbox's own files"
+		}
+		if access == profile.ReadWrite && within(own, w.Real) {
+			return fmt.Sprintf("clai-sandbox keeps its own files in it (%s), so it cannot be writable", printable(own))
+		}
+	}
+	return ""
+}
+
+// leaveOut records a grant that is not shown. What the person asked for in this very command is an error instead, and
+// so is the workspace: without it the command would do something else than was meant.
+func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
+	switch {
+	case g.Origin.Kind == profile.OriginWorkspace:
+		return &SetupError{Path: g.Path, Why: "cannot be the workspace: " + why, Hint: "choose another directory with --workspace DIR"}
+	case g.Origin.Kind == profile.OriginFlag && kind == NoticePathDenied:
+		return &SetupError{Path: g.Path, Why: "cannot be granted: " + why}
+	}
+	b.notices = append(b.notices, Notice{Kind: kind, Path: g.Path,
+		Text: fmt.Sprintf("left out: %s (%s): %s", printable(g.Path), printable(g.Origin.String()), why)})
+	return nil
+}
+
+// home makes sure that the home directory is there, if only as an empty one.
+func (b *builder) home() {
+	w, err := follow(b.tree, b.profile.Home)
+	if err != nil || w.Real == "/" || b.layers.shows(w.Real) || b.layers[w.Real] != nil {
+		return
+	}
+	if _, never := profile.NeverGrantable(w.Real); !never {
+		b.add(w, Step{Kind: Dir, Path: w.Real, Mode: 0o700, Origin: baseline})
+	}
+}
+
+func (b *builder) add(w walk, step Step) {
+	b.layers.put(step)
+	b.links = append(b.links, w.Links...)
+}
+
+// steps puts everything into the order in which it is mounted.
+func (b *builder) steps() []Step {
+	list := b.layers.needed()
+	list = append(list, b.linkSteps()...)
+	list = append(list, b.sshSteps()...)
+	list = append(list, processSteps...)
+	list = append(list, deviceSteps...)
+	shallowestFirst(list)
+
+	masks := b.maskSteps()
+	list = append(list, masks...)
+	return append(list, seals(list)...)
+}
+
+// linkSteps are the symbolic links that the sandbox needs of its own: those that no bind shows already.
+func (b *builder) linkSteps() []Step {
+	var list []Step
+	seen := map[string]bool{}
+	for _, link := range b.links {
+		if seen[link.Path] || b.layers.shows(link.Path) || b.layers[link.Path] != nil {
+			continue
+		}
+		seen[link.Path] = true
+		list = append(list, Step{Kind: Symlink, Path: link.Path, Source: link.Text, Origin: baseline})
+	}
+	return list
+}
+
+// sshSteps put the ssh client's settings back, where /etc/ssh is covered.
+func (b *builder) sshSteps() []Step {
+	w, err := follow(b.tree, sshDirectory)
+	if err != nil || b.layers[w.Real] == nil || b.layers[w.Real].Kind != Mask {
+		return nil
+	}
+	var list []Step
+	put := func(name string) {
+		path := join(w.Real, name)
+		file, err := follow(b.tree, path)
+		if err == nil && file.Object.Mode.IsRegular() && file.Object.Mode.Perm()&0o004 != 0 {
+			list = append(list, Step{Kind: Copy, Path: path, Source: file.Real, Mode: 0o644, Origin: baseline})
+		}
+	}
+	for _, name := range sshFiles {
+		put(name)
+	}
+	names, _ := b.tree.ReadDir(join(w.Real, sshIncludes))
+	for _, name := range names {
+		if strings.HasSuffix(name, ".conf") {
+			put(sshIncludes + "/" + name)
+		}
+	}
+	return list
+}
+
+// maskSteps cover this program's own directories wherever a bind would show them. They stand last.
+func (b *builder) maskSteps() []Step {
+	var list []Step
+	for _, own := range b.own {
+		object, err := b.tree.Lstat(own)
+		if err == nil && object.Mode.IsDir() && b.layers.shows(own) {
+			list = append(list, Step{Kind: Mask, Path: own, Mode: 0o555, Origin: baseline})
+		}
+	}
+	shallowestFirst(list)
+	return list
+}
+
+// seals end all writing to directories of the sandbox's own that only the set-up had to write. The root comes last.
+func seals(steps []Step) []Step {
+	var list []Step
+	for _, step := range steps {
+		if step.Kind == Mask || step.Kind == Dev {
+			list = append(list, Step{Kind: Seal, Path: step.Path, Origin: baseline})
+		}
+	}
+	return append(list, Step{Kind: Seal, Path: "/", Origin: baseline})
+}
+
+func (p *Plan) notice(kind NoticeKind, path, text string) {
+	p.Notices = append(p.Notices, Notice{Kind: kind, Path: path, Text: text})
+}
+
+// reason is an errno in words, without the path that the message names already.
+func reason(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return err.Error()
+}
+
+// memory looks at each object of a tree once: grants share most of their parents.
+type memory struct {
+	tree Tree
+	seen map[string]lstat
+}
+
+type lstat struct {
+	object Object
+	err    error
+}
+
+func (m *memory) Lstat(path string) (Object, error) {
+	found, ok := m.seen[path]
+	if !ok {
+		found.object, found.err = m.tree.Lstat(path)
+		m.seen[path] = found
+	}
+	return found.object, found.err
+}
+
+func (m *memory) Readlink(path string) (string, error)  { return m.tree.Readlink(path) }
+func (m *memory) ReadDir(path string) ([]string, error) { return m.tree.ReadDir(path) }

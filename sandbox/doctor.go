@@ -1,0 +1,162 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// A CheckState is what a check came to.
+type CheckState string
+
+const (
+	CheckOK   CheckState = "ok"
+	CheckWeak CheckState = "weak" // it sandboxes, with one layer less
+	CheckBad  CheckState = "bad"  // it cannot sandbox
+)
+
+// A Check is one thing that sandboxing needs of this host.
+type Check struct {
+	Name  string     `json:"name"`
+	State CheckState `json:"state"`
+	Found string     `json:"found"`
+	Mend  string     `json:"mend,omitempty"`
+}
+
+// Examine checks everything that a plan needs of this host. bwrap and err are what FindBwrap returned.
+func Examine(ctx context.Context, plan Plan, bwrap Bwrap, err error) []Check {
+	checks := []Check{checkKernel(), checkBwrap(bwrap, err)}
+	if err == nil {
+		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap))
+	}
+	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities())
+}
+
+// checkKernel looks for what mounts are pinned with.
+func checkKernel() Check {
+	var name unix.Utsname
+	unix.Uname(&name)
+	c := Check{Name: "kernel", State: CheckOK, Found: "Linux " + string(bytes.TrimRight(name.Release[:], "\x00"))}
+	root, err := pin("/")
+	if err != nil {
+		c.State, c.Found, c.Mend = CheckBad, c.Found+", openat2: "+reason(err), "use Linux 5.6 or later, and in a container a seccomp profile that knows openat2"
+		return c
+	}
+	root.Close()
+	return c
+}
+
+func checkBwrap(bwrap Bwrap, err error) Check {
+	c := Check{Name: "bubblewrap", State: CheckOK, Found: bwrap.Path}
+	if err != nil {
+		c.State, c.Found = CheckBad, err.Error()
+		var unavailable *UnavailableError
+		if errors.As(err, &unavailable) {
+			c.Mend = unavailable.Hint
+		}
+		return c
+	}
+	if info, err := os.Stat(bwrap.Path); err == nil && info.Mode()&os.ModeSetuid != 0 {
+		c.State, c.Found = CheckWeak, c.Found+" is setuid root, which nothing here needs"
+		c.Mend = "sudo chmod u-s " + Quote(bwrap.Path)
+	}
+	return c
+}
+
+func checkOptions(bwrap Bwrap) Check {
+	var missing []string
+	for _, option := range []string{optionBindFD, optionDisableUserns} {
+		if !bwrap.Has(option) {
+			missing = append(missing, option)
+		}
+	}
+	if missing == nil {
+		return Check{Name: "bubblewrap's options", State: CheckOK, Found: "all that are used"}
+	}
+	return Check{Name: "bubblewrap's options", State: CheckWeak, Found: "without " + strings.Join(missing, ", "),
+		Mend: "install your distribution's updates of bubblewrap (0.10.0 has all)"}
+}
+
+// checkSandbox runs a command with the options of a real run: nothing less tells whether a real run would work.
+func checkSandbox(ctx context.Context, plan Plan, bwrap Bwrap) Check {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	c := Check{Name: "sandbox", State: CheckOK}
+	result, err := Launcher{Bwrap: bwrap}.Run(ctx, plan, []string{"/bin/sh", "-c", "exit 42"}, Stdio{})
+	var unavailable *UnavailableError
+	switch {
+	case errors.As(err, &unavailable):
+		c.State, c.Found, c.Mend = CheckBad, err.Error(), unavailable.Hint
+	case err != nil:
+		c.State, c.Found = CheckBad, err.Error()
+	case result.ExitCode != 42:
+		c.State, c.Found = CheckBad, fmt.Sprintf("a command that exits 42 came back with %d (%s)", result.ExitCode, result.Outcome)
+	default:
+		c.Found = fmt.Sprintf("ran a command with the options of a real run in %.1f ms", float64(result.Duration.Microseconds())/1000)
+	}
+	return c
+}
+
+func checkSeccomp() Check {
+	if _, err := seccompProgram(runtime.GOARCH, nil); err != nil {
+		return Check{Name: "system call filter", State: CheckBad, Found: err.Error(), Mend: "use amd64 or arm64"}
+	}
+	return Check{Name: "system call filter", State: CheckOK, Found: runtime.GOARCH}
+}
+
+func checkLandlock() Check {
+	abi := LandlockABI()
+	c := Check{Name: "Landlock", State: CheckOK, Found: fmt.Sprintf("version %d", abi)}
+	if abi < landlockScopeABI {
+		c.State = CheckWeak
+		c.Found = fmt.Sprintf("version %d: with the network enabled, a command can connect to the host's abstract unix sockets", abi)
+		c.Mend = "use Linux 6.12 or later with landlock among its security modules (lsm=…,landlock), or --network disabled"
+	}
+	return c
+}
+
+func checkCapabilities() Check {
+	names, err := Capabilities()
+	switch {
+	case err != nil:
+		return Check{Name: "capabilities", State: CheckWeak, Found: err.Error()}
+	case len(names) == 0:
+		return Check{Name: "capabilities", State: CheckOK, Found: "none to drop"}
+	}
+	return Check{Name: "capabilities", State: CheckOK, Found: "dropped for every command: " + strings.Join(names, " ")}
+}
+
+// Protections says in a line each what keeps a command of this plan in, on this host, and what does not.
+func Protections(plan *Plan) []string {
+	lines := []string{"namespaces: user, mount, pid, ipc, uts, cgroup"}
+	if plan.Network == profile.NetworkDisabled {
+		lines[0] += ", network"
+	}
+	lines = append(lines, "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
+	if plan.NestedNamespaces {
+		lines = append(lines, "user namespaces inside: allowed")
+	} else {
+		lines = append(lines, "user namespaces inside: refused")
+	}
+	if LandlockABI() >= landlockScopeABI {
+		return append(lines, "Landlock: no abstract unix sockets and no signals across the sandbox's edge")
+	}
+	return append(lines, "Landlock: this kernel cannot scope abstract unix sockets, so with the network enabled the host's can be connected to")
+}
+
+func filtered(plan *Plan) string {
+	var names []string
+	for _, rule := range syscallRules(plan.NestedNamespaces) {
+		names = append(names, rule.name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,209 @@
+package sandbox
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// inside is the file system as the command will find it: a plan laid over the host's tree. It answers before anything is
+// mounted, because a sandbox shows nothing that the plan does not name.
+type inside struct {
+	plan *Plan
+	host Tree
+}
+
+// decides returns the step that makes path what it is: the last one in mounting order at or above it. It is nil on the
+// empty root. A seal changes nothing but writing.
+func (p *Plan) decides(path string) *Step {
+	for i := len(p.Steps) - 1; i >= 0; i-- {
+		if step := &p.Steps[i]; step.Kind != Seal && within(path, step.Path) {
+			return step
+		}
+	}
+	return nil
+}
+
+func (in inside) Lstat(path string) (Object, error) {
+	step := in.plan.decides(path)
+	switch {
+	case step != nil && step.Kind == Bind:
+		return in.host.Lstat(path)
+	case step != nil && step.Path == path && step.Kind == Symlink:
+		return Object{Mode: fs.ModeSymlink | 0o777}, nil
+	case step != nil && step.Path == path && step.Kind == Copy:
+		return Object{Mode: step.Mode}, nil
+	case step != nil && (step.Kind == Proc || step.Kind == Dev):
+		return in.host.Lstat(path) // much the same there; nothing of it comes from the host's files
+	case in.hasBelow(path):
+		return Object{Mode: fs.ModeDir | 0o755}, nil
+	}
+	return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
+}
+
+// hasBelow reports whether a step is at path or below it, so that path is at least a directory that leads there.
+func (in inside) hasBelow(path string) bool {
+	return path == "/" || slices.ContainsFunc(in.plan.Steps, func(step Step) bool { return within(step.Path, path) })
+}
+
+func (in inside) Readlink(path string) (string, error) {
+	if step := in.plan.decides(path); step != nil && step.Kind == Symlink && step.Path == path {
+		return step.Source, nil
+	}
+	return in.host.Readlink(path)
+}
+
+func (in inside) ReadDir(path string) ([]string, error) { return in.host.ReadDir(path) }
+
+// A Sight is what a command inside can do with one path, and why.
+type Sight struct {
+	Path     string         `json:"path"`
+	Resolved string         `json:"resolved"` // where it leads inside, as far as it leads
+	Visible  bool           `json:"visible"`
+	Access   profile.Access `json:"access"`
+	Rule     *Step          `json:"rule,omitempty"` // nil: the sandbox's own empty root
+	Why      string         `json:"why"`
+	// OnHost reports whether the host has the path. If it does and the sandbox does not, a grant would show it.
+	OnHost bool `json:"onHost"`
+}
+
+// Look answers for one absolute path whether it can be seen inside, and which rule decides. A file's own permissions may
+// still refuse what the sandbox allows.
+func (p *Plan) Look(host Tree, path string) Sight {
+	w, err := follow(inside{p, host}, path)
+	_, hostErr := follow(host, path)
+	sight := Sight{Path: path, Resolved: w.Real, Visible: err == nil, OnHost: hostErr == nil}
+	if err != nil {
+		sight.Resolved = strings.TrimSuffix(w.Real, "/") + "/" + strings.Join(w.Rest, "/")
+	}
+	sight.Rule = p.decides(sight.Resolved)
+	sight.Access, sight.Why = p.judge(sight)
+	if !sight.Visible && !errors.Is(err, syscall.ENOENT) {
+		sight.Why = reason(err)
+	}
+	return sight
+}
+
+// judge says what may be done at a path, and words it.
+func (p *Plan) judge(s Sight) (profile.Access, string) {
+	step := s.Rule
+	switch {
+	case step == nil && s.Visible:
+		return profile.ReadOnly, "a directory of the sandbox's own that leads to something granted"
+	case step == nil && s.OnHost:
+		return profile.NoAccess, "nothing grants it: --grant or fs_request_grant can"
+	case step == nil:
+		return profile.NoAccess, "it does not exist"
+	}
+	switch step.Kind {
+	case Bind:
+		if !s.Visible {
+			return profile.NoAccess, "it does not exist in what " + step.Path + " shows"
+		}
+		return step.Access, step.Access.String() + " through " + step.Path
+	case Private:
+		if s.Resolved == step.Path || s.Visible {
+			return profile.ReadWrite, "private to this sandbox, and empty at its start"
+		}
+		return profile.NoAccess, step.Path + " is private to the sandbox and empty at its start"
+	case Mask:
+		if s.Resolved == step.Path {
+			return profile.ReadOnly, "covered: an empty directory stands here"
+		}
+		return profile.NoAccess, "covered by the empty directory " + step.Path
+	case Dev:
+		return profile.ReadWrite, "one of the sandbox's own few devices"
+	default:
+		return profile.ReadOnly, "the sandbox's own"
+	}
+}
+
+// checkWorkingDirectory refuses a working directory that the command could not be in.
+func (p *Plan) checkWorkingDirectory(host Tree) error {
+	w, err := follow(inside{p, host}, p.WorkingDirectory)
+	switch {
+	case err != nil:
+		return &SetupError{Path: p.WorkingDirectory, Why: "cannot be the working directory: " + reason(err) + " inside the sandbox",
+			Hint: "grant it with --grant, or choose another with --cwd DIR"}
+	case !w.Object.Mode.IsDir():
+		return &SetupError{Path: p.WorkingDirectory, Why: "cannot be the working directory: not a directory"}
+	}
+	return nil
+}
+
+// Find looks a command up as execvp(3) will inside: a name without a slash in the PATH of the sandbox, anything else from
+// the working directory. The error is a *CommandError.
+func (p *Plan) Find(host Tree, name string) error {
+	view := inside{p, host}
+	if name == "" {
+		return &CommandError{Name: name, Why: "an empty command"}
+	}
+	if strings.Contains(name, "/") {
+		if !path.IsAbs(name) {
+			name = path.Join(p.WorkingDirectory, name)
+		}
+		return p.executable(view, name)
+	}
+	failure := &CommandError{Name: name, Why: "command not found inside the sandbox"}
+	for _, dir := range strings.Split(p.variable("PATH"), ":") {
+		if !path.IsAbs(dir) {
+			dir = path.Join(p.WorkingDirectory, dir)
+		}
+		err := p.executable(view, join(path.Clean(dir), name))
+		if err == nil {
+			return nil
+		}
+		if found := err.(*CommandError); found.Found {
+			failure = found // as execvp does: remember it, look on
+		}
+	}
+	if !failure.Found {
+		failure.Hint = p.hiddenCommand(host, name)
+	}
+	return failure
+}
+
+// executable says why the command at an absolute path could not be started, if it could not.
+func (p *Plan) executable(view inside, name string) error {
+	w, err := follow(view, name)
+	switch {
+	case err != nil && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR)):
+		failure := &CommandError{Name: name, Why: "no such file inside the sandbox"}
+		if _, err := follow(view.host, name); err == nil {
+			failure.Why = "exists on the host, but nothing grants it to the sandbox"
+			failure.Hint = "grant it, for example with --grant " + Quote(parent(name)) + ":ro"
+		}
+		return failure
+	case err != nil:
+		return &CommandError{Name: name, Found: true, Why: reason(err)}
+	case w.Object.Mode.IsDir():
+		return &CommandError{Name: name, Found: true, Why: "is a directory"}
+	case w.Object.Mode.IsRegular() && w.Object.Mode.Perm()&0o111 == 0:
+		return &CommandError{Name: name, Found: true, Why: "not executable", Hint: "chmod +x " + Quote(name)}
+	}
+	return nil
+}
+
+// hiddenCommand tells of a command that the host has in a directory that the sandbox does not show.
+func (p *Plan) hiddenCommand(host Tree, name string) string {
+	for _, dir := range strings.Split(p.variable("PATH"), ":") {
+		if w, err := follow(host, join(path.Clean(dir), name)); path.IsAbs(dir) && err == nil && w.Object.Mode.IsRegular() {
+			return "the host has it in " + printable(dir) + ", which nothing grants: --grant " + Quote(dir) + ":ro"
+		}
+	}
+	return ""
+}
+
+func (p *Plan) variable(name string) string {
+	for _, v := range p.Environment {
+		if v.Name == name {
+			return v.Value
+		}
+	}
+	return ""
+}

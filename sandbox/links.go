@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
+const maxLinks = 40
+
+// Tree is a file system as Build looks at it: one object at a time, never through a symbolic link.
+type Tree interface {
+	// Lstat describes the object at path itself. Errors are *fs.PathError with the errno, as from os.Lstat.
+	Lstat(path string) (Object, error)
+	// Readlink returns the text of the symbolic link at path.
+	Readlink(path string) (string, error)
+	// ReadDir returns the names in the directory at path.
+	ReadDir(path string) ([]string, error)
+}
+
+// Object is what a name in a Tree stands for.
+type Object struct {
+	Mode fs.FileMode
+	UID  uint32
+}
+
+// Host is the real file system.
+type Host struct{}
+
+func (Host) Lstat(path string) (Object, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return Object{}, err
+	}
+	return Object{Mode: info.Mode(), UID: info.Sys().(*syscall.Stat_t).Uid}, nil
+}
+
+func (Host) Readlink(path string) (string, error) { return os.Readlink(path) }
+
+func (Host) ReadDir(path string) ([]string, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.Readdirnames(-1)
+}
+
+// A Link is a symbolic link that a path passes through. Its own path has no symbolic link in its parents.
+type Link struct {
+	Path string
+	Text string
+}
+
+// A walk is the way from a path as typed to the object that it means.
+type walk struct {
+	Real   string // no component of it is a symbolic link
+	Object Object
+	Links  []Link   // each one passed, in order
+	Rest   []string // what could not be walked any more; empty if all was
+}
+
+// follow walks path hop by hop, parents included. The error wraps the errno of the step that could not be made; Real is
+// then how far the walk came.
+func follow(tree Tree, path string) (walk, error) {
+	directory := Object{Mode: fs.ModeDir | 0o755}
+	w := walk{Real: "/", Object: directory}
+	rest := components(path)
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." {
+			w.Real, w.Object = parent(w.Real), directory
+			continue
+		}
+		next := join(w.Real, name)
+		object, err := tree.Lstat(next)
+		if err != nil {
+			w.Rest = append([]string{name}, rest...)
+			return w, errnoOnly(next, err)
+		}
+		if object.Mode&fs.ModeSymlink == 0 {
+			if len(rest) > 0 && !object.Mode.IsDir() {
+				return w, fmt.Errorf("%s: %w", printable(next), syscall.ENOTDIR)
+			}
+			w.Real, w.Object = next, object
+			continue
+		}
+		if len(w.Links) == maxLinks {
+			return w, fmt.Errorf("%s: %w", printable(path), syscall.ELOOP)
+		}
+		text, err := tree.Readlink(next)
+		if err != nil {
+			return w, errnoOnly(next, err)
+		}
+		w.Links = append(w.Links, Link{Path: next, Text: text})
+		if strings.HasPrefix(text, "/") {
+			w.Real = "/"
+		}
+		w.Object = directory
+		rest = append(components(text), rest...)
+	}
+	return w, nil
+}
+
+// components splits a path. "." and empty components mean nothing and are left out; ".." is kept, because behind a
+// symbolic link it leads to the parent of the link's target.
+func components(path string) []string {
+	var list []string
+	for name := range strings.SplitSeq(path, "/") {
+		if name != "" && name != "." {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func join(dir, name string) string {
+	if dir == "/" {
+		return "/" + name
+	}
+	return dir + "/" + name
+}
+
+// parent returns the directory that holds path. That of the root is the root.
+func parent(path string) string {
+	i := strings.LastIndexByte(path, '/')
+	if i <= 0 {
+		return "/"
+	}
+	return path[:i]
+}
+
+// within reports whether path is dir or lies below it, component by component. Both are clean.
+func within(path, dir string) bool {
+	if dir == "/" || path == dir {
+		return true
+	}
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// depth is the number of components of a clean path.
+func depth(path string) int {
+	if path == "/" {
+		return 0
+	}
+	return strings.Count(path, "/")
+}
+
+// errnoOnly says which step of a walk could not be made, without the operation's name.
+func errnoOnly(path string, err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno
+	}
+	return fmt.Errorf("%s: %w", printable(path), err)
+}

@@ -1,0 +1,58 @@
+package sandbox
+
+import (
+	"cmp"
+	"slices"
+)
+
+// layers are the steps that decide what a path is, by path. At equal paths the one that was put last decides; that is
+// the whole rule of precedence, and profile.Profile orders its grants for it.
+type layers map[string]*Step
+
+func (l *layers) put(step Step) {
+	if *l == nil {
+		*l = layers{}
+	}
+	(*l)[step.Path] = &step
+}
+
+// at returns the layer that decides what path is: the nearest one at or above it. It is nil on the empty root.
+func (l layers) at(path string) *Step {
+	for {
+		if step := l[path]; step != nil {
+			return step
+		}
+		if path == "/" {
+			return nil
+		}
+		path = parent(path)
+	}
+}
+
+// shows reports whether the host's object at path is visible through a bind.
+func (l layers) shows(path string) bool {
+	step := l.at(path)
+	return step != nil && step.Kind == Bind
+}
+
+// needed returns the layers without those that change nothing, because the nearest one above is a bind of the same
+// access. bwrap's time grows with the square of its mounts.
+func (l layers) needed() []Step {
+	list := make([]Step, 0, len(l))
+	for path, step := range l {
+		above := l.at(parent(path))
+		if step.Kind == Bind && above != nil && above != step && above.Kind == Bind && above.Access == step.Access {
+			continue
+		}
+		list = append(list, *step)
+	}
+	return list
+}
+
+// shallowestFirst puts steps in mounting order: a mount hides what was mounted below it before. Equal depths are in the
+// order of their paths, so that a plan does not depend on the order of the grants.
+func shallowestFirst(steps []Step) {
+	slices.SortStableFunc(steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(depth(a.Path), depth(b.Path)), cmp.Compare(a.Path, b.Path))
+	})
+}

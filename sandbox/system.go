@@ -1,0 +1,36 @@
+package sandbox
+
+import "github.com/clairun/clai-sandbox/profile"
+
+// systemTrees are read-only in every sandbox, as far as the host has them. The short names are symbolic links into /usr
+// on most hosts and directories on some; they are shown as what they are.
+var systemTrees = []string{"/usr", "/etc", "/sys", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+// systemFiles often are symbolic links out of /etc, and are useless without what they lead to.
+var systemFiles = []string{"/etc/resolv.conf", "/etc/localtime"}
+
+const sshDirectory = "/etc/ssh"
+
+// sshFiles are what an ssh client reads of the system's settings, below sshDirectory. ssh refuses a file whose owner is
+// neither root nor the caller, and inside a user namespace root's files seem to be nobody's: so they are copied.
+var sshFiles = []string{"ssh_config", "ssh_known_hosts", "ssh_known_hosts2", "known_hosts"}
+
+const sshIncludes = "ssh_config.d"
+
+// deviceSteps and processSteps are the same in every sandbox. /proc/sys is mounted again read-only because bwrap leaves
+// it writable for uid 0, whom the kernel then lets rewrite core_pattern: a program that runs as root outside.
+var (
+	processSteps = []Step{
+		{Kind: Proc, Path: "/proc", Origin: baseline},
+		{Kind: Bind, Path: "/proc/sys", Source: "/proc/sys", Access: profile.ReadOnly, Origin: baseline},
+	}
+	deviceSteps = []Step{
+		{Kind: Dev, Path: "/dev", Origin: baseline},
+		{Kind: Private, Path: "/dev/shm", Mode: sticky, Origin: baseline},
+	}
+)
+
+// sticky is the mode of a directory that all may write and only owners may clear.
+const sticky = 0o1777
+
+var baseline = profile.Origin{Kind: profile.OriginBaseline}
