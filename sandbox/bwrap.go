@@ -79,7 +79,7 @@ func FindBwrap(explicit, cache string) (Bwrap, error) {
 // identify reads the options of the bwrap at path.
 func identify(path string, info os.FileInfo, cache string) (Bwrap, error) {
 	stat := info.Sys().(*syscall.Stat_t)
-	if stat.Uid != 0 && int(stat.Uid) != os.Getuid() || info.Mode().Perm()&0o022 != 0 {
+	if !trustedOwner(stat.Uid) || info.Mode().Perm()&0o022 != 0 {
 		return Bwrap{}, &UnavailableError{Reason: ReasonBwrapUntrusted,
 			Stderr: fmt.Sprintf("%s belongs to user %d with mode %04o", path, stat.Uid, info.Mode().Perm()),
 			Hint:   hints[ReasonBwrapUntrusted]}
@@ -104,6 +104,18 @@ func identify(path string, info os.FileInfo, cache string) (Bwrap, error) {
 		}
 	}
 	return b, nil
+}
+
+// trustedOwner reports whether a program of this user's may be executed: root's and our own. In a user namespace without
+// root, as in a rootless container, root's files seem to be the overflow user's.
+func trustedOwner(uid uint32) bool {
+	if uid == 0 || int(uid) == os.Getuid() {
+		return true
+	}
+	overflow, _ := os.ReadFile("/proc/sys/kernel/overflowuid")
+	uidMap, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.TrimSpace(string(overflow)) == fmt.Sprint(uid) &&
+		!slices.Equal(strings.Fields(string(uidMap)), []string{"0", "0", "4294967295"})
 }
 
 // helpText executes bwrap on a thread without capabilities, which bwrap would refuse even for its help.

@@ -104,7 +104,7 @@ func unavailable(stderr string, host facts) *UnavailableError {
 		reason = ReasonUsernsDisabled
 	case said("Resource temporarily unavailable"), said("Cannot allocate memory"), said("Too many open files"):
 		reason = ReasonResources
-	case said("No permissions to create"), said("Operation not permitted"):
+	case said("No permissions to creat"), said("Operation not permitted"):
 		switch {
 		case host.usernsClone == "0":
 			reason = ReasonUsernsDisabled

@@ -51,7 +51,7 @@ func checkKernel() Check {
 		c.State, c.Found, c.Mend = CheckBad, c.Found+", openat2: "+reason(err), "use Linux 5.6 or later, and in a container a seccomp profile that knows openat2"
 		return c
 	}
-	root.Close()
+	root.close()
 	return c
 }
 

@@ -26,13 +26,14 @@ const innerName = "--inner-stage"
 
 // throughInner makes the command that bwrap executes the inner stage.
 func (a *attempt) throughInner(command []string) ([]string, error) {
-	self, err := os.Open("/proc/self/exe")
+	fd, err := unix.Open("/proc/self/exe", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	report, writer, err := os.Pipe()
+	self := descriptor(fd)
+	report, writer, err := pipe()
 	if err != nil {
-		self.Close()
+		self.close()
 		return nil, err
 	}
 	a.report = report
@@ -47,12 +48,12 @@ func (a *attempt) throughInner(command []string) ([]string, error) {
 
 // innerFailure is what the inner stage reported: why the command could not be executed. Nil if it was.
 func (a *attempt) innerFailure() error {
-	if a.report == nil {
+	if a.report == 0 {
 		return nil
 	}
 	buffer := make([]byte, 16)
-	n, _ := a.report.Read(buffer) // the writers are gone: bwrap has ended
-	number, err := strconv.Atoi(string(buffer[:n]))
+	n, _ := unix.Read(int(a.report), buffer) // the writers are gone: bwrap has ended
+	number, err := strconv.Atoi(string(buffer[:max(n, 0)]))
 	if err != nil {
 		return nil
 	}

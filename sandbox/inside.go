@@ -116,11 +116,14 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 			return profile.ReadOnly, "covered: an empty directory stands here"
 		}
 		return profile.NoAccess, "covered by the empty directory " + step.Path
-	case Dev:
-		return profile.ReadWrite, "one of the sandbox's own few devices"
-	default:
-		return profile.ReadOnly, "the sandbox's own"
 	}
+	switch {
+	case !s.Visible:
+		return profile.NoAccess, "it does not exist"
+	case step.Kind == Dev:
+		return profile.ReadWrite, "one of the sandbox's own few devices"
+	}
+	return profile.ReadOnly, "the sandbox's own"
 }
 
 // checkWorkingDirectory refuses a working directory that the command could not be in.

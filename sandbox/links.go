@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxLinks is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
@@ -14,7 +16,7 @@ const maxLinks = 40
 
 // Tree is a file system as Build looks at it: one object at a time, never through a symbolic link.
 type Tree interface {
-	// Lstat describes the object at path itself. Errors are *fs.PathError with the errno, as from os.Lstat.
+	// Lstat describes the object at path itself. An error is, or wraps, the errno.
 	Lstat(path string) (Object, error)
 	// Readlink returns the text of the symbolic link at path.
 	Readlink(path string) (string, error)
@@ -25,18 +27,38 @@ type Tree interface {
 // Object is what a name in a Tree stands for.
 type Object struct {
 	Mode fs.FileMode
-	UID  uint32
 }
 
 // Host is the real file system.
 type Host struct{}
 
+// Lstat asks the kernel directly: os.Lstat's description of a file is most of what building a plan would cost.
 func (Host) Lstat(path string) (Object, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
 		return Object{}, err
 	}
-	return Object{Mode: info.Mode(), UID: info.Sys().(*syscall.Stat_t).Uid}, nil
+	return Object{Mode: fileMode(stat.Mode)}, nil
+}
+
+// fileMode is a mode of stat(2)'s as Go writes it.
+func fileMode(mode uint32) fs.FileMode {
+	m := fs.FileMode(mode & 0o777)
+	switch mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		m |= fs.ModeDir
+	case unix.S_IFLNK:
+		m |= fs.ModeSymlink
+	case unix.S_IFSOCK:
+		m |= fs.ModeSocket
+	case unix.S_IFIFO:
+		m |= fs.ModeNamedPipe
+	case unix.S_IFBLK:
+		m |= fs.ModeDevice
+	case unix.S_IFCHR:
+		m |= fs.ModeDevice | fs.ModeCharDevice
+	}
+	return m
 }
 
 func (Host) Readlink(path string) (string, error) { return os.Readlink(path) }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 var helpers = map[string]func(){}
 
 // helperCommand is the test binary as one of its helpers.
-func helperCommand(t *testing.T, name string, args ...string) *exec.Cmd {
+func helperCommand(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), "CLAI_SANDBOX_TEST_HELPER="+name)
@@ -40,14 +40,14 @@ func helperCommand(t *testing.T, name string, args ...string) *exec.Cmd {
 
 // host is a home and a workspace of a test's own, with the profile that a new agent would have there.
 type host struct {
-	t       *testing.T
+	t       testing.TB
 	profile profile.Profile
 	tree    Tree
 	// launcher is changed by tests that need another bwrap or a shorter grace.
 	launcher Launcher
 }
 
-func newHost(t *testing.T) *host {
+func newHost(t testing.TB) *host {
 	t.Helper()
 	bwrap, err := FindBwrap("", "")
 	if err != nil {
@@ -75,7 +75,7 @@ func newHost(t *testing.T) *host {
 
 // newDirectory is a directory that goes with the test. It is not below /tmp, which every sandbox has its own of: what is
 // hidden must be hidden by the plan, not by chance.
-func newDirectory(t *testing.T) string {
+func newDirectory(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "clai-sandbox-test-")
 	if err == nil {

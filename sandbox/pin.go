@@ -8,17 +8,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A descriptor is an open file of this process, close-on-exec. 0 is none. It is not an *os.File, which asks the kernel
+// several things about each file that it is given; a sandbox may have hundreds.
+type descriptor int
+
+func (d *descriptor) close() {
+	if *d > 0 {
+		unix.Close(int(*d))
+		*d = 0
+	}
+}
+
+func (d descriptor) write(text []byte) error {
+	for len(text) > 0 {
+		n, err := unix.Write(int(d), text)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
+func pipe() (read, write descriptor, err error) {
+	var fds [2]int
+	err = unix.Pipe2(fds[:], unix.O_CLOEXEC)
+	return descriptor(fds[0]), descriptor(fds[1]), err
+}
+
 // pin opens the object at path without following any symbolic link, so that what is bound is what Build saw: a command
 // that ran before may have put a link in its place (CVE-2026-87766 and its kin). Needs Linux 5.6 for openat2(2).
-func pin(path string) (*os.File, error) {
+func pin(path string) (descriptor, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC, // with O_NOFOLLOW, a link at the end would be opened as itself
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), path), nil
+	return descriptor(max(fd, 0)), err
+}
+
+// openFile opens a file of the system's for reading, and waits for nothing.
+func openFile(path string) (descriptor, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	return descriptor(max(fd, 0)), err
 }
 
 // closeOnExec keeps every descriptor that this process inherited from reaching the command. Go marks its own so, but not
@@ -42,20 +76,22 @@ func closeOnExec() error {
 }
 
 // sealed puts text into a file in memory that nobody can change any more, for a child to read.
-func sealed(name string, text []byte) (*os.File, error) {
+func sealed(name string, text []byte) (descriptor, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, fmt.Errorf("memfd_create: %w", err)
+		return 0, fmt.Errorf("memfd_create: %w", err)
 	}
-	file := os.NewFile(uintptr(fd), name)
-	if _, err := file.WriteAt(text, 0); err != nil {
-		file.Close()
-		return nil, err
+	d := descriptor(fd)
+	if err = d.write(text); err == nil {
+		_, err = unix.Seek(fd, 0, unix.SEEK_SET)
 	}
-	seals := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("F_ADD_SEALS: %w", err)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
 	}
-	return file, nil
+	if err != nil {
+		d.close()
+		return 0, fmt.Errorf("memfd: %w", err)
+	}
+	return d, nil
 }

@@ -77,7 +77,7 @@ func (g guard) attributes() *syscall.SysProcAttr {
 }
 
 // startProcess executes a program with an empty environment. files are its descriptors from 3 on.
-func startProcess(path string, argv []string, stdio Stdio, files []*os.File, attr *syscall.SysProcAttr) (*process, error) {
+func startProcess(path string, argv []string, stdio Stdio, files []descriptor, attr *syscall.SysProcAttr) (*process, error) {
 	p := &process{}
 	var ours []*os.File // the child's ends
 	defer func() {
@@ -97,7 +97,7 @@ func startProcess(path string, argv []string, stdio Stdio, files []*os.File, att
 		descriptors[i] = file.Fd()
 	}
 	for _, file := range files {
-		descriptors = append(descriptors, file.Fd())
+		descriptors = append(descriptors, uintptr(file))
 	}
 	pid, _, err := syscall.StartProcess(path, argv, &syscall.ProcAttr{Env: []string{}, Files: descriptors, Sys: attr})
 	p.pid = pid

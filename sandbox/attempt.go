@@ -1,0 +1,235 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// An attempt is one execution of bwrap.
+type attempt struct {
+	plan    *Plan
+	command []string
+	path    string   // bwrap's
+	argv    []string // bwrap's
+	attr    *syscall.SysProcAttr
+	files   []descriptor // open for the child, closed after its start
+	status  descriptor   // bwrap's records
+	report  descriptor   // the inner stage's, if there is one
+	filter  descriptor   // where bwrap waits for its seccomp filter
+	program []byte       // the filter
+	process *process
+	ended   chan struct{}
+}
+
+// prepare opens everything that bwrap gets: the sources of the mounts, the options, the filter, the status channel.
+func (l Launcher) prepare(plan *Plan, command []string) (*attempt, error) {
+	a := &attempt{command: command, ended: make(chan struct{})}
+	ready := *plan
+	a.plan = &ready
+	err := a.open(l)
+	if err != nil {
+		a.close()
+		var setup *SetupError
+		if !errors.As(err, &setup) {
+			err = &SetupError{Why: err.Error(), Hint: "see ulimit -n for the number of open files"}
+		}
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *attempt) open(l Launcher) error {
+	steps, operands, err := a.pin(l.Bwrap.Has(optionBindFD))
+	if err != nil {
+		return err
+	}
+	a.plan.Steps = steps
+	next := 0
+	args := a.plan.args(func(Step) (string, string) {
+		next++
+		return operands[next-1].option, operands[next-1].operand
+	})
+	if a.program, err = a.plan.seccompFilter(); err != nil {
+		return err
+	}
+	filter, filterWriter, err := pipe()
+	if err != nil {
+		return err
+	}
+	a.filter = filterWriter
+	args = append(args, "--seccomp", a.pass(filter))
+	status, statusWriter, err := pipe()
+	if err != nil {
+		return err
+	}
+	a.status = status
+	args = append(args, "--json-status-fd", a.pass(statusWriter))
+	if !l.Terminal {
+		args = append(args, "--new-session")
+	}
+	if !l.Bwrap.Has(optionDisableUserns) {
+		args = without(args, optionDisableUserns)
+	}
+	command := a.command
+	if l.Terminal && l.guard == guardPlain || !l.Bwrap.Has(optionBindFD) {
+		if command, err = a.throughInner(command); err != nil {
+			return err
+		}
+	}
+	options, err := sealed("bwrap-args", nulTerminated(args))
+	if err != nil {
+		return err
+	}
+	a.path = l.Bwrap.Path
+	a.argv = append([]string{"bwrap", "--args", a.pass(options), "--"}, command...)
+	a.attr = l.guard.attributes()
+	a.attr.Setpgid = !l.Terminal
+	return nil
+}
+
+type operand struct{ option, operand string }
+
+// pin opens the source of each bind and copy. A source that is gone or has become a link since Build looked is left out
+// with a notice, unless it is the workspace.
+func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
+	steps := make([]Step, 0, len(a.plan.Steps))
+	var operands []operand
+	for _, step := range a.plan.Steps {
+		switch {
+		case step.Kind == Copy:
+			file, err := openFile(step.Source)
+			if err != nil {
+				continue // a file of the system's that went away: so it is gone inside as well
+			}
+			operands = append(operands, operand{"", a.pass(file)})
+		case step.Kind == Bind && step.Pinned:
+			file, err := pin(step.Source)
+			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+				return nil, nil, err
+			}
+			if err != nil {
+				if step.Origin.Kind == "workspace" {
+					return nil, nil, &SetupError{Path: step.Source, Why: "cannot be the workspace any more: " + reason(err)}
+				}
+				a.plan.notice(NoticePathLeftOut, step.Source, fmt.Sprintf("left out: %s (%s): changed while the sandbox was made: %s",
+					printable(step.Source), printable(step.Origin.String()), reason(err)))
+				continue
+			}
+			fd := a.pass(file)
+			if byDescriptor {
+				operands = append(operands, operand{bindOption(step.Access) + "-fd", fd})
+			} else {
+				operands = append(operands, operand{bindOption(step.Access), "/proc/self/fd/" + fd})
+			}
+		case step.Kind == Bind:
+			operands = append(operands, operand{bindOption(step.Access), step.Source})
+		}
+		steps = append(steps, step)
+	}
+	return steps, operands, nil
+}
+
+// pass hands a file to the child and returns the descriptor that it has there.
+func (a *attempt) pass(file descriptor) string {
+	a.files = append(a.files, file)
+	return strconv.Itoa(2 + len(a.files))
+}
+
+// start executes bwrap. The calling goroutine stays on its thread until wait returns.
+//
+// bwrap gets its filter only now that it is certain to end with us: until then it waits, and if we are gone it finds
+// none, which is an error to it.
+func (a *attempt) start(stdio Stdio) error {
+	process, err := startProcess(a.path, a.argv, stdio, a.files, a.attr)
+	for i := range a.files {
+		a.files[i].close()
+	}
+	a.files = nil
+	if err != nil {
+		return unavailable(startMessage(err), readFacts())
+	}
+	a.process = process
+	a.filter.write(a.program)
+	a.filter.close()
+	return nil
+}
+
+// startMessage words a failed start as bwrap words the same failure of its own.
+func startMessage(err error) string {
+	switch {
+	case errors.Is(err, syscall.EPERM):
+		return "No permissions to create a new namespace"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EUSERS):
+		return "Creating new namespace failed: No space left on device (ENOSPC)"
+	}
+	return "start bwrap: " + err.Error()
+}
+
+// wait returns when bwrap has ended. How it ended, evidence tells.
+func (a *attempt) wait() {
+	a.process.wait()
+	close(a.ended)
+}
+
+// confineThread gives this thread, and what it starts, less than the launcher has.
+func confineThread() error {
+	if err := dropCapabilities(); err != nil {
+		return err
+	}
+	_, err := scopeThread()
+	return err
+}
+
+// evidence is what the attempt left. It has ended.
+func (a *attempt) evidence() Evidence {
+	return Evidence{ExitStatus: a.process.exitCode(), Status: a.readStatus()}
+}
+
+// readStatus reads what bwrap has recorded by now. It does not wait: the pipe is drained only after bwrap has ended.
+func (a *attempt) readStatus() []byte {
+	said := []byte{}
+	buffer := make([]byte, 512)
+	for {
+		n, err := unix.Read(int(a.status), buffer)
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 || err != nil {
+			return said
+		}
+		said = append(said, buffer[:n]...)
+	}
+}
+
+func (a *attempt) close() {
+	for i := range a.files {
+		a.files[i].close()
+	}
+	for _, file := range []*descriptor{&a.status, &a.report, &a.filter} {
+		file.close()
+	}
+}
+
+func nulTerminated(words []string) []byte {
+	var text bytes.Buffer
+	for _, word := range words {
+		text.WriteString(word)
+		text.WriteByte(0)
+	}
+	return text.Bytes()
+}
+
+func without(words []string, word string) []string {
+	kept := words[:0]
+	for _, w := range words {
+		if w != word {
+			kept = append(kept, w)
+		}
+	}
+	return kept
+}
