@@ -20,7 +20,6 @@ func newApp() *cli.App {
 		Version:                   version,
 		HideHelpCommand:           true,
 		DisableSliceFlagSeparator: true, // a path may hold a comma
-		EnableBashCompletion:      true,
 		Commands:                  []*cli.Command{runCommand(), explainCommand(), doctorCommand(), completionCommand()},
 		OnUsageError:              usageError,
 		CommandNotFound:           nil,

@@ -6,7 +6,6 @@ package main
 
 import (
 	"os"
-	"slices"
 
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -21,10 +20,5 @@ func main() {
 
 // run is the whole command, for main and for the tests. It returns the exit status.
 func run(args []string) int {
-	// The stock completion of the library would run the command that it is asked to complete. What follows "--" is no
-	// option of ours.
-	if len(args) > 0 && args[len(args)-1] == "--generate-bash-completion" && slices.Contains(args, "--") {
-		return 0
-	}
 	return statusOf(newApp().Run(args))
 }
