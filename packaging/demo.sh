@@ -89,7 +89,7 @@ answer() { # NAME ANSWERS
 }
 
 status=0
-printf '%-40s%-10s%s\n' 'the same attempts by a command' outside 'in the sandbox'
+printf '%-52s%-10s%s\n' 'the same attempts by a command' outside 'in the sandbox'
 while read -r name wanted label; do
 	inside=$(answer "$name" "$within")
 	remark=''
@@ -97,13 +97,13 @@ while read -r name wanted label; do
 		remark="   <- must be $wanted"
 		status=1
 	fi
-	printf '  %-38s%-10s%s%s\n' "$label" "$(answer "$name" "$without")" "$inside" "$remark"
+	printf '  %-50s%-10s%s%s\n' "$label" "$(answer "$name" "$without")" "$inside" "$remark"
 done <<'END'
 user         any is
 programs     yes runs the programs in /usr
 written      yes writes in the workspace
 usr          no  changes the programs in /usr
-home         no  reads a file in the home directory
+home         yes reads the home directory (a new agent's one grant)
 left_home    no  leaves a file in the home directory
 tmp          no  reads what others keep in /tmp
 left_tmp     no  leaves a file in /tmp for others

@@ -142,7 +142,6 @@ func TestEveryReasonHasAHint(t *testing.T) {
 	}
 }
 
-
 func TestAHostThatRefusesIsNamedAndNothingRuns(t *testing.T) {
 	// In a namespace of their own, the limits can be set without changing the machine's.
 	inNamespace := func(set string) []string {

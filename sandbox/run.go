@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -123,20 +124,20 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	if err := a.start(stdio); err != nil {
 		return Result{}, err
 	}
-	interrupted := make(chan Outcome, 1)
+	var interrupted atomic.Value
 	go func() {
-		if err := l.watch(ctx, a, interrupted); err != nil {
+		if err := l.watch(ctx, a, &interrupted); err != nil {
 			stuck <- finished{Result{}, err}
 		}
 	}()
 	a.wait()
-	result := Result{Outcome: <-interrupted, Duration: time.Since(began), Notices: a.plan.Notices}
+	result := Result{Duration: time.Since(began), Notices: a.plan.Notices}
+	result.Outcome, _ = interrupted.Load().(Outcome)
 	return l.conclude(a, result)
 }
 
-// watch ends the attempt early if it must. When it has ended, it tells why; no outcome means that it ended by itself. The
-// error means that it could not be ended.
-func (l Launcher) watch(ctx context.Context, a *attempt, interrupted chan<- Outcome) error {
+// watch ends the attempt early if it must, and before it does, it tells why. The error means that it could not be ended.
+func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Value) error {
 	received := make(chan os.Signal, 8)
 	if len(l.Relay) > 0 {
 		signal.Notify(received, l.Relay...)
@@ -148,10 +149,8 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted chan<- Outc
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	var outcome Outcome
 	end := func(why Outcome) {
-		if outcome == "" {
-			outcome = why
+		if interrupted.CompareAndSwap(nil, why) {
 			kill = time.After(l.grace())
 			a.terminate()
 		}
@@ -160,7 +159,6 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted chan<- Outc
 	for {
 		select {
 		case <-a.ended:
-			interrupted <- outcome
 			return nil
 		case <-timeout:
 			end(TimedOut)

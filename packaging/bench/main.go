@@ -1,0 +1,264 @@
+// Command bench compares a start of clai-sandbox with bare bwrap and the very same options, in one interleaved run.
+//
+// It prints, for each command: the median and the minimum of the wall time in milliseconds, the peak resident memory of
+// its largest process, and its ratio to bare bwrap. As root it does so a second time as an ordinary user. Absolute times
+// of a machine mean little; the ratios are what it is for.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A subject is one command to be timed.
+type subject struct {
+	name    string
+	argv    []string
+	prepare func() ([]*os.File, error) // what it gets as descriptors 3 and on; may be nil
+	times   []time.Duration
+	rss     int64 // KiB
+}
+
+func main() {
+	rounds := flag.Int("n", 300, "rounds; each starts every command once")
+	binary := flag.String("binary", "bin/clai-sandbox", "the clai-sandbox to measure")
+	uid := flag.Int("uid", 65534, "the ordinary user, when root runs this")
+	flag.Parse()
+	if err := run(*binary, *rounds, *uid); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(binary string, rounds, uid int) error {
+	dir, err := os.MkdirTemp("/var/tmp", "clai-sandbox-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	users := []int{os.Getuid()}
+	if users[0] == 0 {
+		users = append(users, uid)
+	}
+	for _, user := range users {
+		u, err := newUser(dir, binary, user)
+		if err != nil {
+			return err
+		}
+		if err := u.measure(rounds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A user runs the benchmark from a home and a workspace of its own.
+type user struct {
+	uid        int
+	home, work string
+	binary     string
+	bare, many []string // bwrap's argv, without and with 200 grants
+	grants     []string
+}
+
+func newUser(dir, binary string, uid int) (*user, error) {
+	home := filepath.Join(dir, fmt.Sprint(uid))
+	u := &user{uid: uid, home: home, work: home + "/work", binary: dir + "/clai-sandbox"}
+	if err := os.MkdirAll(u.work, 0o755); err != nil {
+		return nil, err
+	}
+	for i := range 200 {
+		path := fmt.Sprintf("%s/data/%d", home, i)
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return nil, err
+		}
+		u.grants = append(u.grants, "--grant", path+":rw")
+	}
+	text, err := os.ReadFile(binary)
+	if err != nil {
+		return nil, fmt.Errorf("%w; build it first: make build", err)
+	}
+	os.Remove(u.binary)
+	if err := os.WriteFile(u.binary, text, 0o755); err != nil {
+		return nil, err
+	}
+	err = filepath.Walk(home, func(path string, _ os.FileInfo, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, uid))
+	})
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if u.bare, err = u.dryRun(); err == nil {
+		u.many, err = u.dryRun(u.grants...)
+	}
+	return u, err
+}
+
+// dryRun asks clai-sandbox for the bwrap command line that it would use, and takes it apart as a shell would: there is no
+// better way to compare with the very same options.
+func (u *user) dryRun(options ...string) ([]string, error) {
+	argv := append(append([]string{u.binary, "run", "--dry-run"}, options...), "--", "/bin/true")
+	line, err := u.command(argv).Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(argv[:3], " "), err)
+	}
+	split := exec.Command("/bin/sh", "-c", "set -- "+strings.ReplaceAll(strings.TrimSpace(strings.TrimPrefix(string(line), "env -i ")), "<", " '<' ")+`; printf '%s\0' "$@"`)
+	words, err := split.Output()
+	return strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00"), err
+}
+
+func (u *user) command(argv []string) *exec.Cmd {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = u.work
+	cmd.Env = []string{"HOME=" + u.home, "PATH=" + os.Getenv("PATH"), "USER=bench", "SHELL=/bin/sh"}
+	if u.uid != os.Getuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.uid)}}
+	}
+	return cmd
+}
+
+// bwrap is a subject of bare bwrap. The words behind the command are the redirections of a dry run: "3", "<", file.
+func (u *user) bwrap(name string, words []string) *subject {
+	end := slices.Index(words, "/bin/true") + 1
+	s := &subject{name: name, argv: words[:end]}
+	var sources []string
+	for i := end; i+2 < len(words); i += 3 {
+		sources = append(sources, words[i+2])
+	}
+	s.prepare = func() ([]*os.File, error) {
+		var files []*os.File
+		for _, source := range sources {
+			file, err := os.Open(source)
+			if err != nil {
+				return files, err
+			}
+			files = append(files, file)
+		}
+		return files, nil
+	}
+	return s
+}
+
+func (u *user) measure(rounds int) error {
+	run := func(options ...string) []string {
+		return append(append([]string{u.binary, "run"}, options...), "--", "/bin/true")
+	}
+	subjects := []*subject{
+		{name: "/bin/true", argv: []string{"/bin/true"}},
+		u.bwrap("bwrap, the same options", u.bare),
+		{name: "clai-sandbox run", argv: run()},
+	}
+	if err := u.interleave(subjects, rounds); err != nil {
+		return err
+	}
+	fmt.Printf("user %d, %d rounds\n", u.uid, rounds)
+	print(subjects, 1)
+
+	many := []*subject{u.bwrap("bwrap, the same options, 200 grants", u.many), {name: "clai-sandbox run, 200 grants", argv: run(u.grants...)}}
+	if err := u.interleave(many, max(rounds/10, 5)); err != nil {
+		return err
+	}
+	print(many, 0)
+	return u.together(subjects[1], subjects[2], max(rounds/15, 5))
+}
+
+// interleave runs the subjects in turn, so that what else the machine does meets all of them alike.
+func (u *user) interleave(subjects []*subject, rounds int) error {
+	for round := range rounds + 3 {
+		for _, s := range subjects {
+			took, rss, err := u.once(s)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			if round >= 3 { // the first are for the caches
+				s.times = append(s.times, took)
+				s.rss = max(s.rss, rss)
+			}
+		}
+	}
+	return nil
+}
+
+func (u *user) once(s *subject) (time.Duration, int64, error) {
+	cmd := u.command(s.argv)
+	if s.prepare != nil {
+		files, err := s.prepare()
+		if err != nil {
+			return 0, 0, err
+		}
+		cmd.ExtraFiles = files
+		cmd.Env = []string{}
+		defer func() {
+			for _, file := range files {
+				file.Close()
+			}
+		}()
+	}
+	began := time.Now()
+	err := cmd.Run()
+	took := time.Since(began)
+	if err != nil {
+		return 0, 0, err
+	}
+	return took, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, nil
+}
+
+// together runs eight at once, until each of two subjects has done so often enough.
+func (u *user) together(bare, ours *subject, rounds int) error {
+	batch := func(s *subject) (time.Duration, error) {
+		failures := make(chan error, 8)
+		began := time.Now()
+		for range 8 {
+			go func() {
+				_, _, err := u.once(s)
+				failures <- err
+			}()
+		}
+		var err error
+		for range 8 {
+			err = errors.Join(err, <-failures)
+		}
+		return time.Since(began), err
+	}
+	var times [2][]time.Duration
+	for range rounds {
+		for i, s := range []*subject{bare, ours} {
+			took, err := batch(s)
+			if err != nil {
+				return err
+			}
+			times[i] = append(times[i], took)
+		}
+	}
+	a, b := median(times[0]), median(times[1])
+	fmt.Printf("  8 at once, all of them: bwrap %.2f ms, clai-sandbox %.2f ms, ratio %.2f\n\n", ms(a), ms(b), float64(b)/float64(a))
+	return nil
+}
+
+// print is a table; base is the subject that the ratios are to.
+func print(subjects []*subject, base int) {
+	fmt.Printf("  %-38s %10s %10s %10s %14s %12s\n", "", "median ms", "minimum", "peak KiB", "ratio (median)", "(minimum)")
+	reference := subjects[base]
+	for _, s := range subjects {
+		fmt.Printf("  %-38s %10.2f %10.2f %10d %14.2f %12.2f\n", s.name, ms(median(s.times)), ms(slices.Min(s.times)), s.rss,
+			float64(median(s.times))/float64(median(reference.times)), float64(slices.Min(s.times))/float64(slices.Min(reference.times)))
+	}
+}
+
+func median(times []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[len(sorted)/2]
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
