@@ -72,6 +72,9 @@ const (
 	maxEnvironment   = 1 << 20
 )
 
+// ownVariables say who the caller is, and are always true.
+var ownVariables = []string{"HOME", "USER", "LOGNAME", "SHELL"}
+
 // environment collects the command's variables. Later ones replace earlier ones of the same name.
 type environment struct {
 	caller map[string]string
@@ -88,7 +91,7 @@ func newEnvironment(environ []string) *environment {
 	return e
 }
 
-// pass gives the command what the caller has of the default names.
+// passDefaults gives the command what the caller has of the default names.
 func (e *environment) passDefaults() {
 	for name, value := range e.caller {
 		for _, pattern := range passedByDefault {
@@ -112,6 +115,9 @@ func (e *environment) allow(name string, value *string, optional bool, origin Or
 	refuse := func(why string) error { return fmt.Errorf("%s: variable %s: %s", origin.Source, shorten(name), why) }
 	if !isVariableName(name) {
 		return refuse("is no name of a variable: letters, digits and _, and no digit first")
+	}
+	if slices.Contains(ownVariables, name) {
+		return refuse("is set by the sandbox itself, to who the caller is")
 	}
 	if reason, no := Denied(name); no {
 		return refuse("refused: " + reason)

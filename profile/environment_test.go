@@ -1,0 +1,124 @@
+package profile
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func environmentOf(p Profile) string {
+	var list []string
+	for _, v := range p.Environment {
+		list = append(list, v.Name+"="+v.Value)
+	}
+	return strings.Join(list, " ")
+}
+
+func TestACommandGetsFewOfTheCallersVariables(t *testing.T) {
+	p, err := resolve(t, "", Request{})
+	want := "HOME=/home/u LANG=de_DE.UTF-8 LC_ALL=C LOGNAME=u PATH=/usr/bin:/bin SHELL=/bin/bash TERM=xterm USER=u"
+	if err != nil || environmentOf(p) != want {
+		t.Errorf("%s, %v", environmentOf(p), err)
+	}
+}
+
+func TestVariablesAreAddedByNameOrValue(t *testing.T) {
+	config := `{"defaults": {"execution": {"environment": {"pass": ["SECRET", "NOT_SET"], "set": {"A": "1", "B": "x"}}}}}`
+	p, err := resolve(t, config, Request{Environment: []string{"B=a=b", "C=", "PATH=/opt/bin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"SECRET=s3cret", "A=1", "B=a=b", "C=", "PATH=/opt/bin"} {
+		if !slices.ContainsFunc(p.Environment, func(v Variable) bool { return v.Name+"="+v.Value == want }) {
+			t.Errorf("no %s in %s", want, environmentOf(p))
+		}
+	}
+}
+
+func TestTheDenyListWinsOverEverything(t *testing.T) {
+	for _, name := range strings.Fields(`SSH_AUTH_SOCK SSH_AGENT_PID DBUS_SESSION_BUS_ADDRESS DBUS_SYSTEM_BUS_ADDRESS XDG_RUNTIME_DIR
+		DOCKER_HOST CONTAINER_HOST PODMAN_HOST WAYLAND_DISPLAY DISPLAY XAUTHORITY GPG_AGENT_INFO GPG_TTY GIT_ASKPASS SSH_ASKPASS
+		SUDO_ASKPASS LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT LD_ANYTHING DYLD_INSERT_LIBRARIES BASH_ENV ENV PYTHONSTARTUP PYTHONHOME
+		NODE_OPTIONS PERL5OPT PERL5LIB RUBYOPT RUBYLIB JAVA_TOOL_OPTIONS GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF GIT_EDITOR GIT_PAGER
+		GIT_EXEC_PATH GIT_CONFIG_COUNT GIT_CONFIG_KEY_0 GIT_PROXY_COMMAND GIT_TEMPLATE_DIR GCONV_PATH GLIBC_TUNABLES SHELLOPTS PS4
+		PROMPT_COMMAND ZDOTDIR IFS LESSOPEN BASH_FUNC_ls`) {
+		if _, denied := Denied(name); !denied {
+			t.Errorf("%s is not denied", name)
+		}
+		for source, try := range map[string]func() error{
+			"--env NAME":       func() error { _, err := resolve(t, "", Request{Environment: []string{name}}); return err },
+			"--env NAME=VALUE": func() error { _, err := resolve(t, "", Request{Environment: []string{name + "=t0ken"}}); return err },
+			"pass": func() error {
+				_, err := resolve(t, `{"defaults": {"execution": {"environment": {"pass": ["`+name+`"]}}}}`, Request{})
+				return err
+			},
+			"set": func() error {
+				_, err := resolve(t, `{"defaults": {"execution": {"environment": {"set": {"`+name+`": "t0ken"}}}}}`, Request{})
+				return err
+			},
+		} {
+			if err := try(); err == nil || !strings.Contains(err.Error(), "refused: ") || strings.Contains(err.Error(), "t0ken") {
+				t.Errorf("%s through %s: %v", name, source, err)
+			}
+		}
+	}
+}
+
+func TestHarmlessVariablesAreAPersonsToGive(t *testing.T) {
+	for _, name := range strings.Fields("CI NODE_ENV EDITOR PAGER PYTHONPATH GOFLAGS GOCACHE GOPATH CARGO_HOME MY_TOKEN FORCE_COLOR TMPDIR GIT_AUTHOR_NAME GIT_COMMITTER_EMAIL") {
+		if _, err := resolve(t, "", Request{Environment: []string{name + "=1"}}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAVariableThatCannotBeIsRefusedWithoutItsValue(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"NOT_SET_HERE", "is not set here"}, {"1A=s3cret", "is no name"}, {"=s3cret", "is no name"}, {"A B=s3cret", "is no name"}, {"", "is no name"},
+		{"A=s3cret\x00", "NUL"}, {"A=s3cret" + strings.Repeat("x", 128<<10), "longer than"}, {"HOME=/s3cret", "set by the sandbox"}, {"USER=s3cret", "set by the sandbox"},
+	} {
+		_, err := resolve(t, "", Request{Environment: []string{c.text}})
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\x00") {
+			t.Errorf("%.20q: %v", c.text, err)
+		}
+	}
+	var many []string
+	for i := range 1001 {
+		many = append(many, "V"+strings.Repeat("x", i)+"=1")
+	}
+	if _, err := resolve(t, "", Request{Environment: many}); err == nil {
+		t.Error("1001 variables were taken")
+	}
+}
+
+func TestAFeatureIsNamedWhereOneHandsTheVariableOver(t *testing.T) {
+	if reason, _ := Denied("DBUS_SESSION_BUS_ADDRESS"); !strings.Contains(reason, "--session-bus") {
+		t.Error(reason)
+	}
+}
+
+func TestTheCallerIsWhoTheEnvironmentSaysOrPasswd(t *testing.T) {
+	t.Setenv("HOME", "/home/somebody/")
+	t.Setenv("USER", "somebody")
+	t.Setenv("SHELL", "/bin/zsh")
+	c, err := CurrentCaller()
+	if err != nil || c.Home != "/home/somebody" || c.User != "somebody" || c.Shell != "/bin/zsh" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	t.Setenv("HOME", "relative")
+	t.Setenv("USER", "")
+	t.Setenv("LOGNAME", "")
+	t.Setenv("SHELL", "")
+	name, home, shell := passwdEntry(c.UID)
+	if c, err = CurrentCaller(); home != "" && (err != nil || c.Home != home || c.User != name || c.Shell != shell) {
+		t.Errorf("%+v, %v; passwd says %s %s %s", c, err, name, home, shell)
+	}
+}
+
+func TestOwnDirectoriesFollowTheXDGVariables(t *testing.T) {
+	c := Caller{Home: "/h", Environ: []string{"XDG_CONFIG_HOME=/c", "XDG_STATE_HOME=relative", "XDG_RUNTIME_DIR=/run/user/1"}}
+	want := Directories{"/etc/clai-sandbox", "/c/clai-sandbox", "/h/.local/state/clai-sandbox", "/run/user/1/clai-sandbox"}
+	if got := c.Directories(); got != want {
+		t.Errorf("%+v", got)
+	}
+}

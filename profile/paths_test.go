@@ -1,0 +1,105 @@
+package profile
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAPathIsMadeAbsoluteOrRefused(t *testing.T) {
+	long := strings.Repeat("n", 256)
+	for _, c := range []struct {
+		typed, want, why string // either what it becomes, or what is said against it
+	}{
+		{"~", "/home/u", ""},
+		{"~/", "/home/u", ""},
+		{"~/x/y", "/home/u/x/y", ""},
+		{"/a/b", "/a/b", ""},
+		{"/a//b/./c/", "/a/b/c", ""},
+		{"/a/../etc", "/etc", ""},
+		{"/a/~", "/a/~", ""},
+		{"/with space and\nline", "/with space and\nline", ""},
+		{"/" + long[1:], "/" + long[1:], ""},
+		{"", "", "is empty"},
+		{"a", "", "is relative"},
+		{"./a", "", "is relative"},
+		{"../a", "", "is relative"},
+		{"--bind", "", "is relative"},
+		{"~root", "", "another user's home"},
+		{"~root/x", "", "another user's home"},
+		{"/a\x00b", "", "NUL"},
+		{"\x00", "", "NUL"},
+		{"/" + long, "", "a name of 256 bytes"},
+		{"/" + strings.Repeat("a/", 2100), "", "bytes long"},
+	} {
+		got, err := ExpandPath(c.typed, "/home/u")
+		var refused *PathError
+		if c.why == "" {
+			if err != nil || got != c.want {
+				t.Errorf("%q became %q, %v", c.typed, got, err)
+			}
+		} else if !errors.As(err, &refused) || !strings.Contains(err.Error(), c.why) || strings.ContainsAny(err.Error(), "\n\x00") {
+			t.Errorf("%q: %q, %v", c.typed, got, err)
+		}
+	}
+}
+
+func TestARelativePathIsAnsweredWithAWholeOne(t *testing.T) {
+	_, err := ExpandPath("./data", "/home/u")
+	if want := `path "./data": is relative; write the whole path, for example "$PWD/data"`; err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzExpandPath(f *testing.F) {
+	for _, seed := range []string{"~", "~/x", "/a/../b", "", "~x", "/\x00", "//", "/." + strings.Repeat("/x", 3000)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, typed string) {
+		got, err := ExpandPath(typed, "/home/u")
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r\x1b\x00") {
+				t.Errorf("the message is more than a line of text: %q", err)
+			}
+			return
+		}
+		if !filepath.IsAbs(got) || filepath.Clean(got) != got || strings.IndexByte(got, 0) >= 0 {
+			t.Errorf("%q became %q", typed, got)
+		}
+		if again, err := ExpandPath(got, "/home/u"); err != nil || again != got {
+			t.Errorf("%q became %q, and that %q, %v", typed, got, again, err)
+		}
+	})
+}
+
+func TestAGrantIsReadOnlyUnlessItSaysOtherwise(t *testing.T) {
+	for _, c := range []struct {
+		text, path string
+		access     Access
+	}{
+		{"/a", "/a", ReadOnly}, {"/a:ro", "/a", ReadOnly}, {"/a:rw", "/a", ReadWrite}, {"~/x:rw", "/home/u/x", ReadWrite},
+		{"/a:read_only", "/a", ReadOnly}, {"/a:read_write", "/a", ReadWrite},
+		{"/a:b", "/a:b", ReadOnly}, {"/a:b:rw", "/a:b", ReadWrite}, {"/a:", "/a:", ReadOnly}, {"/a:rw:ro", "/a:rw", ReadOnly}, {"/a:RW", "/a:RW", ReadOnly},
+	} {
+		g, err := ParseGrant(c.text, "/home/u")
+		if err != nil || g.Path != c.path || g.Access != c.access || g.Origin.Kind != OriginFlag || g.Origin.Source != "--grant "+c.text {
+			t.Errorf("%s: %+v, %v", c.text, g, err)
+		}
+	}
+	for _, text := range []string{"", ":ro", ":rw", "a:rw", "~b:rw"} {
+		if g, err := ParseGrant(text, "/home/u"); err == nil {
+			t.Errorf("%q became %+v", text, g)
+		}
+	}
+}
+
+func TestSomeTreesAreNeverGranted(t *testing.T) {
+	for path, want := range map[string]bool{"/": true, "/proc": true, "/proc/1": true, "/sys": true, "/dev": true, "/dev/shm": true, "/run": true,
+		"/run/user/1000": true, "/procedures": false, "/home": false, "/etc": false, "/runner": false, "/tmp": false} {
+		why, never := NeverGrantable(path)
+		if never != want || never != (why != "") {
+			t.Errorf("%s: %v %q", path, never, why)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package profile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func caller() Caller {
+	return Caller{UID: 1000, Home: "/home/u", User: "u", Shell: "/bin/bash", WorkingDirectory: "/home/u/work",
+		Environ: []string{"PATH=/usr/bin:/bin", "LANG=de_DE.UTF-8", "LC_ALL=C", "TERM=xterm", "SECRET=s3cret", "HOME=/home/u", "SSH_AUTH_SOCK=/run/s", "BASH_FUNC_x%%=() { :; }"}}
+}
+
+func resolve(t *testing.T, text string, r Request) (Profile, error) {
+	t.Helper()
+	config, err := load(t, "", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Resolve(config, caller(), r)
+}
+
+func grantsOf(p Profile) string {
+	var list []string
+	for _, g := range p.Grants {
+		list = append(list, fmt.Sprintf("%s %s %s", g.Path, g.Access, g.Origin.Kind))
+	}
+	return strings.Join(list, ", ")
+}
+
+func TestANewAgentReadsTheHomeAndWritesTheWorkspace(t *testing.T) {
+	p, err := resolve(t, "", Request{})
+	if err != nil || grantsOf(p) != "/home/u read_only default, /home/u/work read_write workspace" || p.Agent != "main" ||
+		p.SessionBus != SessionBusFiltered || p.Network != NetworkEnabled || p.NestedNamespaces || p.Limits.Timeout != 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if !slices.Equal(p.OwnDirectories, []string{"/etc/clai-sandbox", "/home/u/.config/clai-sandbox", "/home/u/.local/state/clai-sandbox"}) {
+		t.Error(p.OwnDirectories)
+	}
+}
+
+func TestTheDefaultGrantGoesWhenTheConfigurationHasAList(t *testing.T) {
+	with := func(list string) string {
+		return `{"agents": {"main": {"execution": {"filesystem": {"extraPaths": ` + list + `}}}}}`
+	}
+	for list, want := range map[string]string{
+		"[]": "/home/u/work read_write workspace",
+		`[{"path": "~/x", "access": "read_write"}, {"path": "/data", "access": "read_only"}]`: "/home/u/x read_write config, /data read_only config, /home/u/work read_write workspace",
+	} {
+		if p, err := resolve(t, with(list), Request{}); err != nil || grantsOf(p) != want {
+			t.Errorf("%s: %s, %v", list, grantsOf(p), err)
+		}
+	}
+}
+
+func TestGrantsStandTheLeastSpecificFirst(t *testing.T) {
+	p, err := resolve(t, `{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/c", "access": "read_only"}]}}}}`,
+		Request{Grants: []string{"/f:rw", "~/g"}, Stored: []Grant{{"/s", ReadOnly, Origin{Kind: "approval"}}}})
+	want := "/c read_only config, /s read_only approval, /home/u/work read_write workspace, /f read_write flag, /home/u/g read_only flag"
+	if err != nil || grantsOf(p) != want {
+		t.Errorf("%s, %v", grantsOf(p), err)
+	}
+}
+
+func TestWhatCannotBeMeantIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		r      Request
+		want   string
+	}{
+		{"", Request{Workspace: "/"}, "the whole file system"},
+		{"", Request{Workspace: "/proc/self"}, "nothing of /proc"},
+		{"", Request{Workspace: "~other/x"}, "another user's home"},
+		{"", Request{Workspace: "/a\x00"}, "NUL"},
+		{"", Request{Workspace: "/" + strings.Repeat("n", 300)}, "300 bytes"},
+		{"", Request{WorkingDirectory: "~x"}, "--cwd"},
+		{"", Request{Grants: []string{"data"}}, "is relative"},
+		{"", Request{Grants: []string{"/run/docker.sock"}}, "nothing of /run"},
+		{"", Request{Grants: []string{"/"}}, "the whole file system"},
+		{"", Request{Grants: slices.Repeat([]string{"/a"}, 10_000)}, "10002 grants: at most 1000"},
+		{"", Request{Network: "on"}, `--network: "on" is not`},
+		{"", Request{SessionBus: "raw"}, `--session-bus: "raw" is not`},
+		{"", Request{Agent: "a/b"}, "agent"},
+		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [
+			{"path": "x", "access": "read_only"}]}}}}`, Request{}, "config.json:2: path \"x\": is relative"},
+		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/sys/x", "access": "read_only"}]}}}}`, Request{}, "config.json:1: nothing of /sys"},
+		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/x"}]}}}}`, Request{}, "access is missing"},
+	} {
+		_, err := resolve(t, c.config, c.r)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\n\x00") {
+			t.Errorf("%+.100v: %v, want %q", c.r, err, c.want)
+		}
+	}
+}
+
+func TestTheWorkspaceAndTheWorkingDirectoryMayBeRelative(t *testing.T) {
+	for _, c := range []struct{ workspace, cwd, wantWorkspace, wantCwd string }{
+		{"", "", "/home/u/work", "/home/u/work"},
+		{".", "", "/home/u/work", "/home/u/work"},
+		{"..", "", "/home/u", "/home/u/work"},
+		{"sub", "", "/home/u/work/sub", "/home/u/work/sub"},
+		{"/srv", "", "/srv", "/srv"},
+		{"~/x", "sub", "/home/u/x", "/home/u/work/sub"},
+		{"", "/tmp", "/home/u/work", "/tmp"},
+	} {
+		p, err := resolve(t, "", Request{Workspace: c.workspace, WorkingDirectory: c.cwd})
+		if err != nil || p.Workspace != c.wantWorkspace || p.WorkingDirectory != c.wantCwd {
+			t.Errorf("%+v: %s in %s, %v", c, p.WorkingDirectory, p.Workspace, err)
+		}
+	}
+}
+
+func TestTheCommandLineStandsOverTheConfiguration(t *testing.T) {
+	config := `{"agents": {"main": {"execution": {"sandbox": {"network": "enabled", "sessionBus": "allow", "nestedNamespaces": true}, "limits": {"timeoutSeconds": 60}}}}}`
+	p, err := resolve(t, config, Request{Network: "disabled", SessionBus: "deny", Timeout: time.Second})
+	if err != nil || p.Network != NetworkDisabled || p.SessionBus != SessionBusDeny || p.Limits.Timeout != time.Second || !p.NestedNamespaces {
+		t.Errorf("%+v, %v", p, err)
+	}
+	p, err = resolve(t, config, Request{})
+	if err != nil || p.SessionBus != SessionBusAllow || p.Limits.Timeout != time.Minute {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestZeroValuesAreTheSafeOnes(t *testing.T) {
+	var p Profile
+	if p.Network.String() != "disabled" || p.SessionBus.String() != "deny" || NoAccess != 0 || p.NestedNamespaces {
+		t.Errorf("%+v", p)
+	}
+	access, network := ReadWrite, NetworkEnabled
+	if access.UnmarshalText([]byte("rw")) == nil || access != ReadWrite || network.UnmarshalText(nil) == nil {
+		t.Error("a word that is none was taken")
+	}
+}
