@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/tailscale/hujson"
 )
@@ -91,6 +92,12 @@ func (d decoder) syntaxError(err error) error {
 		_, why, _ := strings.Cut(e.Why, ": ")
 		e.Line, e.Column, e.Why = line, column, "syntax error: "+why
 	}
+	e.Why = strings.Map(func(r rune) rune { // it quotes the file
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, e.Why[:min(len(e.Why), 300)])
 	return e
 }
 

@@ -85,6 +85,11 @@ func requestFrom(c *cli.Context) (profile.Request, error) {
 		SessionBus:       c.String("session-bus"),
 		NestedNamespaces: c.Bool("allow-nesting"),
 	}
+	for _, name := range []string{"agent", "workspace", "cwd", "network", "session-bus"} {
+		if c.IsSet(name) && c.String(name) == "" {
+			return request, &usage{"--" + name + " is empty", "leave it out for the default"}
+		}
+	}
 	if request.Timeout < 0 || c.IsSet("timeout") && request.Timeout == 0 {
 		return request, &usage{"--timeout must be longer than 0", "for example --timeout " + (90 * time.Second).String()}
 	}
