@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-//go:generate go test -run TestConfigSchema -update
+//go:generate go test -run TestConfigSchema . -update
 
 // A Config is what the configuration files say, the least specific first. The zero value is no configuration.
 type Config struct {

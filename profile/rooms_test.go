@@ -1,0 +1,35 @@
+package profile
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRoomsImportOnlyWhatTheyMay holds the arrows of docs/architecture.md. They go one way.
+func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
+	const module = "github.com/clairun/clai-sandbox/"
+	for room, may := range map[string][]string{
+		"profile":          {},
+		"sandbox":          {"profile"},
+		"cmd/clai-sandbox": {"profile", "sandbox", "grants", "policy"},
+	} {
+		out, err := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", module+room).CombinedOutput()
+		if err != nil {
+			t.Fatalf("go list: %v\n%s", err, out)
+		}
+		for dependency := range strings.FieldsSeq(string(out)) {
+			other, ours := strings.CutPrefix(dependency, module)
+			if ours && other != room && !slices.Contains(may, other) {
+				t.Errorf("%s imports %s", room, other)
+			}
+			// What a start of the command does not need is not linked into it.
+			for _, heavy := range []string{"net/http", "github.com/google/jsonschema-go", "github.com/cpuguy83/go-md2man", "containers/storage"} {
+				if strings.HasPrefix(dependency, heavy) {
+					t.Errorf("%s links %s", room, dependency)
+				}
+			}
+		}
+	}
+}
