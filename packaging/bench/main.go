@@ -24,7 +24,7 @@ type subject struct {
 	argv    []string
 	prepare func() ([]*os.File, error) // what it gets as descriptors 3 and on; may be nil
 	times   []time.Duration
-	rss     int64 // KiB
+	rss     string // peak of the process itself, as the kernel tells it
 }
 
 func main() {
@@ -162,11 +162,19 @@ func (u *user) measure(rounds int) error {
 	if err := u.interleave(subjects, rounds); err != nil {
 		return err
 	}
+	for _, s := range subjects {
+		if err := u.weigh(s); err != nil {
+			return err
+		}
+	}
 	fmt.Printf("user %d, %d rounds\n", u.uid, rounds)
 	print(subjects, 1)
 
 	many := []*subject{u.bwrap("bwrap, the same options, 200 grants", u.many), {name: "clai-sandbox run, 200 grants", argv: run(u.grants...)}}
 	if err := u.interleave(many, max(rounds/10, 5)); err != nil {
+		return err
+	}
+	if err := u.weigh(many[1]); err != nil {
 		return err
 	}
 	print(many, 0)
@@ -177,41 +185,65 @@ func (u *user) measure(rounds int) error {
 func (u *user) interleave(subjects []*subject, rounds int) error {
 	for round := range rounds + 3 {
 		for _, s := range subjects {
-			took, rss, err := u.once(s)
+			took, err := u.once(s)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			if round >= 3 { // the first are for the caches
 				s.times = append(s.times, took)
-				s.rss = max(s.rss, rss)
 			}
 		}
 	}
 	return nil
 }
 
-func (u *user) once(s *subject) (time.Duration, int64, error) {
-	cmd := u.command(s.argv)
-	if s.prepare != nil {
-		files, err := s.prepare()
-		if err != nil {
-			return 0, 0, err
-		}
-		cmd.ExtraFiles = files
-		cmd.Env = []string{}
-		defer func() {
-			for _, file := range files {
-				file.Close()
-			}
-		}()
-	}
-	began := time.Now()
-	err := cmd.Run()
-	took := time.Since(began)
+func (u *user) once(s *subject) (time.Duration, error) {
+	cmd, done, err := u.ready(s, s.argv)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	return took, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, nil
+	defer done()
+	began := time.Now()
+	err = cmd.Run()
+	return time.Since(began), err
+}
+
+// ready is a subject's command with its descriptors, and what closes them.
+func (u *user) ready(s *subject, argv []string) (*exec.Cmd, func(), error) {
+	cmd := u.command(argv)
+	if s.prepare == nil {
+		return cmd, func() {}, nil
+	}
+	files, err := s.prepare()
+	cmd.ExtraFiles, cmd.Env = files, []string{}
+	return cmd, func() {
+		for _, file := range files {
+			file.Close()
+		}
+	}, err
+}
+
+// weigh reads the peak resident memory of a subject while its command sleeps. What wait(2) reports would not do: there
+// the peak of a child is never below that of its parent, and this one is larger than any of them.
+func (u *user) weigh(s *subject) error {
+	argv := slices.Clone(s.argv)
+	argv[len(argv)-1] = "/bin/sleep"
+	cmd, done, err := u.ready(s, append(argv, "0.2"))
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	time.Sleep(100 * time.Millisecond) // in the middle of the sleep
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
+			s.rss = strings.TrimSpace(value)
+		}
+	}
+	return errors.Join(err, cmd.Wait())
 }
 
 // together runs eight at once, until each of two subjects has done so often enough.
@@ -221,7 +253,7 @@ func (u *user) together(bare, ours *subject, rounds int) error {
 		began := time.Now()
 		for range 8 {
 			go func() {
-				_, _, err := u.once(s)
+				_, err := u.once(s)
 				failures <- err
 			}()
 		}
@@ -248,10 +280,10 @@ func (u *user) together(bare, ours *subject, rounds int) error {
 
 // print is a table; base is the subject that the ratios are to.
 func print(subjects []*subject, base int) {
-	fmt.Printf("  %-38s %10s %10s %10s %14s %12s\n", "", "median ms", "minimum", "peak KiB", "ratio (median)", "(minimum)")
+	fmt.Printf("  %-38s %10s %10s %10s %14s %12s\n", "", "median ms", "minimum", "peak RSS", "ratio (median)", "(minimum)")
 	reference := subjects[base]
 	for _, s := range subjects {
-		fmt.Printf("  %-38s %10.2f %10.2f %10d %14.2f %12.2f\n", s.name, ms(median(s.times)), ms(slices.Min(s.times)), s.rss,
+		fmt.Printf("  %-38s %10.2f %10.2f %10s %14.2f %12.2f\n", s.name, ms(median(s.times)), ms(slices.Min(s.times)), s.rss,
 			float64(median(s.times))/float64(median(reference.times)), float64(slices.Min(s.times))/float64(slices.Min(reference.times)))
 	}
 }
