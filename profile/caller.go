@@ -81,10 +81,8 @@ const ownName = "clai-sandbox"
 // Directories are the caller's, by the XDG Base Directory Specification: a relative path in a variable counts as none.
 func (c Caller) Directories() Directories {
 	env := func(name, fallback string) string {
-		for _, entry := range c.Environ {
-			if value, found := strings.CutPrefix(entry, name+"="); found && filepath.IsAbs(value) {
-				return filepath.Join(value, ownName)
-			}
+		if value := c.variable(name); filepath.IsAbs(value) {
+			return filepath.Join(value, ownName)
 		}
 		if fallback == "" {
 			return ""
@@ -97,6 +95,16 @@ func (c Caller) Directories() Directories {
 		State:        env("XDG_STATE_HOME", ".local/state"),
 		Runtime:      env("XDG_RUNTIME_DIR", ""),
 	}
+}
+
+// variable is one of the caller's, or empty.
+func (c Caller) variable(name string) string {
+	for _, entry := range c.Environ {
+		if value, found := strings.CutPrefix(entry, name+"="); found {
+			return value
+		}
+	}
+	return ""
 }
 
 // list are the directories that there are.

@@ -50,7 +50,6 @@ func (e *extraPath) setPlace(o Origin) { e.origin = o }
 type sandboxConfig struct {
 	Network          *Network    `json:"network,omitempty" jsonschema:"whether the command shares the host's network"`
 	SessionBus       *SessionBus `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches"`
-	SessionBusNames  *[]string   `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through; a name may end in .*"`
 	NestedNamespaces *bool       `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does"`
 }
 
@@ -173,7 +172,6 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.ExtraPaths, over.Filesystem.ExtraPaths)
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
-	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
 	overlay(&e.Environment.Pass, over.Environment.Pass)
 	overlay(&e.Limits.TimeoutSeconds, over.Limits.TimeoutSeconds)

@@ -34,7 +34,7 @@ func TestAMistakeIsNamedWithItsPlace(t *testing.T) {
 		{"{\n  // comment\n  \"defaults\": {\n    \"execution\": {\n      \"sandbox\": {\n        \"network\": \"enabled\"\n        \"sessionBus\": \"deny\"\n}}}}",
 			"config.json:7:9: syntax error: "},
 		{`{"defaults": {"execution": {"sandbox": {"netwrk": "enabled"}}}}`,
-			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: nestedNamespaces, network, sessionBus, sessionBusNames)`},
+			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: nestedNamespaces, network, sessionBus)`},
 		{"{\n\"agent\": {}}", `config.json:2:1: unknown key "agent" (known: $schema, agents, defaults)`},
 		{`{"agents": {"main": {"execution": {"sandbox": {"network": "on"}}}}}`,
 			`config.json:1:59: agents.main.execution.sandbox.network: "on" is not disabled or enabled`},

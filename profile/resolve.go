@@ -44,7 +44,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	for _, step := range []func() error{
 		func() error { return p.resolveDirectories(caller, r) },
 		func() error { return p.resolveGrants(settings, r) },
-		func() error { return p.resolveModes(settings, r) },
+		func() error { return p.resolveModes(settings, caller, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },
 	} {
 		if err := step(); err != nil {
@@ -135,8 +135,9 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 	return nil
 }
 
-func (p *Profile) resolveModes(settings executionConfig, r Request) error {
+func (p *Profile) resolveModes(settings executionConfig, caller Caller, r Request) error {
 	p.Network, p.SessionBus = NetworkEnabled, SessionBusFiltered
+	p.SessionBusAddress, p.RuntimeDirectory = caller.variable("DBUS_SESSION_BUS_ADDRESS"), caller.variable("XDG_RUNTIME_DIR")
 	if s := settings.Sandbox.Network; s != nil {
 		p.Network = *s
 	}

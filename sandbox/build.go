@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -24,12 +25,13 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		}
 	}
 	b.home()
+	b.sessionBus()
 	plan := Plan{
 		Steps:            b.steps(),
 		Network:          p.Network,
 		SessionBus:       p.SessionBus,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      p.Environment,
+		Environment:      b.environment(),
 		WorkingDirectory: p.WorkingDirectory,
 		Timeout:          p.Limits.Timeout,
 		Notices:          b.notices,
@@ -47,6 +49,8 @@ type builder struct {
 	layers  layers
 	links   []Link
 	notices []Notice
+
+	busAddress string // of the session bus inside, if there is one
 }
 
 // ownDirectories resolves where this program keeps its own files. One that does not exist yet is protected all the same:
@@ -154,6 +158,19 @@ func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
 	b.notices = append(b.notices, Notice{Kind: kind, Path: g.Path,
 		Text: fmt.Sprintf("left out: %s (%s): %s", printable(g.Path), printable(g.Origin.String()), why)})
 	return nil
+}
+
+func (b *builder) notice(kind NoticeKind, text string) {
+	b.notices = append(b.notices, Notice{Kind: kind, Text: text})
+}
+
+// environment is the profile's, and what a feature of the sandbox itself hands over.
+func (b *builder) environment() []profile.Variable {
+	if b.busAddress == "" {
+		return b.profile.Environment
+	}
+	bus := profile.Variable{Name: busVariable, Value: b.busAddress, Origin: profile.Origin{Kind: profile.OriginBaseline, Source: "session bus"}}
+	return append(slices.Clone(b.profile.Environment), bus)
 }
 
 // home makes sure that the home directory is there, if only as an empty one.

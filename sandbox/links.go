@@ -27,6 +27,7 @@ type Tree interface {
 // Object is what a name in a Tree stands for.
 type Object struct {
 	Mode fs.FileMode
+	UID  uint32 // its owner
 }
 
 // Host is the real file system.
@@ -38,7 +39,7 @@ func (Host) Lstat(path string) (Object, error) {
 	if err := unix.Lstat(path, &stat); err != nil {
 		return Object{}, err
 	}
-	return Object{Mode: fileMode(stat.Mode)}, nil
+	return Object{Mode: fileMode(stat.Mode), UID: stat.Uid}, nil
 }
 
 // fileMode is a mode of stat(2)'s as Go writes it.

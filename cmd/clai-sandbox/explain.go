@@ -92,7 +92,8 @@ func (e explanation) print() {
 	fmt.Fprintln(table, "everything else\tnot there\t")
 	fmt.Fprintln(table)
 	fmt.Fprintf(table, "network\t%s\t\n", e.Network)
-	fmt.Fprintf(table, "session bus\t%s\t\n", e.SessionBus)
+	fmt.Fprintf(table, "session bus\t%s\t\n", map[string]string{"allow": "allow: all of it, a way out of the sandbox",
+		"filtered": "filtered: nothing of it is shown yet", "deny": "deny"}[e.SessionBus])
 	if e.TimeoutSeconds > 0 {
 		fmt.Fprintf(table, "timeout\t%g s\t\n", e.TimeoutSeconds)
 	}
