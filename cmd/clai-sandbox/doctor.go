@@ -17,7 +17,7 @@ func doctorCommand() *cli.Command {
 		Usage: "check what this host needs for sandboxing, and say how to mend it",
 		Description: "It runs a real sandbox with the options of a real run. The exit status is 0 if this host can sandbox, 1 if it\n" +
 			"cannot. What is only weaker than it could be is told, and does not count.",
-		Flags:        []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
+		Flags:        []cli.Flag{&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"}},
 		OnUsageError: usageError,
 		Action:       doctorAction,
 	}

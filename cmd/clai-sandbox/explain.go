@@ -20,7 +20,7 @@ func explainCommand() *cli.Command {
 			"not, read-only or read-write, and which rule decides. Nothing is run.",
 		Flags: append(profileFlags(),
 			&cli.StringFlag{Name: "path", Usage: "answer for `PATH` alone"},
-			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"},
 		),
 		OnUsageError: usageError,
 		Action:       explainAction,

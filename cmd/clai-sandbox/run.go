@@ -22,9 +22,9 @@ func runCommand() *cli.Command {
 			"machine. Its standard streams are the caller's. The exit status is the command's own, 128+N if signal N ended it,\n" +
 			"124 after --timeout, 125 if nothing was run, 126 if the command cannot be executed, 127 if it was not found.",
 		Flags: append(profileFlags(),
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},
 			&cli.IntFlag{Name: "json-fd", Usage: "print that object on the descriptor `N` instead", DefaultText: "none"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "print a shell command line that sets up the same mounts, and run nothing"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "dry-run", Usage: "print a shell command line that sets up the same mounts, and run nothing"},
 		),
 		OnUsageError: usageError,
 		Action:       runAction,
