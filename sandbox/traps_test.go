@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -58,7 +59,7 @@ func TestInheritedDescriptorsDoNotReachTheCommand(t *testing.T) {
 		h.launcher.Terminal = terminal // through the inner stage, too
 		out := h.sh("for fd in /proc/self/fd/*; do echo ${fd##*/}; done")
 		for _, fd := range lines(out) {
-			if fd > "3" { // 3 is the directory that the shell is reading
+			if n, err := strconv.Atoi(fd); err != nil || n > 3 { // 3 is the directory that the shell is reading
 				t.Errorf("terminal %v: descriptor %s is open inside:\n%s", terminal, fd, out)
 			}
 		}
