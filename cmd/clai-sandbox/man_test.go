@@ -44,7 +44,7 @@ func roff(text string) string {
 func manPage(app *cli.App) string {
 	var page strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&page, format+"\n", args...) }
-	p(`.TH CLAI\-SANDBOX 1`)
+	p(`.TH CLAI\-SANDBOX 1 2026-11-20`)
 	p(".SH NAME\nclai\\-sandbox \\- %s", roff(app.Usage))
 	p(".SH SYNOPSIS")
 	for i, line := range strings.Split(app.UsageText, "\n") {
