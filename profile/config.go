@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
-//go:generate go test -run TestConfigSchema . -update
+//go:generate go test -run TestConfigSchema -update
 
 // A Config is what the configuration files say, the least specific first. The zero value is no configuration.
 type Config struct {
@@ -29,10 +30,10 @@ type agentConfig struct {
 }
 
 type executionConfig struct {
-	Filesystem  filesystemConfig  `json:"filesystem,omitzero"`
-	Sandbox     sandboxConfig     `json:"sandbox,omitzero"`
-	Environment environmentConfig `json:"environment,omitzero"`
-	Limits      limitsConfig      `json:"limits,omitzero"`
+	Filesystem  filesystemConfig  `json:"filesystem,omitzero" jsonschema:"what they see"`
+	Sandbox     sandboxConfig     `json:"sandbox,omitzero" jsonschema:"what they reach"`
+	Environment environmentConfig `json:"environment,omitzero" jsonschema:"their variables, besides the few that every command gets"`
+	Limits      limitsConfig      `json:"limits,omitzero" jsonschema:"what ends them"`
 }
 
 type filesystemConfig struct {
@@ -40,21 +41,64 @@ type filesystemConfig struct {
 }
 
 type extraPath struct {
-	Path   string `json:"path" jsonschema:"absolute, or below the home directory as ~/x"`
-	Access Access `json:"access"`
+	Path   typedPath `json:"path" jsonschema:"absolute, or below the home directory as ~/x"`
+	Access Access    `json:"access" jsonschema:"what the agent may do there"`
 	origin Origin
 }
 
 func (e *extraPath) setPlace(o Origin) { e.origin = o }
 
+// typedPath is one that ExpandPath takes and that may be granted. What "~" turns it into is known later: Resolve looks
+// again.
+type typedPath string
+
+func (p *typedPath) UnmarshalText(text []byte) error {
+	path, err := ExpandPath(string(text), "/")
+	if why, never := NeverGrantable(path); err == nil && never && text[0] != '~' {
+		err = errors.New(why)
+	}
+	var refused *PathError
+	if errors.As(err, &refused) && refused.Why == isRelative {
+		refused.Hint = "write the whole path, or ~/… for one below the home directory"
+	}
+	*p = typedPath(text)
+	return err
+}
+
 type sandboxConfig struct {
-	Network          *Network    `json:"network,omitempty" jsonschema:"whether the command shares the host's network"`
-	SessionBus       *SessionBus `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches"`
-	NestedNamespaces *bool       `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does"`
+	Network          *Network    `json:"network,omitempty" jsonschema:"whether the command shares the host's network; if nobody says, enabled"`
+	SessionBus       *SessionBus `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
+	SessionBusNames  *[]busName  `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; one that ends in .* stands for all below it"`
+	NestedNamespaces *bool       `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
+}
+
+// busName is a well-known name of the D-Bus Specification, or one with ".*" behind it for all below. One element is too
+// few: below "org" is nearly everything, also what starts programs outside the sandbox.
+type busName string
+
+func (n *busName) UnmarshalText(text []byte) error {
+	*n = busName(text)
+	elements := strings.Split(strings.TrimSuffix(string(text), ".*"), ".")
+	ok := len(elements) > 1 && len(text) <= 255
+	for _, element := range elements {
+		ok = ok && element != "" && (element[0] < '0' || element[0] > '9')
+		for _, c := range []byte(element) {
+			ok = ok && isWordByte(c)
+		}
+	}
+	if !ok {
+		return fmt.Errorf("%s is not a name on the bus, as org.example.Name or org.example.*", shorten(string(text)))
+	}
+	return nil
+}
+
+// isWordByte reports whether c is one of A-Z a-z 0-9 _ -
+func isWordByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
 }
 
 type environmentConfig struct {
-	Pass *[]passedVariable      `json:"pass,omitempty" jsonschema:"names of variables that the command gets from the caller"`
+	Pass *[]passedVariable      `json:"pass,omitempty" jsonschema:"names of variables that the command gets from the caller, where it has them"`
 	Set  map[string]setVariable `json:"set,omitempty" jsonschema:"variables that the command gets, with their values"`
 }
 
@@ -63,19 +107,28 @@ type passedVariable struct {
 	origin Origin
 }
 
-func (v *passedVariable) setPlace(o Origin)               { v.origin = o }
-func (v *passedVariable) UnmarshalText(text []byte) error { v.name = string(text); return nil }
+func (v *passedVariable) setPlace(o Origin) { v.origin = o }
+
+func (v *passedVariable) UnmarshalText(text []byte) error {
+	v.name = string(text)
+	return checkVariable(v.name)
+}
 
 type setVariable struct {
 	value  string
 	origin Origin
 }
 
-func (v *setVariable) setPlace(o Origin)               { v.origin = o }
-func (v *setVariable) UnmarshalText(text []byte) error { v.value = string(text); return nil }
+func (v *setVariable) setPlace(o Origin)          { v.origin = o }
+func (v *setVariable) checkKey(name string) error { return checkVariable(name) }
+
+func (v *setVariable) UnmarshalText(text []byte) error {
+	v.value = string(text)
+	return checkVariableValue(v.value)
+}
 
 type limitsConfig struct {
-	TimeoutSeconds *int `json:"timeoutSeconds,omitempty" jsonschema:"seconds until the command is ended; 0 is no limit"`
+	TimeoutSeconds *int `json:"timeoutSeconds,omitempty" jsonschema:"seconds until the command is ended; 0, as if nobody says, is no limit"`
 }
 
 // configName is the name of both configuration files.
@@ -104,8 +157,12 @@ func Load(d Directories) (*Config, error) {
 func readConfig(path string) (configFile, bool, error) {
 	var c configFile
 	refuse := func(why string) (configFile, bool, error) { return c, false, &ConfigError{File: path, Why: why} }
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe must not make us wait
+	// A named pipe must not make us wait, nor a terminal become ours.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); err == nil { // as where a disk is not mounted: what it forbids would be allowed
+			return refuse("a symbolic link that leads nowhere")
+		}
 		return c, false, nil
 	}
 	if err != nil {
@@ -121,35 +178,25 @@ func readConfig(path string) (configFile, bool, error) {
 	case !info.Mode().IsRegular():
 		return refuse("not a regular file")
 	case owner != 0 && owner != os.Getuid():
-		return refuse(fmt.Sprintf("belongs to user %d, who could grant anything with it; make it yours: sudo chown %d %s", owner, os.Getuid(), path))
+		return refuse(fmt.Sprintf("belongs to user %d, who could grant anything with it; make it yours: sudo chown %d %s", owner, os.Getuid(), printable(path)))
 	case info.Mode().Perm()&0o022 != 0:
-		return refuse(fmt.Sprintf("others can write it, and grant anything with it; take that away: chmod go-w %s", path))
+		return refuse(fmt.Sprintf("others can write it, and grant anything with it; take that away: chmod go-w %s", printable(path)))
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxConfigSize+1))
 	if err != nil {
 		return refuse(withoutPath(err))
 	}
-	if err := decodeConfig(path, text, &c); err != nil {
-		return c, false, err
-	}
-	return c, true, c.check(path)
+	err = decodeConfig(path, text, &c)
+	return c, err == nil, err
 }
 
-// check holds the names of the agents to what can stand in a path and on a terminal.
-func (c configFile) check(path string) error {
-	for id := range c.Agents {
-		if err := checkAgent(id); err != nil {
-			return &ConfigError{File: path, Key: "agents", Why: err.Error()}
-		}
-	}
-	return nil
-}
+func (*agentConfig) checkKey(id string) error { return checkAgent(id) }
 
-// checkAgent refuses a name that cannot be an agent's.
+// checkAgent refuses a name that cannot be an agent's: it stands in paths and on terminals.
 func checkAgent(id string) error {
 	ok := id != "" && len(id) <= 64 && id != "." && id != ".."
 	for _, c := range []byte(id) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
+		ok = ok && (isWordByte(c) || c == '.')
 	}
 	if !ok {
 		return fmt.Errorf("agent %s: a name is 1 to 64 of A-Z a-z 0-9 . _ -", shorten(id))
@@ -172,6 +219,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.ExtraPaths, over.Filesystem.ExtraPaths)
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
+	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
 	overlay(&e.Environment.Pass, over.Environment.Pass)
 	overlay(&e.Limits.TimeoutSeconds, over.Limits.TimeoutSeconds)

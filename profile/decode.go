@@ -4,26 +4,27 @@ import (
 	"bytes"
 	"encoding"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
+	"unicode/utf8"
 
 	"github.com/tailscale/hujson"
 )
 
-// A ConfigError is a configuration file that cannot be used, and the place.
+// A ConfigError is a configuration file that cannot be used, and the place. Its text is one line that a terminal may be
+// shown, and never holds the value of a variable.
 type ConfigError struct {
 	File         string
-	Line, Column int    // from 1; 0 where it is the file as a whole
+	Line, Column int    // from 1, the column in bytes; 0 where it is the file as a whole
 	Key          string // as in agents.main.execution.sandbox
 	Why          string
+	Hint         string // what was probably meant; not part of the text
 }
 
 func (e *ConfigError) Error() string {
-	place := e.File
+	place := printable(e.File)
 	if e.Line > 0 {
 		place += fmt.Sprintf(":%d:%d", e.Line, e.Column)
 	}
@@ -36,11 +37,16 @@ func (e *ConfigError) Error() string {
 // located is a value of the configuration that knows where it was written.
 type located interface{ setPlace(origin Origin) }
 
+// keyed is a value of a map whose keys are not any text.
+type keyed interface{ checkKey(key string) error }
+
 // decoder fills Go values from the syntax tree of a file, and refuses whatever it does not know: a word that is
-// misspelled must not turn a protection off.
+// misspelled must not turn a protection off. A struct's field that is not omitempty or omitzero must be there, and null
+// is never a value. config.schema.json says the same of a file.
 type decoder struct {
-	file string
-	text []byte
+	file  string
+	text  []byte
+	lines []int // where each line begins
 }
 
 const (
@@ -48,74 +54,133 @@ const (
 	maxConfigDepth = 32
 )
 
-// decodeConfig reads JSON with comments and trailing commas into a struct with json tags.
+// decodeConfig reads JSON with comments and trailing commas into a struct with json tags. A file with nothing but
+// comments says nothing. The error is a *ConfigError.
 func decodeConfig(file string, text []byte, into any) error {
-	d := decoder{file, text}
 	if len(text) > maxConfigSize {
 		return &ConfigError{File: file, Why: fmt.Sprintf("larger than %d bytes", maxConfigSize)}
+	}
+	d := decoder{file, text, []int{0}}
+	for i, c := range text {
+		if c == '\n' {
+			d.lines = append(d.lines, i+1)
+		}
+	}
+	if offset := invalidUTF8(text); offset >= 0 {
+		return d.fail(offset, nil, "is not UTF-8")
 	}
 	if offset := tooDeep(text); offset >= 0 {
 		return d.fail(offset, nil, fmt.Sprintf("nested deeper than %d", maxConfigDepth))
 	}
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil
-	}
-	tree, err := hujson.Parse(text)
+	whole := append(slices.Clip(text), '\n') // it may end in a comment without one
+	tree, err := hujson.Parse(whole)
 	if err != nil {
+		if _, err := hujson.Parse(append(whole, "{}"...)); err == nil {
+			return nil
+		}
 		return d.syntaxError(err)
 	}
 	return d.decode(tree, nil, reflect.ValueOf(into).Elem())
 }
 
-// tooDeep returns where brackets are nested too deep for a recursive parser, or -1. Brackets in comments and strings
-// count as well; no real file has that many.
+// invalidUTF8 returns where the text is not UTF-8, or -1. The parser would put another character there, so that a path
+// would be another one.
+func invalidUTF8(text []byte) int {
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRune(text[i:])
+		if r == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+	return -1
+}
+
+// tooDeep returns where brackets are nested too deep for a recursive parser, or -1. It steps over strings and comments
+// as the parser does: a bracket in them must not make up for one outside.
 func tooDeep(text []byte) int {
 	depth := 0
-	for i, c := range text {
-		switch c {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
 		case '{', '[':
 			if depth++; depth > maxConfigDepth {
 				return i
 			}
 		case '}', ']':
-			depth = max(depth-1, 0)
+			depth--
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case '/':
+			end := ""
+			switch {
+			case bytes.HasPrefix(text[i:], []byte("//")):
+				end = "\n"
+			case bytes.HasPrefix(text[i:], []byte("/*")):
+				end = "*/"
+			default:
+				continue
+			}
+			length := bytes.Index(text[i+2:], []byte(end))
+			if length < 0 {
+				return -1
+			}
+			i += 2 + length + len(end) - 1
 		}
 	}
 	return -1
 }
 
-// syntaxError takes the place out of the parser's message, which says "line L, column C".
+// syntaxError takes the place out of the parser's message, which says "hujson: line L, column C: ". Where the message
+// quotes the file it is put in other words: what stands there may be a secret.
 func (d decoder) syntaxError(err error) error {
-	e := &ConfigError{File: d.file, Why: strings.TrimPrefix(err.Error(), "hujson: ")}
-	var line, column int
-	if n, _ := fmt.Sscanf(e.Why, "line %d, column %d:", &line, &column); n == 2 {
-		_, why, _ := strings.Cut(e.Why, ": ")
-		e.Line, e.Column, e.Why = line, column, "syntax error: "+why
+	place, why, _ := strings.Cut(strings.TrimPrefix(err.Error(), "hujson: "), ": ")
+	e := &ConfigError{File: d.file, Why: "syntax error: " + printable(why)}
+	if n, _ := fmt.Sscanf(place, "line %d, column %d", &e.Line, &e.Column); n != 2 {
+		return &ConfigError{File: d.file, Why: "syntax error"}
 	}
-	e.Why = strings.Map(func(r rune) rune { // it quotes the file
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, e.Why[:min(len(e.Why), 300)])
+	offset := len(d.text)
+	if e.Line <= len(d.lines) {
+		offset = min(offset, d.lines[e.Line-1]+e.Column-1)
+	}
+	e.Line, e.Column = d.place(offset)
+	switch {
+	case strings.HasPrefix(why, "invalid literal") && bytes.HasPrefix(d.text[offset:], []byte{'"'}):
+		e.Why = `syntax error: a string stands on one line, and a backslash in it is written \\`
+	case strings.HasPrefix(why, "invalid literal"):
+		e.Why = "syntax error: neither a number nor true or false; text stands in double quotes"
+	case strings.HasSuffix(why, "unexpected EOF"):
+		e.Why = "syntax error: the file ends too early"
+	}
 	return e
 }
 
-func (d decoder) fail(offset int, path []string, why string) error {
-	before := d.text[:min(offset, len(d.text))]
-	return &ConfigError{File: d.file, Line: 1 + bytes.Count(before, []byte("\n")),
-		Column: 1 + len(before) - (bytes.LastIndexByte(before, '\n') + 1), Key: strings.Join(path, "."), Why: why}
+// place is the line and column of a byte.
+func (d decoder) place(offset int) (line, column int) {
+	line, found := slices.BinarySearch(d.lines, offset)
+	if found {
+		line++
+	}
+	return line, offset - d.lines[line-1] + 1
+}
+
+func (d decoder) fail(offset int, path []string, why string) *ConfigError {
+	line, column := d.place(min(offset, len(d.text)))
+	return &ConfigError{File: d.file, Line: line, Column: column, Key: strings.Join(path, "."), Why: why}
 }
 
 func (d decoder) decode(v hujson.Value, path []string, into reflect.Value) error {
 	if target, ok := into.Addr().Interface().(located); ok {
-		line := 1 + bytes.Count(d.text[:v.StartOffset], []byte("\n"))
-		target.setPlace(Origin{OriginConfig, fmt.Sprintf("%s:%d", d.file, line)})
+		line, _ := d.place(v.StartOffset)
+		target.setPlace(Origin{OriginConfig, fmt.Sprintf("%s:%d", printable(d.file), line)})
 	}
 	if target, ok := into.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		text, isString := stringOf(v)
-		if !isString {
-			return d.fail(v.StartOffset, path, "must be a string")
+		text, err := d.stringAt(v, path)
+		if err != nil {
+			return err
 		}
 		if err := target.UnmarshalText([]byte(text)); err != nil {
 			return d.fail(v.StartOffset, path, err.Error())
@@ -138,25 +203,46 @@ func (d decoder) decode(v hujson.Value, path []string, into reflect.Value) error
 
 func (d decoder) decodeStruct(v hujson.Value, path []string, into reflect.Value) error {
 	fields := map[string]int{}
+	var names, missing []string
 	for i := range into.NumField() {
-		if name, _, _ := strings.Cut(into.Type().Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
-			fields[name] = i
+		name, options, _ := strings.Cut(into.Type().Field(i).Tag.Get("json"), ",")
+		if name == "" {
+			continue // ours, not the file's
+		}
+		fields[name] = i
+		names = append(names, name)
+		if options == "" {
+			missing = append(missing, name)
 		}
 	}
-	return d.members(v, path, func(key string, offset int, value hujson.Value) error {
+	err := d.members(v, path, func(key string, offset int, value hujson.Value) error {
 		field, known := fields[key]
 		if !known {
-			names := slices.Sorted(maps.Keys(fields))
-			return d.fail(offset, path, fmt.Sprintf("unknown key %s (known: %s)", shorten(key), strings.Join(names, ", ")))
+			slices.Sort(names)
+			e := d.fail(offset, path, fmt.Sprintf("unknown key %s (known: %s)", shorten(key), strings.Join(names, ", ")))
+			if meant := nearest(key, names); meant != "" {
+				e.Hint = fmt.Sprintf("did you mean %q?", meant)
+			}
+			return e
 		}
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == key })
 		return d.decode(value, append(path, key), into.Field(field))
 	})
+	if err == nil && len(missing) > 0 {
+		return d.fail(v.StartOffset, path, fmt.Sprintf("key %q is missing", missing[0]))
+	}
+	return err
 }
 
 func (d decoder) decodeMap(v hujson.Value, path []string, into reflect.Value) error {
 	into.Set(reflect.MakeMap(into.Type()))
-	return d.members(v, path, func(key string, _ int, value hujson.Value) error {
+	return d.members(v, path, func(key string, offset int, value hujson.Value) error {
 		element := reflect.New(into.Type().Elem()).Elem()
+		if target, ok := element.Addr().Interface().(keyed); ok {
+			if err := target.checkKey(key); err != nil {
+				return d.fail(offset, path, err.Error())
+			}
+		}
 		if err := d.decode(value, append(path, key), element); err != nil {
 			return err
 		}
@@ -173,9 +259,11 @@ func (d decoder) members(v hujson.Value, path []string, use func(key string, off
 		return d.fail(v.StartOffset, path, "must be an object")
 	}
 	seen := map[string]bool{}
-	path = slices.Clip(path)
 	for _, member := range object.Members {
-		key, _ := stringOf(member.Name)
+		key, err := d.stringAt(member.Name, path)
+		if err != nil {
+			return err
+		}
 		if seen[key] {
 			return d.fail(member.Name.StartOffset, path, fmt.Sprintf("key %s stands twice", shorten(key)))
 		}
@@ -194,7 +282,7 @@ func (d decoder) decodeSlice(v hujson.Value, path []string, into reflect.Value) 
 	}
 	list := reflect.MakeSlice(into.Type(), len(array.Elements), len(array.Elements))
 	for i, element := range array.Elements {
-		if err := d.decode(element, append(slices.Clip(path), strconv.Itoa(i)), list.Index(i)); err != nil {
+		if err := d.decode(element, append(path, strconv.Itoa(i)), list.Index(i)); err != nil {
 			return err
 		}
 	}
@@ -203,23 +291,25 @@ func (d decoder) decodeSlice(v hujson.Value, path []string, into reflect.Value) 
 }
 
 func (d decoder) decodeScalar(v hujson.Value, path []string, into reflect.Value) error {
-	literal, _ := v.Value.(hujson.Literal)
+	literal, _ := v.Value.(hujson.Literal) // nil, which is of no kind, for objects and lists
 	switch into.Kind() {
 	case reflect.String:
-		text, ok := stringOf(v)
-		if !ok {
-			return d.fail(v.StartOffset, path, "must be a string")
+		text, err := d.stringAt(v, path)
+		if err != nil {
+			return err
 		}
 		into.SetString(text)
 	case reflect.Bool:
-		if literal.Kind() != 't' && literal.Kind() != 'f' {
+		switch string(literal) {
+		case "true", "false":
+			into.SetBool(literal[0] == 't')
+		default:
 			return d.fail(v.StartOffset, path, "must be true or false")
 		}
-		into.SetBool(literal.Bool())
 	case reflect.Int:
 		n, err := strconv.ParseInt(string(literal), 10, 32)
 		if err != nil || n < 0 {
-			return d.fail(v.StartOffset, path, "must be a whole number from 0 to 2147483647")
+			return d.fail(v.StartOffset, path, "must be a whole number from 0 to 2147483647, in digits")
 		}
 		into.SetInt(n)
 	default:
@@ -228,10 +318,16 @@ func (d decoder) decodeScalar(v hujson.Value, path []string, into reflect.Value)
 	return nil
 }
 
-func stringOf(v hujson.Value) (string, bool) {
+// stringAt is the text of a string. Half of a surrogate pair ("\ud800") is refused: the parser puts U+FFFD in its place,
+// so that the text would be another one than was written.
+func (d decoder) stringAt(v hujson.Value, path []string) (string, error) {
 	literal, ok := v.Value.(hujson.Literal)
 	if !ok || literal.Kind() != '"' {
-		return "", false
+		return "", d.fail(v.StartOffset, path, "must be a string")
 	}
-	return literal.String(), true
+	text := literal.String()
+	if strings.ContainsRune(text, utf8.RuneError) {
+		return "", d.fail(v.StartOffset, path, `holds U+FFFD, or half of a character as "\ud800"`)
+	}
+	return text, nil
 }

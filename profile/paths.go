@@ -11,6 +11,8 @@ const (
 	maxComponent = 255  // NAME_MAX
 )
 
+const isRelative = "is relative"
+
 // A PathError is a path that cannot be meant, whatever is there.
 type PathError struct {
 	Path string
@@ -26,16 +28,8 @@ func (e *PathError) Error() string {
 	return text
 }
 
-// shorten quotes text for a message and keeps it to a line's length.
-func shorten(text string) string {
-	if len(text) > 80 {
-		return fmt.Sprintf("%q…", text[:80])
-	}
-	return fmt.Sprintf("%q", text)
-}
-
-// ExpandPath makes a path as typed absolute and clean: "~" and "~/x" are below home. It looks at nothing on disk. The
-// error is a *PathError.
+// ExpandPath makes a path as typed absolute and clean: "~" and "~/x" are below home. It looks at nothing on disk:
+// "/a/../b" is /b also where /a is a symbolic link, as a shell's cd has it. The error is a *PathError.
 func ExpandPath(typed, home string) (string, error) {
 	refuse := func(why, hint string) (string, error) { return "", &PathError{typed, why, hint} }
 	path := typed
@@ -45,11 +39,14 @@ func ExpandPath(typed, home string) (string, error) {
 	case strings.IndexByte(typed, 0) >= 0:
 		return refuse("holds a NUL byte, which no path can", "")
 	case typed == "~" || strings.HasPrefix(typed, "~/"):
+		if !filepath.IsAbs(home) {
+			return refuse("there is no home directory", "write the whole path")
+		}
 		path = home + typed[1:]
 	case typed[0] == '~':
 		return refuse("another user's home is not looked up", "write the whole path")
 	case typed[0] != '/':
-		return refuse("is relative", fmt.Sprintf("write the whole path, for example %q", "$PWD/"+strings.TrimPrefix(shortText(typed), "./")))
+		return refuse(isRelative, fmt.Sprintf("write the whole path, for example %q", "$PWD/"+strings.TrimPrefix(shortText(typed), "./")))
 	}
 	if len(path) >= maxPath {
 		return refuse(fmt.Sprintf("is %d bytes long; the system allows %d", len(path), maxPath-1), "")
@@ -85,5 +82,5 @@ func ParseGrant(text, home string) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
 	}
-	return Grant{Path: path, Access: access, Origin: Origin{OriginFlag, "--grant " + text}}, nil
+	return Grant{Path: path, Access: access, Origin: Origin{OriginFlag, "--grant " + printable(text)}}, nil
 }

@@ -32,6 +32,10 @@ const (
 	SessionBusAllow
 )
 
+// DefaultSessionBusNames are what a filtered session bus lets through where nobody says otherwise: the caller's secrets
+// (gh, git-credential-libsecret and secret-tool need them), the portals, notifications.
+var DefaultSessionBusNames = []string{"org.freedesktop.secrets", "org.freedesktop.portal.*", "org.freedesktop.Notifications"}
+
 // The names of each enumeration, by value, as they stand in configuration, flags and output.
 var (
 	accessNames     = []string{"none", "read_only", "read_write"}
@@ -129,6 +133,8 @@ type Profile struct {
 
 	Network    Network
 	SessionBus SessionBus
+	// SessionBusNames are what a filtered bus lets through: well-known names, and with ".*" at the end all below one.
+	SessionBusNames []string
 	// SessionBusAddress and RuntimeDirectory lead to the caller's bus: $DBUS_SESSION_BUS_ADDRESS and $XDG_RUNTIME_DIR.
 	SessionBusAddress string
 	RuntimeDirectory  string
@@ -176,5 +182,5 @@ func (e *ValueError) Error() string {
 		}
 		want += w
 	}
-	return fmt.Sprintf("%q is not %s", e.Value, want)
+	return fmt.Sprintf("%s is not %s", shorten(e.Value), want)
 }

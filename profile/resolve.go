@@ -106,12 +106,9 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 		}
 	} else {
 		for _, extra := range *paths {
-			path, err := ExpandPath(extra.Path, p.Home)
+			path, err := ExpandPath(string(extra.Path), p.Home)
 			if err != nil {
 				return fmt.Errorf("%s: %w", extra.origin.Source, err)
-			}
-			if extra.Access == NoAccess {
-				return fmt.Errorf("%s: path %s: access is missing: read_only or read_write", extra.origin.Source, shorten(extra.Path))
 			}
 			if err := add(Grant{path, extra.Access, extra.origin}); err != nil {
 				return err
@@ -136,13 +133,19 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 }
 
 func (p *Profile) resolveModes(settings executionConfig, caller Caller, r Request) error {
-	p.Network, p.SessionBus = NetworkEnabled, SessionBusFiltered
+	p.Network, p.SessionBus, p.SessionBusNames = NetworkEnabled, SessionBusFiltered, slices.Clone(DefaultSessionBusNames)
 	p.SessionBusAddress, p.RuntimeDirectory = caller.variable("DBUS_SESSION_BUS_ADDRESS"), caller.variable("XDG_RUNTIME_DIR")
 	if s := settings.Sandbox.Network; s != nil {
 		p.Network = *s
 	}
 	if s := settings.Sandbox.SessionBus; s != nil {
 		p.SessionBus = *s
+	}
+	if s := settings.Sandbox.SessionBusNames; s != nil {
+		p.SessionBusNames = make([]string, 0, len(*s))
+		for _, name := range *s {
+			p.SessionBusNames = append(p.SessionBusNames, string(name))
+		}
 	}
 	if s := settings.Sandbox.NestedNamespaces; s != nil {
 		p.NestedNamespaces = *s

@@ -17,7 +17,7 @@ func resolve(t *testing.T, text string, r Request) (Profile, error) {
 	t.Helper()
 	config, err := load(t, "", text)
 	if err != nil {
-		t.Fatal(err)
+		return Profile{}, err
 	}
 	return Resolve(config, caller(), r)
 }
@@ -83,13 +83,15 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		{"", Request{Network: "on"}, `--network: "on" is not`},
 		{"", Request{SessionBus: "raw"}, `--session-bus: "raw" is not`},
 		{"", Request{Agent: "a/b"}, "agent"},
-		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [
-			{"path": "x", "access": "read_only"}]}}}}`, Request{}, "config.json:2: path \"x\": is relative"},
-		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/sys/x", "access": "read_only"}]}}}}`, Request{}, "config.json:1: nothing of /sys"},
-		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/x"}]}}}}`, Request{}, "access is missing"},
+		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/sys/x", "access": "read_only"}]}}}}`, Request{}, "config.json:1:68: defaults.execution.filesystem.extraPaths.0.path: nothing of /sys"},
+		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "~/../../dev", "access": "read_only"}]}}}}`, Request{}, "config.json:1: nothing of /dev"},
+		{"", Request{Grants: []string{"/proc/\x1b[2J\n"}}, `--grant "/proc/\x1b[2J\n": nothing of /proc`},
+		{"", Request{Grants: []string{"\x1b\u202e"}}, `"\x1b\u202e": is relative`},
+		{"", Request{Network: strings.Repeat("n", 5000)}, "n\"… is not"},
+		{"", Request{Environment: []string{"\x1b=1"}}, `variable "\x1b": is no name`},
 	} {
 		_, err := resolve(t, c.config, c.r)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\n\x00") {
+		if err == nil || !strings.Contains(err.Error(), c.want) || !oneSafeLine(err.Error()) {
 			t.Errorf("%+.100v: %v, want %q", c.r, err, c.want)
 		}
 	}
@@ -120,6 +122,21 @@ func TestTheCommandLineStandsOverTheConfiguration(t *testing.T) {
 	}
 	p, err = resolve(t, config, Request{})
 	if err != nil || p.SessionBus != SessionBusAllow || p.Limits.Timeout != time.Minute {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestTheSessionBusNamesOfTheConfigurationReplaceTheUsualOnes(t *testing.T) {
+	for config, want := range map[string]string{"": strings.Join(DefaultSessionBusNames, " "),
+		`{"defaults": {"execution": {"sandbox": {"sessionBusNames": []}}}}`:                     "",
+		`{"defaults": {"execution": {"sandbox": {"sessionBusNames": ["org.a.B", "org.c.*"]}}}}`: "org.a.B org.c.*"} {
+		if p, err := resolve(t, config, Request{}); err != nil || strings.Join(p.SessionBusNames, " ") != want {
+			t.Errorf("%s: %q, %v", config, p.SessionBusNames, err)
+		}
+	}
+	who := caller()
+	who.Environ = []string{"DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/1/bus", "XDG_RUNTIME_DIR=/run/user/1"}
+	if p, err := Resolve(&Config{}, who, Request{}); err != nil || p.SessionBusAddress != "unix:path=/run/user/1/bus" || p.RuntimeDirectory != "/run/user/1" {
 		t.Errorf("%+v, %v", p, err)
 	}
 }

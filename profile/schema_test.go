@@ -5,106 +5,175 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// configSchema describes configFile. The types say it; what a text stands for, they cannot say.
+// configSchema describes the configuration file, from the types that it is read into.
 func configSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	enum := func(names ...string) *jsonschema.Schema {
+	words := func(names []string) *jsonschema.Schema {
 		s := &jsonschema.Schema{Type: "string"}
 		for _, name := range names {
 			s.Enum = append(s.Enum, name)
 		}
 		return s
 	}
-	schema, err := jsonschema.For[configFile](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[Access]():         enum(accessNames[1:]...),
-		reflect.TypeFor[Network]():        enum(networkNames...),
-		reflect.TypeFor[SessionBus]():     enum(sessionBusNames...),
-		reflect.TypeFor[passedVariable](): {Type: "string", Description: "a variable's name"},
-		reflect.TypeFor[setVariable]():    {Type: "string", Description: "the variable's value"},
-	}})
+	const variableName = "^[A-Za-z_][A-Za-z0-9_]*$"
+	const busNames = `^[A-Za-z_-][A-Za-z0-9_-]*(\.[A-Za-z_-][A-Za-z0-9_-]*)+(\.\*)?$`
+	types := map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[Access]():         words(accessNames[1:]),
+		reflect.TypeFor[Network]():        words(networkNames),
+		reflect.TypeFor[SessionBus]():     words(sessionBusNames),
+		reflect.TypeFor[typedPath]():      {Type: "string", Pattern: "^(/|~/|~$)"},
+		reflect.TypeFor[busName]():        {Type: "string", Pattern: busNames, MaxLength: new(255)},
+		reflect.TypeFor[passedVariable](): {Type: "string", Pattern: variableName},
+		reflect.TypeFor[setVariable]():    {Type: "string"},
+	}
+	agent, err := jsonschema.For[agentConfig](&jsonschema.ForOptions{TypeSchemas: types})
+	if err != nil {
+		t.Fatal(err)
+	}
+	types[reflect.TypeFor[agentConfig]()] = &jsonschema.Schema{Ref: "#/$defs/agent"}
+	schema, err := jsonschema.For[configFile](&jsonschema.ForOptions{TypeSchemas: types})
 	if err != nil {
 		t.Fatal(err)
 	}
 	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
 	schema.ID = "https://github.com/clairun/clai-sandbox/profile/config.schema.json"
-	schema.Title = "clai-sandbox: configuration"
-	noNull(schema)
+	schema.Title = "clai-sandbox configuration"
+	schema.Description = "what the commands of each agent may see and do; docs/config.md explains it"
+	schema.Defs = map[string]*jsonschema.Schema{"agent": agent}
+	schema.Properties["agents"].PropertyNames = &jsonschema.Schema{Pattern: "^[A-Za-z0-9._-]{1,64}$"}
+	execution := agent.Properties["execution"].Properties
+	execution["environment"].Properties["set"].PropertyNames = &jsonschema.Schema{Pattern: variableName}
+	timeout := execution["limits"].Properties["timeoutSeconds"]
+	timeout.Minimum, timeout.Maximum = new(0.0), new(float64(1<<31-1))
+	withoutNull(schema)
 	return schema
 }
 
-// noNull takes away that a pointer or a slice may be null: a configuration leaves out what it does not say.
-func noNull(s *jsonschema.Schema) {
-	if s == nil {
-		return
+// withoutNull takes away the null that a pointer or a list could be in Go.
+func withoutNull(s *jsonschema.Schema) {
+	if len(s.Types) == 2 && s.Types[0] == "null" {
+		s.Type, s.Types = s.Types[1], nil
 	}
-	for _, kind := range s.Types {
-		if kind != "null" {
-			s.Type = kind
+	for _, part := range s.Properties {
+		withoutNull(part)
+	}
+	for _, part := range s.Defs {
+		withoutNull(part)
+	}
+	for _, part := range []*jsonschema.Schema{s.Items, s.AdditionalProperties} {
+		if part != nil {
+			withoutNull(part)
 		}
 	}
-	s.Types = nil
-	if s.Type == "integer" {
-		s.Minimum = jsonschema.Ptr(0.0)
-	}
-	for _, property := range s.Properties {
-		noNull(property)
-	}
-	noNull(s.Items)
-	noNull(s.AdditionalProperties)
 }
 
-func TestConfigSchemaIsMadeFromTheTypes(t *testing.T) {
+func TestConfigSchemaIsUpToDate(t *testing.T) {
+	const path = "config.schema.json"
 	text, err := json.MarshalIndent(configSchema(t), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text = append(text, '\n')
 	if *update {
-		if err := os.WriteFile("config.schema.json", text, 0o644); err != nil {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	published, err := os.ReadFile("config.schema.json")
-	if err != nil || !bytes.Equal(published, text) {
-		t.Errorf("config.schema.json is out of date (%v): go generate ./profile", err)
+	if stored, err := os.ReadFile(path); err != nil || !bytes.Equal(stored, text) {
+		t.Errorf("%s is out of date (%v): go generate ./profile", path, err)
 	}
 }
 
-func TestTheSchemaAndTheDecoderAgree(t *testing.T) {
+func TestConfigSchemaAndDecoderAgree(t *testing.T) {
 	schema, err := configSchema(t).Resolve(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]bool{
-		`{}`: true,
-		`{"$schema": "x", "defaults": {"execution": {"sandbox": {"network": "disabled", "sessionBus": "filtered", "nestedNamespaces": true}}}}`:       true,
-		`{"agents": {"a": {"execution": {"filesystem": {"extraPaths": [{"path": "~/x", "access": "read_only"}]}, "limits": {"timeoutSeconds": 5}}}}}`: true,
-		`{"agents": {"a": {"execution": {"environment": {"pass": ["A"], "set": {"B": "c"}}}}}}`:                                                       true,
-		`{"agents": {"a": {"execution": {"filesystem": {"extraPaths": []}}}}}`:                                                                        true,
-		`{"agent": {}}`: false,
-		`{"defaults": {"execution": {"sandbox": {"network": "on"}}}}`:                                                  false,
-		`{"defaults": {"execution": {"sandbox": {"network": null}}}}`:                                                  false,
-		`{"defaults": {"execution": {"sandbox": {"extra": 1}}}}`:                                                       false,
-		`{"defaults": {"execution": {"limits": {"timeoutSeconds": -1}}}}`:                                              false,
-		`{"defaults": {"execution": {"limits": {"timeoutSeconds": 1.5}}}}`:                                             false,
-		`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/x", "access": "none"}]}}}}`:              false,
-		`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "x": 1}]}}}}`: false,
-		`{"defaults": {"execution": {"environment": {"set": {"A": 1}}}}}`:                                              false,
-		`{"agents": []}`: false,
+	execution := func(part string) string { return `{"agents": {"main": {"execution": {` + part + `}}}}` }
+	for text, good := range map[string]bool{
+		everyKey:               true,
+		`{}`:                   true,
+		`[]`:                   false,
+		`"x"`:                  false,
+		`null`:                 false,
+		`{"$schema": 1}`:       false,
+		`{"agent": {}}`:        false,
+		`{"Agents": {}}`:       false,
+		`{"agents": {}}`:       true,
+		`{"agents": null}`:     false,
+		`{"agents": {"a": 1}}`: false,
+		`{"agents": {"a.b-c_D1": {}, "..x": {}}}`:                                                              true,
+		`{"agents": {"a b": {}}}`:                                                                              false,
+		`{"agents": {"": {}}}`:                                                                                 false,
+		`{"agents": {"a": {"network": "enabled"}}}`:                                                            false,
+		`{"defaults": {"execution": {}}}`:                                                                      true,
+		`{"defaults": {"execution": null}}`:                                                                    false,
+		`{"defaults": {"sandbox": {}}}`:                                                                        false,
+		execution(`"sandbox": {}`):                                                                             true,
+		execution(`"sandbox": {"network": "enabled"}`):                                                         true,
+		execution(`"sandbox": {"network": "Enabled"}`):                                                         false,
+		execution(`"sandbox": {"network": true}`):                                                              false,
+		execution(`"sandbox": {"network": null}`):                                                              false,
+		execution(`"sandbox": {"sessionBus": "allow"}`):                                                        true,
+		execution(`"sandbox": {"sessionBus": "full"}`):                                                         false,
+		execution(`"sandbox": {"sessionBusNames": ["a.b.*"]}`):                                                 true,
+		execution(`"sandbox": {"sessionBusNames": [1]}`):                                                       false,
+		execution(`"sandbox": {"sessionBusNames": ["org.x-y_z.N1"]}`):                                          true,
+		execution(`"sandbox": {"sessionBusNames": ["org.*"]}`):                                                 false,
+		execution(`"sandbox": {"sessionBusNames": ["*"]}`):                                                     false,
+		execution(`"sandbox": {"sessionBusNames": [":1.5"]}`):                                                  false,
+		execution(`"sandbox": {"sessionBusNames": ["a..b"]}`):                                                  false,
+		execution(`"sandbox": {"sessionBusNames": ["a.1b"]}`):                                                  false,
+		execution(`"sandbox": {"sessionBusNames": ["a.b.*.*"]}`):                                               false,
+		execution(`"sandbox": {"sessionBusNames": ["a.` + strings.Repeat("b", 254) + `"]}`):                    false,
+		execution(`"sandbox": {"nestedNamespaces": false}`):                                                    true,
+		execution(`"sandbox": {"nestedNamespaces": 0}`):                                                        false,
+		execution(`"sandbox": {"nestedNamespaces": "false"}`):                                                  false,
+		execution(`"filesystem": {"extraPaths": []}`):                                                          true,
+		execution(`"filesystem": {"extraPaths": null}`):                                                        false,
+		execution(`"filesystem": {"extraPaths": ["/x"]}`):                                                      false,
+		execution(`"filesystem": {"extraPaths": [{"path": "/x"}]}`):                                            false,
+		execution(`"filesystem": {"extraPaths": [{"access": "read_only"}]}`):                                   false,
+		execution(`"filesystem": {"extraPaths": [{"path": "~", "access": "read_only"}]}`):                      true,
+		execution(`"filesystem": {"extraPaths": [{"path": "~/x", "access": "read_write"}]}`):                   true,
+		execution(`"filesystem": {"extraPaths": [{"path": "x", "access": "read_only"}]}`):                      false,
+		execution(`"filesystem": {"extraPaths": [{"path": "~x", "access": "read_only"}]}`):                     false,
+		execution(`"filesystem": {"extraPaths": [{"path": "", "access": "read_only"}]}`):                       false,
+		execution(`"filesystem": {"extraPaths": [{"path": 1, "access": "read_only"}]}`):                        false,
+		execution(`"filesystem": {"extraPaths": [{"path": "/x", "access": "none"}]}`):                          false,
+		execution(`"filesystem": {"extraPaths": [{"path": "/x", "access": "rw"}]}`):                            false,
+		execution(`"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "origin": "system"}]}`): false,
+		execution(`"environment": {"pass": [], "set": {}}`):                                                    true,
+		execution(`"environment": {"pass": ["A_1"], "set": {"_b": ""}}`):                                       true,
+		execution(`"environment": {"pass": "A"}`):                                                              false,
+		execution(`"environment": {"pass": ["A*"]}`):                                                           false,
+		execution(`"environment": {"pass": [null]}`):                                                           false,
+		execution(`"environment": {"set": {"A": 1}}`):                                                          false,
+		execution(`"environment": {"set": {"1A": ""}}`):                                                        false,
+		execution(`"environment": {"set": ["A=1"]}`):                                                           false,
+		execution(`"limits": {"timeoutSeconds": 0}`):                                                           true,
+		execution(`"limits": {"timeoutSeconds": 2147483647}`):                                                  true,
+		execution(`"limits": {"timeoutSeconds": 2147483648}`):                                                  false,
+		execution(`"limits": {"timeoutSeconds": -1}`):                                                          false,
+		execution(`"limits": {"timeoutSeconds": 1.5}`):                                                         false,
+		execution(`"limits": {"timeoutSeconds": "1"}`):                                                         false,
+		execution(`"limits": {"timeout": 1}`):                                                                  false,
 	} {
 		var value any
 		if err := json.Unmarshal([]byte(text), &value); err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", text, err)
 		}
-		var c configFile
-		bySchema, byDecoder := schema.Validate(value), decodeConfig("config.json", []byte(text), &c)
-		if (bySchema == nil) != want || (byDecoder == nil) != want {
-			t.Errorf("%s: schema says %v, decoder %v", text, bySchema, byDecoder)
+		if err := schema.Validate(value); (err == nil) != good {
+			t.Errorf("the schema on %s: %v", text, err)
+		}
+		if err := decodeConfig("config.json", []byte(text), &configFile{}); (err == nil) != good {
+			t.Errorf("the decoder on %s: %v", text, err)
 		}
 	}
 }

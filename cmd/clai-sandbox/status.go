@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -63,6 +64,7 @@ func hintOf(err error) string {
 		setup       *sandbox.SetupError
 		command     *sandbox.CommandError
 		misuse      *usage
+		mistake     *profile.ConfigError
 	)
 	switch {
 	case errors.As(err, &unavailable):
@@ -73,6 +75,8 @@ func hintOf(err error) string {
 		return command.Hint
 	case errors.As(err, &misuse):
 		return misuse.hint
+	case errors.As(err, &mistake):
+		return mistake.Hint
 	}
 	return ""
 }
