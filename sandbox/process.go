@@ -34,9 +34,10 @@ type process struct {
 type guard uint8
 
 const (
-	guardPlain     guard = iota
-	guardNamespace       // of process ids
-	guardUser            // of process ids, in a user namespace
+	guardBest      guard = iota // what chooseGuard says
+	guardPlain                  // none but the kernel's word that bwrap ends with its thread
+	guardNamespace              // of process ids
+	guardUser                   // of process ids, in a user namespace
 )
 
 // chooseGuard finds the best guard that this process may use.

@@ -88,7 +88,9 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if err := closeOnExec(); err != nil {
 		return Result{}, &SetupError{Why: "mark descriptors close-on-exec: " + err.Error()}
 	}
-	l.guard = chooseGuard()
+	if l.guard == guardBest {
+		l.guard = chooseGuard()
+	}
 	a, err := l.prepare(&plan, command)
 	if err != nil {
 		return Result{}, err

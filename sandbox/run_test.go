@@ -225,7 +225,11 @@ func launch() {
 	if !terminal {
 		relay = append(relay, syscall.SIGINT, syscall.SIGHUP)
 	}
-	result, err := Launcher{Bwrap: bwrap, Terminal: terminal, Relay: relay}.Run(context.Background(), plan, os.Args[2:],
+	launcher := Launcher{Bwrap: bwrap, Terminal: terminal, Relay: relay}
+	if os.Getenv("CLAI_SANDBOX_TEST_GUARD") == "plain" {
+		launcher.guard = guardPlain
+	}
+	result, err := launcher.Run(context.Background(), plan, os.Args[2:],
 		Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	exitOn(err)
 	os.Exit(result.ExitCode)
