@@ -157,6 +157,21 @@ func TestATimeoutEndsTheWholeTree(t *testing.T) {
 	}
 }
 
+func TestEveryProcessIsAskedToEndBeforeItIsKilled(t *testing.T) {
+	h := newHost(t)
+	h.profile.Limits.Timeout = 500 * time.Millisecond
+	r := h.run("/bin/sh", "-c", `say() { trap "echo $1 ends; exit 0" TERM; while :; do sleep 0.02; done; }
+(say child) & (setsid sh -c 'trap "echo stranger ends; exit 0" TERM; while :; do sleep 0.02; done') & trap 'wait; echo parent ends; exit 0' TERM; while :; do sleep 0.02; done`)
+	for _, who := range []string{"child", "stranger", "parent"} {
+		if !strings.Contains(r.Out, who+" ends\n") {
+			t.Errorf("the %s was not asked: %q", who, r.Out)
+		}
+	}
+	if r.Outcome != TimedOut {
+		t.Errorf("%+v", r.Result)
+	}
+}
+
 // processesNaming lists the processes with a word in their arguments.
 func processesNaming(word string) []string {
 	var found []string
