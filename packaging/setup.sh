@@ -31,6 +31,10 @@ list_programs() {
 		dbus-daemon    -    must  dbus-daemon/dbus  dbus-daemon     dbus      dbus-1          dbus       tests start a session bus of their own
 		ps             -    must  procps            procps-ng       procps-ng =               procps-ng  tests count processes
 		node           -    nice  nodejs            =               =         =               =          tests run it in a sandbox
+		ipcs           -    must  util-linux        util-linux-core =         util-linux-systemd =       tests look for shared memory
+		zsh            -    nice  zsh               =               =         =               =          tests complete commands in it
+		fish           -    nice  fish              =               =         =               =          tests complete commands in it
+		mandoc         -    nice  mandoc            =               =         =               =          tests read the man page with it
 	END
 }
 
