@@ -92,25 +92,38 @@ type walk struct {
 func follow(tree Tree, path string) (walk, error) {
 	directory := Object{Mode: fs.ModeDir | 0o755}
 	w := walk{Real: "/", Object: directory}
-	rest := components(path)
-	for len(rest) > 0 {
-		name := rest[0]
-		rest = rest[1:]
-		if name == ".." {
-			w.Real, w.Object = parent(w.Real), directory
+	rest := path
+	literal := true // what was walked is the beginning of path as it stands, so that it need not be put together
+	for {
+		name, after := cutComponent(rest)
+		switch {
+		case name == "":
+			return w, nil
+		case name == "..":
+			w.Real, w.Object, rest, literal = parent(w.Real), directory, after, false
 			continue
 		}
-		next := join(w.Real, name)
+		walked := len(path) - len(after)
+		if after != "" {
+			walked-- // the slash
+		}
+		literal = literal && walked == len(w.Real)+len(name)+min(len(w.Real)-1, 1)
+		var next string
+		if literal {
+			next = path[:walked]
+		} else {
+			next = join(w.Real, name)
+		}
 		object, err := tree.Lstat(next)
 		if err != nil {
-			w.Rest = append([]string{name}, rest...)
+			w.Rest = append([]string{name}, components(after)...)
 			return w, errnoOnly(next, err)
 		}
 		if object.Mode&fs.ModeSymlink == 0 {
-			if len(rest) > 0 && !object.Mode.IsDir() {
+			if more, _ := cutComponent(after); more != "" && !object.Mode.IsDir() {
 				return w, fmt.Errorf("%s: %w", printable(next), syscall.ENOTDIR)
 			}
-			w.Real, w.Object = next, object
+			w.Real, w.Object, rest = next, object, after
 			continue
 		}
 		if len(w.Links) == maxLinks {
@@ -124,20 +137,27 @@ func follow(tree Tree, path string) (walk, error) {
 		if strings.HasPrefix(text, "/") {
 			w.Real = "/"
 		}
-		w.Object = directory
-		rest = append(components(text), rest...)
+		w.Object, rest, literal = directory, text+"/"+after, false
 	}
-	return w, nil
 }
 
-// components splits a path. "." and empty components mean nothing and are left out; ".." is kept, because behind a
-// symbolic link it leads to the parent of the link's target.
+// cutComponent takes the first component off a path. "." and empty components mean nothing and are passed over; ".." is
+// one, because behind a symbolic link it leads to the parent of the link's target. No name is the end of the path.
+func cutComponent(path string) (name, after string) {
+	for after = path; after != "" && (name == "" || name == "."); {
+		name, after, _ = strings.Cut(after, "/")
+	}
+	if name == "." {
+		name = ""
+	}
+	return name, after
+}
+
+// components splits a path.
 func components(path string) []string {
 	var list []string
-	for name := range strings.SplitSeq(path, "/") {
-		if name != "" && name != "." {
-			list = append(list, name)
-		}
+	for name, after := cutComponent(path); name != ""; name, after = cutComponent(after) {
+		list = append(list, name)
 	}
 	return list
 }
