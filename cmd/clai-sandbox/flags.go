@@ -18,11 +18,11 @@ func profileFlags() []cli.Flag {
 		&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, Usage: "use the configuration of agent `NAME`"},
 		&cli.StringFlag{Name: "workspace", Usage: "make `DIR` writable (default: the working directory)"},
 		&cli.StringSliceFlag{Name: "grant", KeepSpace: true, Usage: "show `PATH`[:ro|:rw], read-only if not said; may be repeated"},
-		&cli.StringFlag{Name: "network", Usage: "`enabled` or disabled (default: the configuration's, else enabled)"},
-		&cli.StringFlag{Name: "session-bus", Usage: "`filtered`, allow or deny (default: the configuration's, else filtered)"},
-		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the variable `NAME`, or set NAME=VALUE; may be repeated"},
+		&cli.StringFlag{Name: "network", Usage: "set the network to `enabled|disabled` (default: the configuration's, else enabled)"},
+		&cli.StringFlag{Name: "session-bus", Usage: "set the session bus to `filtered|allow|deny` (default: the configuration's, else filtered)"},
+		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the `VARIABLE`, or set it: VARIABLE=VALUE; may be repeated"},
 		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
-		&cli.DurationFlag{Name: "timeout", Usage: "end the command after `DURATION`, such as 90s or 10m (default: none)"},
+		&cli.DurationFlag{Name: "timeout", Usage: "end the command after `DURATION`, such as 90s or 10m", DefaultText: "none"},
 		&cli.BoolFlag{Name: "allow-nesting", Usage: "let the command make user namespaces, as a browser or another sandbox does"},
 	}
 }
