@@ -107,8 +107,10 @@ func (b *builder) grant(g profile.Grant) error {
 	switch {
 	case err != nil && g.Origin.Kind == profile.OriginDefault && errors.Is(err, syscall.ENOENT):
 		return nil // nobody asked for it
-	case err != nil:
+	case err != nil && !errors.Is(err, syscall.ELOOP):
 		return b.leaveOut(g, NoticePathLeftOut, reason(err))
+	case err != nil: // not gone, but never there
+		why = reason(err)
 	default:
 		why = b.forbidden(w, g.Access)
 	}

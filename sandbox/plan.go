@@ -86,7 +86,7 @@ type Notice struct {
 // among them, is escaped as in Go source. A file name may hold any of them.
 func printable(text string) string {
 	plain := func(r rune) bool { return r != unicode.ReplacementChar && unicode.IsPrint(r) && r != '\\' }
-	if strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
 		return text
 	}
 	return strconv.Quote(text)

@@ -11,6 +11,10 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
+	commands := []*cli.Command{runCommand(), explainCommand(), doctorCommand(), completionCommand()}
+	for _, command := range commands {
+		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
+	}
 	return &cli.App{
 		Name:  "clai-sandbox",
 		Usage: "run commands in a sandbox that shows them exactly what was granted",
@@ -20,9 +24,10 @@ func newApp() *cli.App {
 		Version:                   version,
 		HideHelpCommand:           true,
 		DisableSliceFlagSeparator: true, // a path may hold a comma
-		Commands:                  []*cli.Command{runCommand(), explainCommand(), doctorCommand(), completionCommand()},
+		Commands:                  commands,
 		OnUsageError:              usageError,
-		CommandNotFound:           nil,
+		// Only after --help, which takes the words behind it for commands of ours.
+		CommandNotFound: func(c *cli.Context, _ string) { _ = cli.ShowCommandHelp(c.Lineage()[1], c.Command.Name) },
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return &usage{fmt.Sprintf("unknown command %q", c.Args().First()), "clai-sandbox --help lists the commands"}
@@ -41,6 +46,14 @@ func usageError(c *cli.Context, err error, _ bool) error {
 		name += " " + c.Command.Name
 	}
 	return &usage{strings.TrimPrefix(err.Error(), "flag provided but "), name + " --help lists the options"}
+}
+
+// noArguments refuses words that would mean nothing.
+func noArguments(c *cli.Context, hint string) error {
+	if c.Args().Present() {
+		return &usage{fmt.Sprintf("%s takes no argument %q", c.Command.Name, c.Args().First()), hint}
+	}
+	return nil
 }
 
 // usage is a command line that cannot be understood.

@@ -30,6 +30,9 @@ type examination struct {
 }
 
 func doctorAction(c *cli.Context) error {
+	if err := noArguments(c, "clai-sandbox doctor --help lists the options"); err != nil {
+		return err
+	}
 	e, err := examine()
 	if err != nil {
 		return err

@@ -28,6 +28,9 @@ func explainCommand() *cli.Command {
 }
 
 func explainAction(c *cli.Context) error {
+	if err := noArguments(c, "it explains any command's sandbox; for one path: --path PATH"); err != nil {
+		return err
+	}
 	j, err := prepare(c)
 	if err != nil {
 		return err
@@ -89,13 +92,13 @@ func (e explanation) print() {
 			fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(step.Path), oneLine(what(step)), oneLine(step.Origin.String()))
 		}
 	}
-	fmt.Fprintln(table, "everything else\tnot there\t")
+	fmt.Fprintln(table, "everything else\tnot there")
 	fmt.Fprintln(table)
-	fmt.Fprintf(table, "network\t%s\t\n", e.Network)
-	fmt.Fprintf(table, "session bus\t%s\t\n", map[string]string{"allow": "allow: all of it, a way out of the sandbox",
+	fmt.Fprintf(table, "network\t%s\n", e.Network)
+	fmt.Fprintf(table, "session bus\t%s\n", map[string]string{"allow": "allow: all of it, a way out of the sandbox",
 		"filtered": "filtered: nothing of it is shown yet", "deny": "deny"}[e.SessionBus])
 	if e.TimeoutSeconds > 0 {
-		fmt.Fprintf(table, "timeout\t%g s\t\n", e.TimeoutSeconds)
+		fmt.Fprintf(table, "timeout\t%g s\n", e.TimeoutSeconds)
 	}
 	fmt.Fprintln(table)
 	for _, v := range e.Environment {

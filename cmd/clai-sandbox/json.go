@@ -82,8 +82,13 @@ func reportFile(c *cli.Context) (*os.File, error) {
 		return nil, nil
 	}
 	fd := c.Int("json-fd")
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); fd < 0 || err != nil {
-		return nil, &usage{fmt.Sprintf("--json-fd %d: no such descriptor is open", fd), "open it in the shell, for example 3>result.json"}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	hint := "open it in the shell, for example 3>result.json"
+	switch {
+	case fd < 0 || err != nil:
+		return nil, &usage{fmt.Sprintf("--json-fd %d: no such descriptor is open", fd), hint}
+	case flags&unix.O_ACCMODE == unix.O_RDONLY || flags&unix.O_PATH != 0:
+		return nil, &usage{fmt.Sprintf("--json-fd %d: is not open for writing", fd), hint}
 	}
 	return os.NewFile(uintptr(fd), "json-fd"), nil
 }
