@@ -170,7 +170,8 @@ func TestControlCInterruptsAnInterpreterAndNoMore(t *testing.T) {
 	needProgram(t, "python3")
 	term := sit(t, "clai-sandbox", "run", "--env", "PYTHON_BASIC_REPL=1", "--", "python3", "-q")
 	term.expect(">>> ")
-	term.kind("print('sleep' + 'ing'); import time; time.sleep(1000)\n")
+	// Many short sleeps: Python misses an interrupt that comes just before it begins a long one.
+	term.kind("print('sleep' + 'ing'); import time; [time.sleep(0.01) for _ in range(100000)]\n")
 	term.expect("sleeping")
 	term.kind(controlC)
 	term.expect("KeyboardInterrupt")
