@@ -263,7 +263,7 @@ func TestTheSizeOfTheWindowReachesTheCommand(t *testing.T) {
 func TestAShellInsideHasJobControl(t *testing.T) {
 	term := sit(t, "clai-sandbox", "run", "--env", "PS1=inside> ", "--", "bash", "--norc", "--noprofile", "-i")
 	term.expect("inside> ")
-	term.kind("python3 -c 'import os, signal, time; signal.signal(signal.SIGCONT, lambda *a: os.write(1, b\"resu\" + b\"med\")); os.write(1, b\"sleep\" + b\"ing\"); time.sleep(1000)'\n")
+	term.kind("python3 -c 'import os, signal, time; signal.signal(signal.SIGCONT, lambda *a: os.write(1, b\"resu\" + b\"med\")); os.write(1, b\"sleep\" + b\"ing\"); [time.sleep(0.01) for _ in range(100000)]'\n")
 	term.expect("sleeping")
 	term.kind(controlZ)
 	term.expect("Stopped")
