@@ -68,11 +68,10 @@ type Step struct {
 type NoticeKind string
 
 const (
-	NoticePathLeftOut   NoticeKind = "path_left_out"        // a grant that no longer leads anywhere
-	NoticePathDenied    NoticeKind = "path_denied"          // a grant that leads where none may
-	NoticeSessionBus    NoticeKind = "session_bus"          // the session bus is absent, or a way out
-	NoticeLandlock      NoticeKind = "landlock_unavailable" // the kernel lacks a second layer
-	NoticeUserNamespace NoticeKind = "nested_namespaces"    // further user namespaces are allowed inside
+	NoticePathLeftOut   NoticeKind = "path_left_out"     // a grant that no longer leads anywhere
+	NoticePathDenied    NoticeKind = "path_denied"       // a grant that leads where none may
+	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
+	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )
 
 // A Notice is one thing that a person should know about a run that went on all the same.
