@@ -159,7 +159,7 @@ func TestATimeoutEndsTheWholeTree(t *testing.T) {
 
 func TestEveryProcessIsAskedToEndBeforeItIsKilled(t *testing.T) {
 	h := newHost(t)
-	h.profile.Limits.Timeout = 500 * time.Millisecond
+	h.profile.Limits.Timeout = 2 * time.Second
 	r := h.run("/bin/sh", "-c", `say() { trap "echo $1 ends; exit 0" TERM; while :; do sleep 0.02; done; }
 (say child) & (setsid sh -c 'trap "echo stranger ends; exit 0" TERM; while :; do sleep 0.02; done') & trap 'wait; echo parent ends; exit 0' TERM; while :; do sleep 0.02; done`)
 	for _, who := range []string{"child", "stranger", "parent"} {
