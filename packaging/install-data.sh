@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the man pages that are here, and the completions that the built command prints, below the directory given
-# (PREFIX/share).
+# Installs the man pages and the schemas that are here, and the completions that the built command prints, below the
+# directory given (PREFIX/share).
 set -eu
 cd "$(dirname "$0")"
 share=$1
@@ -10,6 +10,9 @@ for page in man/*.[1-8]; do
 	install -d "$share/man/man${page##*.}"
 	install -m 644 "$page" "$share/man/man${page##*.}"
 done
+
+install -d "$share/clai-sandbox"
+install -m 644 ../docs/*.schema.json ../profile/config.schema.json "$share/clai-sandbox"
 
 completion() { # SHELL DIRECTORY NAME
 	script=$(../bin/clai-sandbox completion "$1")

@@ -34,6 +34,7 @@ list_programs() {
 		ipcs           -    must  util-linux        util-linux-core =         util-linux-systemd =       tests look for shared memory
 		zsh            -    nice  zsh               =               =         =               =          tests complete commands in it
 		fish           -    nice  fish              =               =         =               =          tests complete commands in it
+		bash-completion - nice    bash-completion   =               =         =               =          tests complete commands with it
 		mandoc         -    nice  mandoc            =               =         =               =          tests read the man page with it
 	END
 }
@@ -64,6 +65,11 @@ minor_of() { # "go version go1.26.8 linux/amd64": 26
 }
 
 have() {
+	# Not a program, but functions that bash loads.
+	[ "$1" != bash-completion ] || {
+		[ -r /usr/share/bash-completion/bash_completion ]
+		return
+	}
 	command -v "$1" >/dev/null || return 1
 	# Busybox has a setpriv that cannot change the user.
 	[ "$1" != setpriv ] || setpriv --help 2>&1 | grep -q -e --reuid

@@ -89,8 +89,8 @@ const (
 
 // Origin tells a person why something is visible. Source is the place: a file and line, a flag as typed.
 type Origin struct {
-	Kind   OriginKind `json:"kind"`
-	Source string     `json:"source,omitempty"`
+	Kind   OriginKind `json:"kind" jsonschema:"what says so"`
+	Source string     `json:"source,omitempty" jsonschema:"where it says so: a file and line, an option as typed"`
 }
 
 func (o Origin) String() string {

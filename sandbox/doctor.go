@@ -26,10 +26,10 @@ const (
 
 // A Check is one thing that sandboxing needs of this host.
 type Check struct {
-	Name  string     `json:"name"`
-	State CheckState `json:"state"`
-	Found string     `json:"found"`
-	Mend  string     `json:"mend,omitempty"`
+	Name  string     `json:"name" jsonschema:"what was looked at"`
+	State CheckState `json:"state" jsonschema:"weak: it sandboxes, with one layer less; bad: it cannot sandbox"`
+	Found string     `json:"found" jsonschema:"what was found, for a person"`
+	Mend  string     `json:"mend,omitempty" jsonschema:"what to do about it"`
 }
 
 // Examine checks everything that a plan needs of this host. bwrap and err are what FindBwrap returned.

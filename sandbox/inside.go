@@ -62,14 +62,13 @@ func (in inside) ReadDir(path string) ([]string, error) { return in.host.ReadDir
 
 // A Sight is what a command inside can do with one path, and why.
 type Sight struct {
-	Path     string         `json:"path"`
-	Resolved string         `json:"resolved"` // where it leads inside, as far as it leads
-	Visible  bool           `json:"visible"`
-	Access   profile.Access `json:"access"`
-	Rule     *Step          `json:"rule,omitempty"` // nil: the sandbox's own empty root
-	Why      string         `json:"why"`
-	// OnHost reports whether the host has the path. If it does and the sandbox does not, a grant would show it.
-	OnHost bool `json:"onHost"`
+	Path     string         `json:"path" jsonschema:"as asked for, absolute"`
+	Resolved string         `json:"resolved" jsonschema:"where it leads inside, as far as it leads"`
+	Visible  bool           `json:"visible" jsonschema:"whether the command sees something there"`
+	Access   profile.Access `json:"access" jsonschema:"what the sandbox lets the command do there; the file's own permissions may still refuse it"`
+	Rule     *Step          `json:"rule,omitempty" jsonschema:"the mount that decides; not there for the sandbox's own empty root"`
+	Why      string         `json:"why" jsonschema:"for a person"`
+	OnHost   bool           `json:"onHost" jsonschema:"whether the host has the path; if it does and the sandbox does not, a grant would show it"`
 }
 
 // Look answers for one absolute path whether it can be seen inside, and which rule decides. A file's own permissions may

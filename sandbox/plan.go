@@ -51,14 +51,13 @@ func (k StepKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil
 
 // A Step is one mount, link or file, at Path inside.
 type Step struct {
-	Kind   StepKind       `json:"kind"`
-	Path   string         `json:"path"`             // inside; no component is a symbolic link
-	Source string         `json:"source,omitempty"` // Bind and Copy: on the host. Symlink: its text.
-	Access profile.Access `json:"access,omitempty"` // Bind
-	Mode   fs.FileMode    `json:"mode,omitempty"`   // Private, Mask, Copy, Dir
-	Origin profile.Origin `json:"origin"`
-	// Typed is the path as the person wrote it, where that leads to Path through symbolic links.
-	Typed string `json:"typed,omitempty"`
+	Kind   StepKind       `json:"kind" jsonschema:"how it is made"`
+	Path   string         `json:"path" jsonschema:"inside; no component is a symbolic link"`
+	Source string         `json:"source,omitempty" jsonschema:"of bind and copy: the path on the host; of symlink: its text"`
+	Access profile.Access `json:"access,omitempty" jsonschema:"of bind: what the command may do there"`
+	Mode   fs.FileMode    `json:"mode,omitempty" jsonschema:"of private, mask, copy and dir: the permission bits"`
+	Origin profile.Origin `json:"origin" jsonschema:"why it is there"`
+	Typed  string         `json:"typed,omitempty" jsonschema:"the path as the person wrote it, where that leads to it through symbolic links"`
 	// Pinned binds are opened without following any symbolic link and bound by descriptor: something that the inside
 	// could have written may stand in the path.
 	Pinned bool `json:"-"`
@@ -76,9 +75,9 @@ const (
 
 // A Notice is one thing that a person should know about a run that went on all the same.
 type Notice struct {
-	Kind NoticeKind `json:"kind"`
-	Path string     `json:"path,omitempty"`
-	Text string     `json:"text"`
+	Kind NoticeKind `json:"kind" jsonschema:"what it is about"`
+	Path string     `json:"path,omitempty" jsonschema:"the path that it is about"`
+	Text string     `json:"text" jsonschema:"for a person, in one line"`
 }
 
 // printable makes text safe for a terminal and a log: what is not printable, and invisible or reordering characters

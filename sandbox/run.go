@@ -48,7 +48,7 @@ const (
 	Exited    Outcome = "exited"
 	Signalled Outcome = "signalled" // exit status 128+N; a command that exits with such a status itself looks the same
 	TimedOut  Outcome = "timed_out" // the plan's timeout
-	Cancelled Outcome = "cancelled" // the context ended, or a signal came before the command had started
+	Cancelled Outcome = "cancelled" // the context ended
 )
 
 // A Result is a command that was run.
@@ -145,7 +145,8 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 		signal.Notify(received, l.Relay...)
 		defer signal.Stop(received)
 	}
-	var timeout, kill <-chan time.Time
+	var timeout, kill, again <-chan time.Time
+	var pending []syscall.Signal
 	if a.plan.Timeout > 0 {
 		timer := time.NewTimer(a.plan.Timeout)
 		defer timer.Stop()
@@ -168,8 +169,15 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 			cancelled = nil
 			end(Cancelled)
 		case s := <-received:
-			if !a.relay(s.(syscall.Signal)) {
-				end(Cancelled)
+			pending = append(pending, s.(syscall.Signal))
+			again = time.After(0)
+		case <-again:
+			// There is no command to give it to yet, or no more: then it has ended, and so has the wait.
+			for len(pending) > 0 && a.relay(pending[0]) {
+				pending = pending[1:]
+			}
+			if again = nil; len(pending) > 0 {
+				again = time.After(2 * time.Millisecond)
 			}
 		case <-kill:
 			if err := a.kill(); err != nil {

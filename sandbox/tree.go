@@ -20,7 +20,7 @@ func (a *attempt) init() int {
 	return 0
 }
 
-// relay passes a signal on to the command. It reports false if there is no command yet.
+// relay passes a signal on to the command. It reports false if there is no command, yet or any more.
 func (a *attempt) relay(s syscall.Signal) bool {
 	a.process.mu.Lock()
 	defer a.process.mu.Unlock()
@@ -32,7 +32,8 @@ func (a *attempt) relay(s syscall.Signal) bool {
 		return false
 	}
 	// The command is pid 1's first child; later ones are orphans that it took in.
-	return unix.Kill(first[0], s) == nil
+	unix.Kill(first[0], s)
+	return true
 }
 
 // terminate asks every process inside to end. Those that are stopped are woken, to hear it.

@@ -2,258 +2,166 @@ package main
 
 import (
 	"fmt"
-	"slices"
+	"io"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 )
 
-// The library's own completion executes the program that it completes, with the action of `run` among what may happen.
-// These scripts are made from the same definitions, once, and never execute it.
+// The library's own completion executes the program that it completes, and with it the action of `run`. The scripts here
+// are written once, from the same definitions as the command line, and never execute it.
 
 func completionCommand() *cli.Command {
 	return &cli.Command{
-		Name:         "completion",
-		Usage:        "print a completion script for bash, zsh or fish",
-		ArgsUsage:    "bash|zsh|fish",
+		Name:      "completion",
+		Usage:     "print a completion script for bash, zsh or fish",
+		ArgsUsage: "bash|zsh|fish",
+		Description: "Load it where your shell starts: eval \"$(clai-sandbox completion bash)\" in ~/.bashrc, the same with zsh behind\n" +
+			"compinit in ~/.zshrc, clai-sandbox completion fish | source in config.fish.",
 		OnUsageError: usageError,
 		Action: func(c *cli.Context) error {
-			write, known := completionScripts[c.Args().First()]
-			if !known || c.NArg() != 1 {
+			script := completionScript(c.App, c.Args().First())
+			if script == "" || c.NArg() != 1 {
 				return &usage{"completion for which shell?", "clai-sandbox completion bash, zsh or fish"}
 			}
-			fmt.Print(write(c.App.Commands))
-			return nil
+			_, err := io.WriteString(c.App.Writer, script)
+			return err
 		},
 	}
 }
 
-var completionScripts = map[string]func([]*cli.Command) string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
-
-// optionValues say what stands behind an option: words to choose from, or one of the kinds below.
-var optionValues = map[string]string{
-	"workspace": directory, "cwd": directory, "grant": path, "path": path, "env": variable,
-	"network": "enabled disabled", "session-bus": "filtered allow deny",
-}
-
-const (
-	directory = "<directory>"
-	path      = "<path>"
-	variable  = "<variable>"
-)
-
-// An option is a flag as completion sees it.
-type option struct {
-	name, help string
-	takesValue bool
-	value      string // from optionValues
-}
-
-func optionsOf(command *cli.Command) []option {
-	var list []option
-	for _, flag := range command.Flags {
-		name := flag.Names()[0]
-		help := flag.(cli.DocGenerationFlag).GetUsage()
-		list = append(list, option{name: name, help: strings.ReplaceAll(help, "`", ""),
-			takesValue: flag.(cli.DocGenerationFlag).TakesValue(), value: optionValues[name]})
-	}
-	return append(list, option{name: "help", help: "show help"})
-}
-
-// takesCommand reports whether the words of a command are another command's.
-func takesCommand(command *cli.Command) bool { return command.Name == "run" }
-
-func wordsOf(command *cli.Command) string {
-	if command.Name == "completion" {
-		return "bash zsh fish"
+// completionScript is what a shell reads to complete an app's command lines. It is empty for a shell that is not known.
+func completionScript(app *cli.App, shell string) string {
+	switch shell {
+	case "bash":
+		return bashCompletion(completedApp(app))
+	case "zsh":
+		return zshCompletion(completedApp(app))
+	case "fish":
+		return fishCompletion(completedApp(app))
 	}
 	return ""
 }
 
-func bashCompletion(commands []*cli.Command) string {
-	var names, withValue, values, options []string
+// A completedCommand is a command as completion sees it. The program itself is one, with the commands below it.
+type completedCommand struct {
+	path     string // the words that lead to it: "" for the program, "run"
+	name     string
+	help     string
+	options  []completedOption
+	words    []string // what its one argument may be
+	runs     bool     // its arguments are another command
+	commands []completedCommand
+}
+
+type completedOption struct {
+	name, help string
+	value      optionValue
+	repeats    bool
+}
+
+// An optionValue says what may stand behind an option. The zero value is nothing: a switch.
+type optionValue struct {
+	kind  valueKind
+	words []string // of aWord; of aPath, what may be added to it
+}
+
+type valueKind uint8
+
+const (
+	noValue valueKind = iota
+	anything
+	aWord
+	aDirectory
+	aPath
+	aVariable
+)
+
+func completedApp(app *cli.App) completedCommand {
+	c := completedCommand{help: app.Usage, options: append(completedOptions(app.Flags), helpOption,
+		completedOption{name: "version", help: "print the version"})}
+	c.addCommands(app.Commands)
+	return c
+}
+
+var helpOption = completedOption{name: "help", help: "show help"}
+
+func (c *completedCommand) addCommands(commands []*cli.Command) {
 	for _, command := range commands {
-		names = append(names, command.Name)
-		words := wordsOf(command)
-		for _, o := range optionsOf(command) {
-			words += " --" + o.name
-			if !o.takesValue || slices.Contains(withValue, "--"+o.name) {
-				continue
-			}
-			withValue = append(withValue, "--"+o.name)
-			values = append(values, fmt.Sprintf("        --%s) %s; return ;;", o.name, bashValue(o.value)))
+		sub := completedCommand{
+			path: strings.TrimSpace(c.path + " " + command.Name), name: command.Name, help: command.Usage,
+			options: append(completedOptions(command.Flags), helpOption),
+			words:   alternatives(command.ArgsUsage),
+			runs:    strings.Contains(command.ArgsUsage, "COMMAND"),
 		}
-		options = append(options, fmt.Sprintf("        %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;", command.Name, strings.TrimSpace(words)))
+		sub.addCommands(command.Subcommands)
+		c.commands = append(c.commands, sub)
 	}
-	return fmt.Sprintf(`# bash completion for clai-sandbox; source it, or install it as completions/clai-sandbox
-
-_clai_sandbox() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= word i
-    COMPREPLY=()
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        word=${COMP_WORDS[i]}
-        if [[ -z $command ]]; then
-            case $word in %[1]s) command=$word ;; esac
-            continue
-        fi
-        # Behind "--", or the first word that is no option, stands another command.
-        case $word in
-            --) _clai_sandbox_inner $((i + 1)); return ;;
-            %[2]s) ((i++)) ;;
-            -*) ;;
-            *) [[ $command == run ]] && { _clai_sandbox_inner $i; return; } ;;
-        esac
-    done
-    case $prev in
-%[3]s
-    esac
-    case $command in
-        '') COMPREPLY=($(compgen -W '%[4]s --help --version' -- "$cur")) ;;
-%[5]s
-    esac
-    if [[ $command == run && $cur != -* ]]; then
-        _clai_sandbox_inner $COMP_CWORD
-    fi
 }
 
-# What completes a command that begins at a word: bash-completion's, where it is, else names and files.
-_clai_sandbox_inner() {
-    if declare -F _comp_command_offset >/dev/null; then
-        _comp_command_offset "$1"
-    elif declare -F _command_offset >/dev/null; then
-        _command_offset "$1"
-    elif ((COMP_CWORD == $1)); then
-        COMPREPLY=($(compgen -c -- "${COMP_WORDS[COMP_CWORD]}"))
-    else
-        COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
-    fi
-}
-
-complete -o filenames -F _clai_sandbox clai-sandbox
-`, strings.Join(names, "|"), strings.Join(withValue, "|"), strings.Join(values, "\n"), strings.Join(names, " "), strings.Join(options, "\n"))
-}
-
-func bashValue(value string) string {
-	words := "-W '" + value + "'"
-	switch value {
-	case directory:
-		words = "-d"
-	case path:
-		words = "-f"
-	case variable:
-		words = "-v"
-	case "":
-		return ":"
+// each calls f for a command and all below it.
+func (c completedCommand) each(f func(completedCommand)) {
+	f(c)
+	for _, sub := range c.commands {
+		sub.each(f)
 	}
-	return "COMPREPLY=($(compgen " + words + ` -- "$cur"))`
 }
 
-func zshCompletion(commands []*cli.Command) string {
-	quote := func(text string) string {
-		return strings.NewReplacer("'", `'\''`, "[", `\[`, "]", `\]`, ":", `\:`).Replace(text)
-	}
-	var names, cases []string
-	for _, command := range commands {
-		names = append(names, fmt.Sprintf("        '%s:%s'", command.Name, quote(command.Usage)))
-		var specs []string
-		for _, o := range optionsOf(command) {
-			spec := fmt.Sprintf("'*--%s[%s]", o.name, quote(o.help))
-			if o.takesValue {
-				spec += ":value:" + zshValue(o.value)
-			}
-			specs = append(specs, spec+"'")
+// completedOptions leaves out what the library adds while it runs.
+func completedOptions(flags []cli.Flag) []completedOption {
+	var list []completedOption
+	for _, flag := range flags {
+		if flag == cli.HelpFlag || flag == cli.VersionFlag {
+			continue
 		}
-		if takesCommand(command) {
-			specs = append(specs, "'(-):command: _command_names -e'", "'*::arguments: _normal'")
-		} else if words := wordsOf(command); words != "" {
-			specs = append(specs, "'1:shell:("+words+")'")
+		doc := flag.(cli.DocGenerationFlag)
+		o := completedOption{name: flag.Names()[0], help: strings.ReplaceAll(doc.GetUsage(), "`", "")}
+		if doc.TakesValue() {
+			o.value = valueIn(doc.GetUsage())
 		}
-		cases = append(cases, fmt.Sprintf("    %s) _arguments -S \\\n        %s ;;", command.Name, strings.Join(specs, " \\\n        ")))
-	}
-	return fmt.Sprintf(`#compdef clai-sandbox
-# zsh completion for clai-sandbox; install it as _clai-sandbox in a directory of $fpath
-
-_clai_sandbox() {
-    local -a commands
-    commands=(
-%s
-    )
-    if ((CURRENT == 2)); then
-        _describe command commands
-        return
-    fi
-    shift words
-    ((CURRENT--))
-    case $words[1] in
-%s
-    esac
-}
-
-if [[ $funcstack[1] == _clai-sandbox ]]; then
-    _clai_sandbox "$@"
-else
-    compdef _clai_sandbox clai-sandbox
-fi
-`, strings.Join(names, "\n"), strings.Join(cases, "\n"))
-}
-
-func zshValue(value string) string {
-	switch value {
-	case directory:
-		return "_files -/"
-	case path:
-		return "_files"
-	case variable:
-		return "_parameters -g \"*export*\""
-	case "":
-		return " "
-	}
-	return "(" + value + ")"
-}
-
-func fishCompletion(commands []*cli.Command) string {
-	quote := func(text string) string { return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(text) + "'" }
-	var lines []string
-	for _, command := range commands {
-		lines = append(lines, fmt.Sprintf("complete -c clai-sandbox -n __fish_use_subcommand -f -a %s -d %s", command.Name, quote(command.Usage)))
-		seen := fmt.Sprintf("'__fish_seen_subcommand_from %s; and not __clai_sandbox_inner'", command.Name)
-		for _, o := range optionsOf(command) {
-			line := fmt.Sprintf("complete -c clai-sandbox -n %s -l %s -d %s", seen, o.name, quote(o.help))
-			if o.takesValue {
-				line += " " + fishValue(o.value)
-			}
-			lines = append(lines, line)
+		if slice, ok := flag.(cli.DocGenerationSliceFlag); ok {
+			o.repeats = slice.IsSliceFlag()
 		}
-		if words := wordsOf(command); words != "" {
-			lines = append(lines, fmt.Sprintf("complete -c clai-sandbox -n %s -f -a %s", seen, quote(words)))
-		}
+		list = append(list, o)
 	}
-	return `# fish completion for clai-sandbox; install it in a directory of $fish_complete_path
-
-# The command behind "--", if the cursor is there.
-function __clai_sandbox_inner
-    set -l words (commandline -opc) (commandline -ct)
-    if set -l i (contains -i -- -- $words)
-        test $i -lt (count $words); and printf '%s\n' $words[(math $i + 1)..-1]
-    else
-        return 1
-    end
-end
-
-complete -c clai-sandbox -n '__clai_sandbox_inner >/dev/null' -x -a '(complete -C (string join " " -- (__clai_sandbox_inner)))'
-` + strings.ReplaceAll(strings.Join(lines, "\n"), "not __clai_sandbox_inner'", "not __clai_sandbox_inner >/dev/null'") + "\n"
+	return list
 }
 
-func fishValue(value string) string {
-	switch value {
-	case directory:
-		return "-x -a '(__fish_complete_directories)'"
-	case path:
-		return "-r -F"
-	case variable:
-		return "-x -a '(set -xn)'"
-	case "":
-		return "-x"
+// valueIn reads what may stand behind an option from its help: between backquotes is the name of its value.
+func valueIn(help string) optionValue {
+	_, rest, _ := strings.Cut(help, "`")
+	name, rest, _ := strings.Cut(rest, "`")
+	switch name {
+	case "DIR":
+		return optionValue{kind: aDirectory}
+	case "PATH":
+		suffixes, _, _ := strings.Cut(strings.TrimPrefix(rest, "["), "]")
+		if suffixes == rest { // nothing in brackets
+			return optionValue{kind: aPath}
+		}
+		return optionValue{aPath, alternatives(suffixes)}
+	case "VARIABLE":
+		return optionValue{kind: aVariable}
 	}
-	return "-x -a '" + value + "'"
+	if words := alternatives(name); words != nil {
+		return optionValue{aWord, words}
+	}
+	return optionValue{kind: anything}
+}
+
+// alternatives are the words of "a|b|c", and none where there is no choice.
+func alternatives(text string) []string {
+	if !strings.Contains(text, "|") {
+		return nil
+	}
+	return strings.Split(text, "|")
+}
+
+// lines writes a template of a script: each %s that it holds is a list of lines.
+func lines(template string, parts ...[]string) string {
+	texts := make([]any, len(parts))
+	for i, part := range parts {
+		texts[i] = strings.Join(part, "\n")
+	}
+	return fmt.Sprintf(template, texts...)
 }

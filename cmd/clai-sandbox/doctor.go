@@ -25,8 +25,8 @@ func doctorCommand() *cli.Command {
 
 // examination is what doctor prints.
 type examination struct {
-	OK     bool            `json:"ok"`
-	Checks []sandbox.Check `json:"checks"`
+	OK     bool            `json:"ok" jsonschema:"whether this host can sandbox"`
+	Checks []sandbox.Check `json:"checks" jsonschema:"what that was found out from"`
 }
 
 func doctorAction(c *cli.Context) error {

@@ -48,16 +48,16 @@ func explainAction(c *cli.Context) error {
 
 // explanation is what explain prints. Values of variables are left out: they may be secrets.
 type explanation struct {
-	Agent            string           `json:"agent"`
-	Workspace        string           `json:"workspace"`
-	WorkingDirectory string           `json:"workingDirectory"`
-	Mounts           []sandbox.Step   `json:"mounts"`
-	Network          string           `json:"network"`
-	SessionBus       string           `json:"sessionBus"`
-	Environment      []variableOrigin `json:"environment"`
-	TimeoutSeconds   float64          `json:"timeoutSeconds"` // 0: none
-	Protections      []string         `json:"protections"`
-	Notices          []sandbox.Notice `json:"notices"`
+	Agent            string           `json:"agent" jsonschema:"whose configuration it is"`
+	Workspace        string           `json:"workspace" jsonschema:"the directory that the command may write"`
+	WorkingDirectory string           `json:"workingDirectory" jsonschema:"where the command starts"`
+	Mounts           []sandbox.Step   `json:"mounts" jsonschema:"all that is visible, in the order in which it is mounted: a later one covers an earlier one"`
+	Network          string           `json:"network" jsonschema:"whether the command shares the host's network"`
+	SessionBus       string           `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
+	Environment      []variableOrigin `json:"environment" jsonschema:"the command's variables, without their values, which may be secrets"`
+	TimeoutSeconds   float64          `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
+	Protections      []string         `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
+	Notices          []sandbox.Notice `json:"notices" jsonschema:"what a person should know"`
 }
 
 type variableOrigin struct {

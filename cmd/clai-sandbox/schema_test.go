@@ -4,10 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -16,89 +23,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
+//go:generate go test -run UpToDate . -update
+
 var update = flag.Bool("update", false, "write the generated files anew")
 
-// words are the types that are written as one of a few words.
-var words = map[reflect.Type][]any{
-	reflect.TypeFor[profile.Access]():     {"none", "read_only", "read_write"},
-	reflect.TypeFor[profile.OriginKind](): {profile.OriginBaseline, profile.OriginDefault, profile.OriginConfig, profile.OriginWorkspace, profile.OriginFlag},
-	reflect.TypeFor[sandbox.StepKind](): {sandbox.Bind.String(), sandbox.Private.String(), sandbox.Mask.String(), sandbox.Symlink.String(),
-		sandbox.Copy.String(), sandbox.Dir.String(), sandbox.Proc.String(), sandbox.Dev.String(), sandbox.Seal.String()},
-	reflect.TypeFor[sandbox.NoticeKind](): {sandbox.NoticePathLeftOut, sandbox.NoticePathDenied, sandbox.NoticeSessionBus, sandbox.NoticeUserNamespace},
-	reflect.TypeFor[sandbox.CheckState](): {sandbox.CheckOK, sandbox.CheckWeak, sandbox.CheckBad},
-	reflect.TypeFor[sandbox.Reason](): {sandbox.ReasonBwrapMissing, sandbox.ReasonBwrapTooOld, sandbox.ReasonBwrapUntrusted,
-		sandbox.ReasonUsernsDisabled, sandbox.ReasonUsernsLimit, sandbox.ReasonAppArmorRestricted, sandbox.ReasonSeccompBlocked,
-		sandbox.ReasonProcMasked, sandbox.ReasonResources, sandbox.ReasonUnknown},
-	reflect.TypeFor[classification](): {sandbox.Exited, sandbox.Signalled, sandbox.TimedOut, sandbox.Cancelled,
-		sandboxUnavailable, setupFailed, commandNotFound, commandNotRunnable},
-}
-
-func schemaOf(t *testing.T, of reflect.Type, name, title string) *jsonschema.Schema {
-	t.Helper()
-	options := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{}}
-	for word, values := range words {
-		options.TypeSchemas[word] = &jsonschema.Schema{Type: "string", Enum: values}
-	}
-	schema, err := jsonschema.ForType(of, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
-	schema.ID = "https://github.com/clairun/clai-sandbox/docs/" + name
-	schema.Title = title
-	return schema
-}
-
-func TestWhatIsPrintedAsJSONIsPublished(t *testing.T) {
-	home, err := os.MkdirTemp("/var/tmp", "clai-sandbox-schema-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(home)
-	project := filepath.Join(home, "project")
-	if err := os.Mkdir(project, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name, title string
-		of          reflect.Type
-		commands    [][]string
-	}{
-		{"run-result.schema.json", "clai-sandbox run --json", reflect.TypeFor[runResult](), [][]string{
-			{"run", "--json", "--", "true"}, {"run", "--json", "--", "sh", "-c", "kill -9 $$"}, {"run", "--json", "--", "no-such-command"},
-			{"run", "--json", "--", project}, {"run", "--json", "--workspace", "/no/such", "--", "true"},
-			{"run", "--json", "--grant", "/no/such", "--timeout", "50ms", "--", "sleep", "1000"}}},
-		{"explain.schema.json", "clai-sandbox explain --json", reflect.TypeFor[explanation](), [][]string{{"explain", "--json", "--grant", "/no/such"}}},
-		{"explain-path.schema.json", "clai-sandbox explain --json --path", reflect.TypeFor[sandbox.Sight](), [][]string{
-			{"explain", "--json", "--path", "/etc"}, {"explain", "--json", "--path", "/no/such"}}},
-		{"doctor.schema.json", "clai-sandbox doctor --json", reflect.TypeFor[examination](), [][]string{{"doctor", "--json"}}},
-	} {
-		schema := schemaOf(t, c.of, c.name, c.title)
-		text, err := json.MarshalIndent(schema, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkGenerated(t, "../../docs/"+c.name, append(text, '\n'))
-		resolved, err := schema.Resolve(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, args := range c.commands {
-			cmd := exec.Command("clai-sandbox", args...)
-			cmd.Dir, cmd.Env = project, append(os.Environ(), "HOME="+home)
-			out, _ := cmd.Output()
-			var value any
-			if err := json.Unmarshal(out, &value); err != nil {
-				t.Errorf("%q: %v: %s", args, err, out)
-			} else if err := resolved.Validate(value); err != nil {
-				t.Errorf("%q: %v: %s", args, err, out)
-			}
-		}
-	}
-}
-
-// checkGenerated holds a published file against what it is made from. Where the repository is not at hand, as when the
-// tests run as another user, there is nothing to hold it against.
+// checkGenerated holds a published file against what it is made from.
 func checkGenerated(t *testing.T, path string, want []byte) {
 	t.Helper()
 	if *update {
@@ -106,8 +35,235 @@ func checkGenerated(t *testing.T, path string, want []byte) {
 			t.Fatal(err)
 		}
 	}
-	published, err := os.ReadFile(path)
-	if err != nil || !bytes.Equal(published, want) {
+	if published, err := os.ReadFile(path); err != nil || !bytes.Equal(published, want) {
 		t.Errorf("%s is out of date (%v): make generate", path, err)
+	}
+}
+
+// The published schemas: of what each command prints with --json.
+var schemas = []struct {
+	file, title string
+	of          reflect.Type
+}{
+	{"run-result.schema.json", "what clai-sandbox run --json prints", reflect.TypeFor[runResult]()},
+	{"explain.schema.json", "what clai-sandbox explain --json prints", reflect.TypeFor[explanation]()},
+	{"explain-path.schema.json", "what clai-sandbox explain --json --path prints", reflect.TypeFor[sandbox.Sight]()},
+	{"doctor.schema.json", "what clai-sandbox doctor --json prints", reflect.TypeFor[examination]()},
+}
+
+// schemaOf describes a type. Later versions may print more than it says, so a reader must not mind what it does not know.
+func schemaOf(t *testing.T, of reflect.Type) *jsonschema.Schema {
+	t.Helper()
+	enumerations := map[reflect.Type]*jsonschema.Schema{}
+	for enumeration, values := range wordsByType(t) {
+		enumerations[enumeration] = &jsonschema.Schema{Type: "string", Enum: values}
+	}
+	schema, err := jsonschema.ForType(of, &jsonschema.ForOptions{TypeSchemas: enumerations})
+	if err != nil {
+		t.Fatal(err)
+	}
+	relax(schema)
+	if of == reflect.TypeFor[explanation]() {
+		schema.Properties["network"].Enum = names(profile.NetworkDisabled, len(constants(t, "../../profile", "Network")))
+		schema.Properties["sessionBus"].Enum = names(profile.SessionBusDeny, len(constants(t, "../../profile", "SessionBus")))
+	}
+	return schema
+}
+
+// relax takes away what the types cannot say better: that objects are closed, that lists and what is left out where it is
+// nothing could be null.
+func relax(s *jsonschema.Schema) {
+	s.AdditionalProperties = nil
+	if slices.Contains(s.Types, "array") {
+		s.Type, s.Types = "array", nil
+		relax(s.Items)
+	}
+	for name, property := range s.Properties {
+		if len(property.Types) == 2 && !slices.Contains(s.Required, name) {
+			property.Type, property.Types = property.Types[1], nil
+		}
+		relax(property)
+	}
+}
+
+// wordsByType are the types that are written as one of a few words, with all of these, as the sources declare them.
+func wordsByType(t *testing.T) map[reflect.Type][]any {
+	t.Helper()
+	count := func(dir, name string) int { return len(constants(t, dir, name)) }
+	outcomes := append(constants(t, "../../sandbox", "Outcome"), constants(t, ".", "classification")...)
+	return map[reflect.Type][]any{
+		reflect.TypeFor[classification]():     outcomes,
+		reflect.TypeFor[sandbox.Reason]():     constants(t, "../../sandbox", "Reason"),
+		reflect.TypeFor[sandbox.NoticeKind](): constants(t, "../../sandbox", "NoticeKind"),
+		reflect.TypeFor[sandbox.CheckState](): constants(t, "../../sandbox", "CheckState"),
+		reflect.TypeFor[profile.OriginKind](): constants(t, "../../profile", "OriginKind"),
+		reflect.TypeFor[sandbox.StepKind]():   names(sandbox.Bind, count("../../sandbox", "StepKind")),
+		reflect.TypeFor[profile.Access]():     names(profile.NoAccess, count("../../profile", "Access")),
+	}
+}
+
+// names are what a numbered enumeration prints, from its first value on.
+func names[T interface {
+	~uint8
+	fmt.Stringer
+}](first T, n int) []any {
+	var list []any
+	for i := range n {
+		list = append(list, (first + T(i)).String())
+	}
+	return list
+}
+
+// constants are those of a type that a package declares, in their order: the text of each that is a string.
+func constants(t *testing.T, dir, name string) []any {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []any
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range file.Decls {
+			if block, ok := declaration.(*ast.GenDecl); ok && block.Tok == token.CONST {
+				list = append(list, constantsIn(block, name)...)
+			}
+		}
+	}
+	if len(list) == 0 {
+		t.Fatalf("no constants of type %s in %s", name, dir)
+	}
+	return list
+}
+
+func constantsIn(block *ast.GenDecl, name string) []any {
+	var list []any
+	is := false
+	for _, spec := range block.Specs {
+		value := spec.(*ast.ValueSpec)
+		if len(value.Values) > 0 { // else it is as the one before, one further
+			declared, ok := value.Type.(*ast.Ident)
+			is = ok && declared.Name == name
+		}
+		if !is {
+			continue
+		}
+		text := value.Names[0].Name
+		if len(value.Values) > 0 {
+			if literal, ok := value.Values[0].(*ast.BasicLit); ok {
+				text, _ = strconv.Unquote(literal.Value)
+			}
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+func TestSchemasAreUpToDate(t *testing.T) {
+	for _, s := range schemas {
+		schema := schemaOf(t, s.of)
+		schema.Schema = "https://json-schema.org/draft/2020-12/schema"
+		schema.ID = "https://github.com/clairun/clai-sandbox/docs/" + s.file
+		schema.Title = s.title
+		text, err := json.MarshalIndent(schema, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkGenerated(t, "../../docs/"+s.file, append(text, '\n'))
+	}
+}
+
+// published is a schema as readers have it.
+func published(t *testing.T, file string) *jsonschema.Resolved {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resolved
+}
+
+func TestWhatIsPrintedIsAsPublished(t *testing.T) {
+	project := filepath.Join(newHome(t), "project")
+	if err := os.Mkdir(project, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		file string
+		args []string
+		want string // of the output
+	}{
+		{"run-result.schema.json", []string{"run", "--json", "true"}, `"classification":"exited"`},
+		{"run-result.schema.json", []string{"run", "--json", "--", "sh", "-c", "kill -9 $$"}, `"name":"SIGKILL"`},
+		{"run-result.schema.json", []string{"run", "--json", "--timeout", "50ms", "--grant", "/no/such", "sleep", "1000"}, `"kind":"path_left_out"`},
+		{"run-result.schema.json", []string{"run", "--json", "--", "no-such-command"}, `"command_not_found"`},
+		{"run-result.schema.json", []string{"run", "--json", "--", project}, `"command_not_executable"`},
+		{"run-result.schema.json", []string{"run", "--json", "--workspace", "/no/such", "true"}, `"setup_failed"`},
+		{"run-result.schema.json", []string{"-no-bwrap", "run", "--json", "true"}, `"reason":"bwrap_missing"`},
+		{"explain.schema.json", []string{"explain", "--json"}, `"workspace":`},
+		{"explain.schema.json", []string{"explain", "--json", "--grant", "/no/such", "--grant", "~/project:ro", "--allow-nesting", "--session-bus", "allow",
+			"--network", "disabled", "--timeout", "1s", "--env", "CI=1"}, `"timeoutSeconds":1`},
+		{"explain-path.schema.json", []string{"explain", "--json", "--path", "/etc"}, `"visible":true`},
+		{"explain-path.schema.json", []string{"explain", "--json", "--path", "/no/such"}, `"visible":false`},
+		{"explain-path.schema.json", []string{"explain", "--json", "--path", "/bin/sh"}, `"resolved":`},
+		{"doctor.schema.json", []string{"doctor", "--json"}, `"ok":true`},
+		{"doctor.schema.json", []string{"-no-bwrap", "doctor", "--json"}, `"state":"bad"`},
+	} {
+		environment := append(os.Environ(), "HOME="+filepath.Dir(project))
+		if c.args[0] == "-no-bwrap" {
+			c.args = c.args[1:]
+			environment = append(environment, bwrapVariable+"=/no/such/bwrap")
+		}
+		cmd := exec.Command("clai-sandbox", c.args...)
+		cmd.Dir, cmd.Env = project, environment
+		out, _ := cmd.Output() // its exit status is in the object
+		var value any
+		if err := json.Unmarshal(out, &value); err != nil {
+			t.Errorf("%q: %v: %s", c.args, err, out)
+			continue
+		}
+		if err := published(t, c.file).Validate(value); err != nil {
+			t.Errorf("%q: %v: %s", c.args, err, out)
+		}
+		if !bytes.Contains(out, []byte(c.want)) {
+			t.Errorf("%q printed no %s: %s", c.args, c.want, out)
+		}
+	}
+}
+
+func TestTheSchemasRefuseWhatIsNeverPrinted(t *testing.T) {
+	const good = `{"classification": "exited", "exitCode": 0, "signal": null, "durationMs": 1.5, "notices": [], "error": null}`
+	schema := published(t, "run-result.schema.json")
+	for from, to := range map[string]string{
+		`"classification"`: `"classification"`, // the same: good
+		`"exited"`:         `"finished"`,
+		`"exitCode": 0, `:  ``,
+		`1.5`:              `"1.5"`,
+		`[]`:               `null`,
+		`"notices": []`:    `"notices": [{"kind": "weather", "text": "rain"}]`,
+		`"error": null`:    `"error": {"message": "x", "reason": "bad luck"}`,
+		`"signal": null`:   `"signal": {"number": 9}`,
+	} {
+		var value any
+		if err := json.Unmarshal([]byte(strings.Replace(good, from, to, 1)), &value); err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(value); (err == nil) != (from == to) {
+			t.Errorf("with %s in place of %s: %v", to, from, err)
+		}
 	}
 }
