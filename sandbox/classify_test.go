@@ -194,9 +194,10 @@ func init() {
 
 func refuseNamespaces() {
 	program, err := seccompProgram(runtime.GOARCH, []syscallRule{
-		{name: "clone", calls: map[string]uint32{"amd64": 56, "arm64": 220}, arg: &argument{0, unix.CLONE_NEWUSER | unix.CLONE_NEWPID, []uint32{unix.CLONE_NEWUSER | unix.CLONE_NEWPID, unix.CLONE_NEWUSER, unix.CLONE_NEWPID}}, errno: unix.EPERM},
-		{name: "clone3", calls: map[string]uint32{"amd64": 435, "arm64": 435}, errno: unix.ENOSYS},
-		{name: "unshare", calls: map[string]uint32{"amd64": 272, "arm64": 97}, errno: unix.EPERM},
+		{call: "clone", amd64: 56, arm64: 220, errno: unix.EPERM,
+			when: []condition{{argument: 0, mask: unix.CLONE_NEWUSER | unix.CLONE_NEWPID, notIn: []uint32{0}}}},
+		{call: "clone3", amd64: 435, arm64: 435, errno: unix.ENOSYS},
+		{call: "unshare", amd64: 272, arm64: 97, errno: unix.EPERM},
 	})
 	exitOn(err)
 	filters := make([]unix.SockFilter, len(program)/8)

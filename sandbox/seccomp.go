@@ -11,43 +11,48 @@ import (
 
 // A syscallRule refuses one system call, or one form of it.
 type syscallRule struct {
-	name  string
-	calls map[string]uint32 // number by GOARCH
-	// arg, where it is given, is the argument that decides: the rule holds if arg&mask is one of values. The kernel looks
-	// at the low 32 bits of these arguments only, and so does the filter: a request with high bits set is the same one.
-	arg    *argument
-	errno  unix.Errno
-	reason string
+	call         string
+	amd64, arm64 uint32      // its numbers
+	when         []condition // all must hold; none always holds
+	errno        unix.Errno
+	unlessNested bool // allowed where the command may make user namespaces
+	reason       string
 }
 
-type argument struct {
-	index  int
-	mask   uint32
-	values []uint32
+// none stands for the number of a call that an architecture does not have.
+const none = ^uint32(0)
+
+// A condition looks at one argument: argument&mask is one of in, or none of notIn. The kernel looks at the low 32 bits of
+// these arguments only, and so does the filter: a request with high bits set is the same one.
+type condition struct {
+	argument  int // from 0
+	mask      uint32
+	in, notIn []uint32
 }
 
-// syscallRules is what no command in a sandbox may ask of the kernel.
-func syscallRules(nestedNamespaces bool) []syscallRule {
-	newUser := &argument{index: 0, mask: unix.CLONE_NEWUSER, values: []uint32{unix.CLONE_NEWUSER}}
-	rules := []syscallRule{
-		{"ioctl", map[string]uint32{"amd64": 16, "arm64": 29},
-			&argument{index: 1, mask: ^uint32(0), values: []uint32{unix.TIOCSTI, unix.TIOCLINUX}}, unix.EPERM,
-			"TIOCSTI types into the caller's terminal (CVE-2017-5226), TIOCLINUX pastes into a console (CVE-2023-28100)"},
+// number is that of the call on an architecture.
+func (r syscallRule) number(goarch string) uint32 {
+	switch goarch {
+	case "amd64":
+		return r.amd64
+	case "arm64":
+		return r.arm64
 	}
-	if !nestedNamespaces {
-		rules = append(rules,
-			syscallRule{"clone", map[string]uint32{"amd64": 56, "arm64": 220}, newUser, unix.EPERM,
-				"a user namespace brings capabilities, and with them most of the kernel's attack surface"},
-			syscallRule{"unshare", map[string]uint32{"amd64": 272, "arm64": 97}, newUser, unix.EPERM,
-				"the same by another way"},
-			syscallRule{"clone3", map[string]uint32{"amd64": 435, "arm64": 435}, nil, unix.ENOSYS,
-				"its flags are in memory, where a filter cannot look; libc falls back to clone"},
-		)
+	return none
+}
+
+// rulesFor are the rules that hold for a plan.
+func rulesFor(nestedNamespaces bool) []syscallRule {
+	rules := make([]syscallRule, 0, len(syscallRules))
+	for _, rule := range syscallRules {
+		if !rule.unlessNested || !nestedNamespaces {
+			rules = append(rules, rule)
+		}
 	}
 	return rules
 }
 
-// auditArch are the kernel's names for the architectures whose system call numbers syscallRules has.
+// auditArch are the kernel's names for the architectures whose system call numbers the rules have.
 var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
 // x32Bit marks system calls of the x32 interface, which is another table of calls under the same architecture.
@@ -60,10 +65,6 @@ func seccompProgram(goarch string, rules []syscallRule) ([]byte, error) {
 	if !known {
 		return nil, fmt.Errorf("no system call filter for the architecture %s", goarch)
 	}
-	refuse := func(errno unix.Errno) bpf.Instruction {
-		return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)}
-	}
-	const offsetNr, offsetArch, offsetArgs = 0, 4, 16 // in struct seccomp_data
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch, SkipTrue: 1},
@@ -76,24 +77,12 @@ func seccompProgram(goarch string, rules []syscallRule) ([]byte, error) {
 			refuse(unix.ENOSYS))
 	}
 	for _, rule := range rules {
-		nr := rule.calls[goarch]
-		if rule.arg == nil {
-			program = append(program,
-				bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: 1},
-				refuse(rule.errno))
+		number := rule.number(goarch)
+		if number == none {
 			continue
 		}
-		block := []bpf.Instruction{ // low word first: both architectures are little-endian
-			bpf.LoadAbsolute{Off: uint32(offsetArgs + 8*rule.arg.index), Size: 4},
-			bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: rule.arg.mask},
-		}
-		for _, value := range rule.arg.values {
-			block = append(block,
-				bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: value, SkipTrue: 1},
-				refuse(rule.errno))
-		}
-		block = append(block, bpf.LoadAbsolute{Off: offsetNr, Size: 4}) // for the next rule
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: uint8(len(block))})
+		block := rule.block()
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(block))})
 		program = append(program, block...)
 	}
 	program = append(program, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
@@ -111,7 +100,49 @@ func seccompProgram(goarch string, rules []syscallRule) ([]byte, error) {
 	return text, nil
 }
 
+// Where the fields of struct seccomp_data lie.
+const offsetNr, offsetArch, offsetArguments = 0, 4, 16
+
+func refuse(errno unix.Errno) bpf.Instruction {
+	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)}
+}
+
+// block refuses the call if all conditions hold, and otherwise leaves the call's number loaded for the next rule.
+func (r syscallRule) block() []bpf.Instruction {
+	block := []bpf.Instruction{refuse(r.errno)}
+	if r.when == nil {
+		return block
+	}
+	block = append(block, bpf.LoadAbsolute{Off: offsetNr, Size: 4})
+	for i := len(r.when) - 1; i >= 0; i-- {
+		block = append(r.when[i].instructions(uint8(len(block)-1)), block...)
+	}
+	return block
+}
+
+// instructions go on behind themselves if the condition holds, and otherwise pass over what follows up to the block's
+// last instruction, which is that many further on.
+func (c condition) instructions(further uint8) []bpf.Instruction {
+	list := []bpf.Instruction{ // the low word stands first: both architectures are little-endian
+		bpf.LoadAbsolute{Off: uint32(offsetArguments + 8*c.argument), Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask},
+	}
+	values, holds, holdsNot := c.in, uint8(0), further
+	if c.notIn != nil {
+		values, holds, holdsNot = c.notIn, further, 0
+	}
+	for i, value := range values {
+		left := uint8(len(values) - 1 - i)
+		jump := bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipTrue: left + holds}
+		if left == 0 {
+			jump.SkipFalse = holdsNot
+		}
+		list = append(list, jump)
+	}
+	return list
+}
+
 // seccompFilter is the filter of this machine for a plan.
 func (p *Plan) seccompFilter() ([]byte, error) {
-	return seccompProgram(runtime.GOARCH, syscallRules(p.NestedNamespaces))
+	return seccompProgram(runtime.GOARCH, rulesFor(p.NestedNamespaces))
 }
