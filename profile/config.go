@@ -37,16 +37,40 @@ type executionConfig struct {
 }
 
 type filesystemConfig struct {
-	ExtraPaths *[]extraPath `json:"extraPaths,omitempty" jsonschema:"what the agent sees besides the system and its workspace; where nobody gives a list, the home directory, read_only"`
+	ExtraPaths  *[]extraPath  `json:"extraPaths,omitempty" jsonschema:"what the agent sees besides the system and its workspace; where nobody gives a list, the home directory, read_only"`
+	HiddenPaths *[]hiddenPath `json:"hiddenPaths,omitempty" jsonschema:"what no grant above it shows, besides the usual credential stores in the home directory, which are always hidden; absolute, or below the home directory as ~/x"`
 }
 
 type extraPath struct {
-	Path   typedPath `json:"path" jsonschema:"absolute, or below the home directory as ~/x"`
-	Access Access    `json:"access" jsonschema:"what the agent may do there"`
-	origin Origin
+	Path     typedPath `json:"path" jsonschema:"absolute, or below the home directory as ~/x"`
+	Access   Access    `json:"access" jsonschema:"what the agent may do there"`
+	Explicit bool      `json:"explicit,omitempty" jsonschema:"whether hidden paths below it are shown, too; if nobody says, false"`
+	origin   Origin
 }
 
 func (e *extraPath) setPlace(o Origin) { e.origin = o }
+
+// hiddenPath is one that ExpandPath takes.
+type hiddenPath struct {
+	path   string
+	origin Origin
+}
+
+func (h *hiddenPath) setPlace(o Origin) { h.origin = o }
+
+func (h *hiddenPath) UnmarshalText(text []byte) error {
+	h.path = string(text)
+	_, err := ExpandPath(h.path, "/")
+	return withHint(err)
+}
+
+func withHint(err error) error {
+	var refused *PathError
+	if errors.As(err, &refused) && refused.Why == isRelative {
+		refused.Hint = "write the whole path, or ~/… for one below the home directory"
+	}
+	return err
+}
 
 // typedPath is one that ExpandPath takes and that may be granted. What "~" turns it into is known later: Resolve looks
 // again.
@@ -57,12 +81,8 @@ func (p *typedPath) UnmarshalText(text []byte) error {
 	if why, never := NeverGrantable(path); err == nil && never && text[0] != '~' {
 		err = errors.New(why)
 	}
-	var refused *PathError
-	if errors.As(err, &refused) && refused.Why == isRelative {
-		refused.Hint = "write the whole path, or ~/… for one below the home directory"
-	}
 	*p = typedPath(text)
-	return err
+	return withHint(err)
 }
 
 type sandboxConfig struct {
@@ -217,6 +237,7 @@ func (c *Config) settings(agent string) executionConfig {
 
 func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.ExtraPaths, over.Filesystem.ExtraPaths)
+	overlay(&e.Filesystem.HiddenPaths, over.Filesystem.HiddenPaths)
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)

@@ -66,21 +66,22 @@ func shortText(text string) string {
 	return text
 }
 
-// ParseGrant reads PATH[:ro|:rw], as --grant takes it; read-only if it does not say. The long names of the access are
-// understood as well. A path that ends in such a word after a colon needs the access written out.
+// ParseGrant reads PATH[:ro|:rw][:explicit], as --grant takes it; read-only if it does not say. The long names of the
+// access are understood as well. A path that ends in such a word after a colon needs the access written out.
 func ParseGrant(text, home string) (Grant, error) {
-	path, access := text, ReadOnly
-	if i := strings.LastIndexByte(text, ':'); i >= 0 {
-		switch text[i+1:] {
+	path, explicit := strings.CutSuffix(text, ":explicit")
+	access := ReadOnly
+	if i := strings.LastIndexByte(path, ':'); i >= 0 {
+		switch path[i+1:] {
 		case "ro", "read_only":
-			path = text[:i]
+			path = path[:i]
 		case "rw", "read_write":
-			path, access = text[:i], ReadWrite
+			path, access = path[:i], ReadWrite
 		}
 	}
 	path, err := ExpandPath(path, home)
 	if err != nil {
 		return Grant{}, err
 	}
-	return Grant{Path: path, Access: access, Origin: Origin{OriginFlag, "--grant " + printable(text)}}, nil
+	return Grant{path, access, Origin{OriginFlag, "--grant " + printable(text)}, explicit}, nil
 }

@@ -105,6 +105,8 @@ type Grant struct {
 	Path   string `json:"path"` // absolute and clean; symbolic links are not resolved
 	Access Access `json:"access"`
 	Origin Origin `json:"origin"`
+	// Explicit grants show the hidden paths below them, too.
+	Explicit bool `json:"explicit,omitempty"`
 }
 
 // A Variable is one environment variable of the command.
@@ -130,6 +132,9 @@ type Profile struct {
 	// Grants, the least specific first: at equal paths the later one decides. The workspace stands after those of the
 	// configuration and before those of the command line.
 	Grants []Grant
+
+	// Hidden are paths that only a grant of their own, or an explicit one above them, shows.
+	Hidden []HiddenPath
 
 	Network    Network
 	SessionBus SessionBus

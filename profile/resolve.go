@@ -13,7 +13,8 @@ import (
 type Request struct {
 	Agent            string   // empty: main
 	Workspace        string   // empty: the caller's working directory
-	Grants           []string // PATH[:ro|:rw]
+	Grants           []string // PATH[:ro|:rw][:explicit]
+	Hide             []string // paths
 	Environment      []string // NAME or NAME=VALUE
 	WorkingDirectory string   // empty: the caller's, if it is in the workspace, else the workspace
 	Timeout          time.Duration
@@ -44,6 +45,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	for _, step := range []func() error{
 		func() error { return p.resolveDirectories(caller, r) },
 		func() error { return p.resolveGrants(settings, r) },
+		func() error { return p.resolveHidden(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },
 	} {
@@ -102,7 +104,7 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 	if paths := settings.Filesystem.ExtraPaths; paths == nil {
 		// A new agent may read what its person has, until the configuration says otherwise.
 		if _, never := NeverGrantable(p.Home); !never {
-			p.Grants = append(p.Grants, Grant{p.Home, ReadOnly, Origin{Kind: OriginDefault}})
+			p.Grants = append(p.Grants, Grant{Path: p.Home, Access: ReadOnly, Origin: Origin{Kind: OriginDefault}})
 		}
 	} else {
 		for _, extra := range *paths {
@@ -110,13 +112,13 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", extra.origin.Source, err)
 			}
-			if err := add(Grant{path, extra.Access, extra.origin}); err != nil {
+			if err := add(Grant{path, extra.Access, extra.origin, extra.Explicit}); err != nil {
 				return err
 			}
 		}
 	}
 	p.Grants = append(p.Grants, r.Stored...)
-	p.Grants = append(p.Grants, Grant{p.Workspace, ReadWrite, Origin{Kind: OriginWorkspace}})
+	p.Grants = append(p.Grants, Grant{Path: p.Workspace, Access: ReadWrite, Origin: Origin{Kind: OriginWorkspace}})
 	for _, text := range r.Grants {
 		g, err := ParseGrant(text, p.Home)
 		if err != nil {
@@ -128,6 +130,37 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 	}
 	if n := len(p.Grants); n > MaxGrants {
 		return fmt.Errorf("%d grants: at most %d; grant a directory above them instead", n, MaxGrants)
+	}
+	return nil
+}
+
+// resolveHidden lists what no grant above it shows: the usual credential stores, and what somebody adds to them.
+func (p *Profile) resolveHidden(settings executionConfig, r Request) error {
+	p.Hidden = hiddenByDefault(p.Home)
+	add := func(typed string, origin Origin) error {
+		path, err := ExpandPath(typed, p.Home)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", origin.Source, err)
+		case path == "/":
+			return fmt.Errorf("%s: the whole file system cannot be hidden", origin.Source)
+		case len(p.Hidden) == MaxGrants:
+			return fmt.Errorf("%s: more than %d hidden paths; hide a directory above them instead", origin.Source, MaxGrants)
+		}
+		p.Hidden = append(p.Hidden, HiddenPath{Path: path, Origin: origin})
+		return nil
+	}
+	if paths := settings.Filesystem.HiddenPaths; paths != nil {
+		for _, hidden := range *paths {
+			if err := add(hidden.path, hidden.origin); err != nil {
+				return err
+			}
+		}
+	}
+	for _, typed := range r.Hide {
+		if err := add(typed, Origin{OriginFlag, "--hide " + printable(typed)}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestTheDefaultGrantGoesWhenTheConfigurationHasAList(t *testing.T) {
 
 func TestGrantsStandTheLeastSpecificFirst(t *testing.T) {
 	p, err := resolve(t, `{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/c", "access": "read_only"}]}}}}`,
-		Request{Grants: []string{"/f:rw", "~/g"}, Stored: []Grant{{"/s", ReadOnly, Origin{Kind: "approval"}}}})
+		Request{Grants: []string{"/f:rw", "~/g"}, Stored: []Grant{{Path: "/s", Access: ReadOnly, Origin: Origin{Kind: "approval"}}}})
 	want := "/c read_only config, /s read_only approval, /home/u/work read_write workspace, /f read_write flag, /home/u/g read_only flag"
 	if err != nil || grantsOf(p) != want {
 		t.Errorf("%s, %v", grantsOf(p), err)

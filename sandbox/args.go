@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -12,14 +13,18 @@ import (
 // place of the paths; this form is for people to read, and for a shell to run.
 func (p *Plan) Args() []string {
 	return p.args(func(step Step) (string, string) {
-		if step.Kind == Copy {
+		switch step.Kind {
+		case Copy:
 			return "", step.Source
+		case Empty:
+			return "", os.DevNull
 		}
 		return bindOption(step.Access), step.Source
 	})
 }
 
-// args writes the options. source gives, for each Bind, the option and its operand; for each Copy, the operand.
+// args writes the options. source gives, for each Bind, the option and its operand; for
+// each Copy and Empty, the operand.
 func (p *Plan) args(source func(Step) (option, operand string)) []string {
 	args := make([]string, 0, 64+4*len(p.Steps)+3*len(p.Environment))
 	add := func(words ...string) { args = append(args, words...) }
@@ -36,7 +41,7 @@ func (p *Plan) args(source func(Step) (option, operand string)) []string {
 
 	for _, step := range p.Steps {
 		option, operand := "", ""
-		if step.Kind == Bind || step.Kind == Copy {
+		if step.Kind == Bind || step.Kind == Copy || step.Kind == Empty {
 			option, operand = source(step)
 		}
 		args = append(args, step.args(option, operand)...)
@@ -59,6 +64,8 @@ func (s Step) args(option, operand string) []string {
 		return []string{"--perms", perms, "--dir", s.Path}
 	case Copy:
 		return []string{"--perms", perms, "--file", operand, s.Path}
+	case Empty:
+		return []string{"--perms", perms, "--ro-bind-data", operand, s.Path}
 	case Symlink:
 		return []string{"--symlink", s.Source, s.Path}
 	case Proc:
@@ -95,12 +102,16 @@ func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
 	copies := 0
 	var redirections []string
 	args := p.args(func(step Step) (string, string) {
-		if step.Kind != Copy {
-			return bindOption(step.Access), step.Source
+		source := step.Source
+		switch step.Kind {
+		case Bind:
+			return bindOption(step.Access), source
+		case Empty:
+			source = os.DevNull
 		}
 		copies++
 		fd := strconv.Itoa(copies + 2)
-		redirections = append(redirections, fd+"<"+Quote(step.Source))
+		redirections = append(redirections, fd+"<"+Quote(source))
 		return "", fd
 	})
 	if !bwrap.Has(optionDisableUserns) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"syscall"
 
@@ -107,6 +108,12 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				continue // a file of the system's that went away: so it is gone inside as well
 			}
 			operands = append(operands, operand{"", a.pass(file)})
+		case step.Kind == Empty:
+			nothing, err := openFile(os.DevNull)
+			if err != nil {
+				return nil, nil, err
+			}
+			operands = append(operands, operand{"", a.pass(nothing)})
 		case step.Kind == Bind && step.Pinned:
 			file, err := pin(step.Source)
 			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {

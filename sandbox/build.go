@@ -24,6 +24,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 			return Plan{}, err
 		}
 	}
+	b.hide()
 	b.home()
 	b.sessionBus()
 	plan := Plan{
@@ -47,6 +48,7 @@ type builder struct {
 	tree    Tree
 	own     []string // this program's directories, resolved
 	layers  layers
+	kept    []Step // what is shown again of covered directories
 	links   []Link
 	notices []Notice
 
@@ -78,7 +80,7 @@ func (b *builder) system() {
 		b.add(walk{}, Step{Kind: Private, Path: "/tmp", Mode: sticky, Origin: baseline})
 	}
 	if w, err := follow(b.tree, sshDirectory); err == nil && b.layers.shows(w.Real) {
-		b.add(w, Step{Kind: Mask, Path: w.Real, Mode: 0o755, Origin: baseline})
+		b.cover(w, 0o755, sshFiles, baseline)
 	}
 	for _, path := range systemFiles {
 		b.showFile(path)
@@ -120,7 +122,7 @@ func (b *builder) grant(g profile.Grant) error {
 	if g.Origin.Kind == profile.OriginWorkspace && !w.Object.Mode.IsDir() {
 		return b.leaveOut(g, NoticePathDenied, "not a directory")
 	}
-	step := Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: g.Access, Origin: g.Origin, Pinned: true}
+	step := Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: g.Access, Origin: g.Origin, Pinned: true, explicit: g.Explicit}
 	if w.Real != g.Path {
 		step.Typed = g.Path
 	}
@@ -195,7 +197,11 @@ func (b *builder) add(w walk, step Step) {
 func (b *builder) steps() []Step {
 	list := b.layers.needed()
 	list = append(list, b.linkSteps()...)
-	list = append(list, b.sshSteps()...)
+	for _, step := range b.kept {
+		if b.layers.at(step.Path).Kind == Mask { // not granted after all
+			list = append(list, step)
+		}
+	}
 	list = append(list, processSteps...)
 	list = append(list, deviceSteps...)
 	shallowestFirst(list)
@@ -215,32 +221,6 @@ func (b *builder) linkSteps() []Step {
 		}
 		seen[link.Path] = true
 		list = append(list, Step{Kind: Symlink, Path: link.Path, Source: link.Text, Origin: baseline})
-	}
-	return list
-}
-
-// sshSteps put the ssh client's settings back, where /etc/ssh is covered.
-func (b *builder) sshSteps() []Step {
-	w, err := follow(b.tree, sshDirectory)
-	if err != nil || b.layers[w.Real] == nil || b.layers[w.Real].Kind != Mask {
-		return nil
-	}
-	var list []Step
-	put := func(name string) {
-		path := join(w.Real, name)
-		file, err := follow(b.tree, path)
-		if err == nil && file.Object.Mode.IsRegular() && file.Object.Mode.Perm()&0o004 != 0 {
-			list = append(list, Step{Kind: Copy, Path: path, Source: file.Real, Mode: 0o644, Origin: baseline})
-		}
-	}
-	for _, name := range sshFiles {
-		put(name)
-	}
-	names, _ := b.tree.ReadDir(join(w.Real, sshIncludes))
-	for _, name := range names {
-		if strings.HasSuffix(name, ".conf") {
-			put(sshIncludes + "/" + name)
-		}
 	}
 	return list
 }

@@ -36,7 +36,7 @@ func (in inside) Lstat(path string) (Object, error) {
 		return in.host.Lstat(path)
 	case step != nil && step.Path == path && step.Kind == Symlink:
 		return Object{Mode: fs.ModeSymlink | 0o777}, nil
-	case step != nil && step.Path == path && step.Kind == Copy:
+	case step != nil && step.Path == path && (step.Kind == Copy || step.Kind == Empty):
 		return Object{Mode: step.Mode}, nil
 	case step != nil && (step.Kind == Proc || step.Kind == Dev):
 		return in.host.Lstat(path) // much the same there; nothing of it comes from the host's files
@@ -110,11 +110,15 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 			return profile.ReadWrite, "private to this sandbox, and empty at its start"
 		}
 		return profile.NoAccess, step.Path + " is private to the sandbox and empty at its start"
-	case Mask:
+	case Mask, Empty:
+		access, why := profile.NoAccess, "covered by the empty directory "+step.Path
 		if s.Resolved == step.Path {
-			return profile.ReadOnly, "covered: an empty directory stands here"
+			access, why = profile.ReadOnly, "covered: an empty directory stands here"
 		}
-		return profile.NoAccess, "covered by the empty directory " + step.Path
+		if step.Origin.Kind != profile.OriginBaseline {
+			why = "hidden: only a grant of its own shows it, --grant " + Quote(s.Path) + ":ro"
+		}
+		return access, why
 	}
 	switch {
 	case !s.Visible:

@@ -35,7 +35,8 @@ type StepKind uint8
 const (
 	Bind    StepKind = iota + 1 // the host's object at the same path
 	Private                     // an empty directory of the sandbox's own, gone when it ends
-	Mask                        // an empty directory over something that must not be seen
+	Mask                        // an empty directory over one that must not be seen
+	Empty                       // an empty file over one that must not be seen
 	Symlink                     // a symbolic link as the host has it
 	Copy                        // a copy of one of the host's files, owned by the caller
 	Dir                         // an empty directory on the sandbox's root
@@ -44,7 +45,7 @@ const (
 	Seal                        // no more writing to a Private, Mask or Dev directory, or to the root
 )
 
-var stepNames = []string{"", "bind", "private", "mask", "symlink", "copy", "dir", "proc", "dev", "seal"}
+var stepNames = []string{"", "bind", "private", "mask", "empty", "symlink", "copy", "dir", "proc", "dev", "seal"}
 
 func (k StepKind) String() string               { return stepNames[k] }
 func (k StepKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
@@ -55,12 +56,14 @@ type Step struct {
 	Path   string         `json:"path" jsonschema:"inside; no component is a symbolic link"`
 	Source string         `json:"source,omitempty" jsonschema:"of bind and copy: the path on the host; of symlink: its text"`
 	Access profile.Access `json:"access,omitempty" jsonschema:"of bind: what the command may do there"`
-	Mode   fs.FileMode    `json:"mode,omitempty" jsonschema:"of private, mask, copy and dir: the permission bits"`
+	Mode   fs.FileMode    `json:"mode,omitempty" jsonschema:"of private, mask, empty, copy and dir: the permission bits"`
 	Origin profile.Origin `json:"origin" jsonschema:"why it is there"`
 	Typed  string         `json:"typed,omitempty" jsonschema:"the path as the person wrote it, where that leads to it through symbolic links"`
 	// Pinned binds are opened without following any symbolic link and bound by descriptor: something that the inside
 	// could have written may stand in the path.
 	Pinned bool `json:"-"`
+	// explicit binds show what is hidden below them.
+	explicit bool
 }
 
 // A NoticeKind tells programs what a notice is about. The names are the same in every interface of the project.

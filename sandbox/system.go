@@ -13,9 +13,7 @@ const sshDirectory = "/etc/ssh"
 
 // sshFiles are what an ssh client reads of the system's settings, below sshDirectory. ssh refuses a file whose owner is
 // neither root nor the caller, and inside a user namespace root's files seem to be nobody's: so they are copied.
-var sshFiles = []string{"ssh_config", "ssh_known_hosts", "ssh_known_hosts2", "known_hosts"}
-
-const sshIncludes = "ssh_config.d"
+var sshFiles = []string{"ssh_config", "ssh_config.d/*.conf", "ssh_known_hosts", "ssh_known_hosts2", "known_hosts"}
 
 // deviceSteps and processSteps are the same in every sandbox. /proc/sys is mounted again read-only because bwrap leaves
 // it writable for uid 0, whom the kernel then lets rewrite core_pattern: a program that runs as root outside.

@@ -124,8 +124,11 @@ func what(s sandbox.Step) string {
 		text = "link to " + s.Source
 	case sandbox.Private:
 		text = "private, empty, writable"
-	case sandbox.Mask:
+	case sandbox.Mask, sandbox.Empty:
 		text = "covered"
+		if s.Origin.Kind != profile.OriginBaseline {
+			text = "hidden"
+		}
 	case sandbox.Copy:
 		text = "copy of " + s.Source
 	case sandbox.Dir:

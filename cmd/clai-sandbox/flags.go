@@ -17,7 +17,8 @@ func profileFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "use the configuration of agent `NAME`"},
 		&cli.StringFlag{Name: "workspace", Usage: "make `DIR` writable (default: the working directory)"},
-		&cli.StringSliceFlag{Name: "grant", KeepSpace: true, Usage: "show `PATH`[:ro|:rw], read-only if not said; may be repeated"},
+		&cli.StringSliceFlag{Name: "grant", KeepSpace: true, Usage: "show `PATH`[:ro|:rw][:explicit], read-only if not said, hidden paths below it only if explicit; may be repeated"},
+		&cli.StringSliceFlag{Name: "hide", KeepSpace: true, Usage: "hide `PATH` as credential stores are hidden: only a grant of its own shows it; may be repeated"},
 		&cli.StringFlag{Name: "network", Usage: "set the network to `enabled|disabled` (default: the configuration's, else enabled)"},
 		&cli.StringFlag{Name: "session-bus", Usage: "set the session bus to `filtered|allow|deny` (default: the configuration's, else filtered)"},
 		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the `VARIABLE`, or set it: VARIABLE=VALUE; may be repeated"},
@@ -78,6 +79,7 @@ func requestFrom(c *cli.Context) (profile.Request, error) {
 		Agent:            c.String("agent"),
 		Workspace:        c.String("workspace"),
 		Grants:           c.StringSlice("grant"),
+		Hide:             c.StringSlice("hide"),
 		Environment:      c.StringSlice("env"),
 		WorkingDirectory: c.String("cwd"),
 		Timeout:          c.Duration("timeout"),

@@ -100,7 +100,7 @@ func optionGroups(app *cli.App) []optionGroup {
 }
 
 // placeholder is the name of an option's value in its help, with what may follow it.
-var placeholder = regexp.MustCompile("`([^`]*)`(\\[[^]]*\\])?")
+var placeholder = regexp.MustCompile("`([^`]*)`((?:\\[[^]]*\\])*)")
 
 func manEntryOf(flag cli.DocGenerationFlag, name string) manEntry {
 	e := manEntry{"--" + name, strings.ReplaceAll(flag.GetUsage(), "`", "")}

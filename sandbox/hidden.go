@@ -1,0 +1,66 @@
+package sandbox
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// maxKept bounds how many files of one covered directory are shown again.
+const maxKept = 64
+
+// hide covers the profile's hidden paths, as far as a grant above them shows them. It comes after all grants: one for a
+// hidden path itself, or below it, or an explicit one above it, stands.
+//
+// A path that does not exist cannot be covered: there is nothing to mount on, and nothing is made on the host for it.
+func (b *builder) hide() {
+	hidden := slices.Clone(b.profile.Hidden)
+	slices.SortStableFunc(hidden, func(x, y profile.HiddenPath) int { return depth(x.Path) - depth(y.Path) })
+	for _, h := range hidden {
+		w, err := follow(b.tree, h.Path)
+		if err != nil {
+			continue
+		}
+		above := b.layers.at(w.Real)
+		if above == nil || above.Kind != Bind || above.Path == w.Real || above.explicit {
+			continue
+		}
+		if w.Object.Mode.IsDir() {
+			b.cover(w, 0o555, h.Keep, h.Origin)
+		} else {
+			b.layers.put(Step{Kind: Empty, Path: w.Real, Mode: 0o444, Origin: h.Origin})
+		}
+	}
+}
+
+// cover puts an empty directory over one of the host's, and copies of some of its files into it.
+func (b *builder) cover(w walk, mode uint32, keep []string, origin profile.Origin) {
+	b.add(w, Step{Kind: Mask, Path: w.Real, Mode: fileMode(mode), Origin: origin})
+	for _, pattern := range keep {
+		for _, name := range b.matching(w.Real, pattern) {
+			file, err := follow(b.tree, join(w.Real, name))
+			if err == nil && file.Object.Mode.IsRegular() {
+				b.kept = append(b.kept, Step{Kind: Copy, Path: join(w.Real, name), Source: file.Real, Mode: 0o644, Origin: origin})
+			}
+		}
+	}
+}
+
+// matching lists the names in dir that a pattern means, in order. The pattern may have one directory before it.
+func (b *builder) matching(dir, pattern string) []string {
+	if !strings.Contains(pattern, "*") {
+		return []string{pattern}
+	}
+	below, pattern := path.Split(pattern)
+	names, _ := b.tree.ReadDir(path.Join(dir, below))
+	slices.Sort(names)
+	var list []string
+	for _, name := range names {
+		if ok, _ := path.Match(pattern, name); ok && len(list) < maxKept {
+			list = append(list, below+name)
+		}
+	}
+	return list
+}

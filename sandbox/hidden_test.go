@@ -1,0 +1,129 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// hiddenHost is a host whose home has a secret in each way that one may lie there.
+func hiddenHost(t *testing.T) *host {
+	h := newHost(t)
+	at := func(name string) string { return filepath.Join(h.profile.Home, name) }
+	h.write(at(".ssh/id_ed25519"), "secret")
+	h.write(at(".ssh/id_ed25519.pub"), "public")
+	h.write(at(".ssh/config"), "Host example")
+	h.write(at(".ssh/config.d/work"), "Host work")
+	h.write(at(".aws/credentials"), "secret")
+	h.write(at(".netrc"), "secret")
+	h.write(at("elsewhere/token"), "secret")
+	h.symlink(at("elsewhere"), at(".kube"))
+	h.symlink("nowhere", at(".pypirc"))
+	h.mkdir(at(".config/gh"))
+	for _, name := range []string{".ssh", ".aws", ".netrc", ".kube", ".pypirc", ".npmrc", ".config/gh", ".azure/none"} {
+		hidden := profile.HiddenPath{Path: at(name), Origin: profile.Origin{Kind: profile.OriginDefault, Source: "hiddenPaths"}}
+		if name == ".ssh" {
+			hidden.Keep = []string{"config", "config.d/*", "*.pub", "known_hosts"}
+		}
+		h.profile.Hidden = append(h.profile.Hidden, hidden)
+	}
+	return h
+}
+
+// tree lists all of a directory, with the contents of files.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", `cd "$1" && find . -printf '%p %y %m %l\n' | sort && find . -type f -exec cat {} +`, "sh", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+func TestHiddenPathsAreAbsentOrEmptyAndTheHostIsAsBefore(t *testing.T) {
+	h := hiddenHost(t)
+	before := tree(t, h.profile.Home)
+	h.refused("grep -r secret ~")
+	h.refused("cat ~/.ssh/id_ed25519 ~/.aws/credentials ~/elsewhere/token ~/.kube/token")
+	h.refused("test -s ~/.netrc")
+	if out := h.sh("cat ~/.ssh/id_ed25519.pub ~/.ssh/config ~/.ssh/config.d/work"); out != "publicHost exampleHost work" {
+		t.Errorf("what is no secret of ~/.ssh: %q", out)
+	}
+	h.refused("echo x > ~/.netrc")
+	h.refused("touch ~/.aws/config")
+	h.refused("touch ~/.ssh/id_ed25519")
+	if after := tree(t, h.profile.Home); after != before {
+		t.Errorf("the home has changed:\n%s\nwas:\n%s", after, before)
+	}
+}
+
+func TestAGrantByNameShowsWhatIsHidden(t *testing.T) {
+	for name, c := range map[string]struct {
+		path     string
+		explicit bool
+		shown    bool
+	}{
+		"the path itself":         {".aws", false, true},
+		"something below it":      {".aws/credentials", false, true},
+		"above it":                {"", false, false},
+		"above it, and explicit":  {"", true, true},
+		"another path":            {".config", false, false},
+		"another, and explicit":   {".config", true, false},
+		"a file by its own name":  {".netrc", false, false},
+		"through a symbolic link": {"link", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hiddenHost(t)
+			h.symlink(".aws", filepath.Join(h.profile.Home, "link"))
+			h.profile.Grants = append(h.profile.Grants, profile.Grant{Path: filepath.Join(h.profile.Home, c.path), Access: profile.ReadOnly,
+				Origin: profile.Origin{Kind: profile.OriginConfig}, Explicit: c.explicit})
+			r := h.run("/bin/sh", "-c", "cat ~/.aws/credentials")
+			if shown := r.Out == "secret"; r.Failure != nil || shown != c.shown {
+				t.Errorf("%q, %v", r.Out, r.Failure)
+			}
+		})
+	}
+}
+
+func TestTheWorkspaceIsNoGrantForWhatIsHiddenInIt(t *testing.T) {
+	h := hiddenHost(t)
+	h.profile.OwnDirectories = nil
+	h.profile.Workspace, h.profile.WorkingDirectory = h.profile.Home, h.profile.Home
+	h.profile.Grants[1].Path = h.profile.Home
+	before := tree(t, h.profile.Home)
+	h.sh("touch new; rm new")
+	h.refused("cat ~/.ssh/id_ed25519 ~/.aws/credentials")
+	h.refused("mv ~/.aws ~/aws")
+	h.refused("rm ~/.netrc")
+	h.refused("ln ~/.netrc ~/copy")
+	if after := tree(t, h.profile.Home); after != before {
+		t.Errorf("the home has changed:\n%s\nwas:\n%s", after, before)
+	}
+}
+
+func TestAnUnreadableHiddenPathStopsNothing(t *testing.T) {
+	h := hiddenHost(t)
+	for _, name := range []string{".aws", ".netrc", ".config"} {
+		if err := os.Chmod(filepath.Join(h.profile.Home, name), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { os.Chmod(filepath.Join(h.profile.Home, ".config"), 0o755) })
+	h.profile.OwnDirectories = nil
+	h.sh("true")
+	h.refused("cat ~/.aws/credentials ~/.netrc")
+}
+
+func TestLookSaysWhatIsHiddenAndWhatWouldShowIt(t *testing.T) {
+	h := hiddenHost(t)
+	plan := h.build()
+	for path, want := range map[string]string{".aws/credentials": "hidden: only a grant of its own", ".netrc": "hidden: only a grant of its own", ".ssh/config": "the sandbox's own"} {
+		if sight := plan.Look(h.tree, filepath.Join(h.profile.Home, path)); !strings.HasPrefix(sight.Why, want) {
+			t.Errorf("%s: %+v", path, sight)
+		}
+	}
+}
