@@ -124,6 +124,7 @@ type Limits struct {
 // A Profile is what one agent's command may see and do.
 type Profile struct {
 	Agent string
+	UID   int    // of the caller, and inside
 	Home  string // the caller's real home, also inside
 
 	Workspace        string // also among Grants, read-write

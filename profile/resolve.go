@@ -34,7 +34,7 @@ const (
 // Resolve joins the configuration of one agent with what a run asks for. It looks at nothing on disk. An error says what
 // was asked for in vain and, for the configuration, in which line.
 func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
-	p := Profile{Agent: r.Agent, Home: caller.Home, OwnDirectories: caller.Directories().list()}
+	p := Profile{Agent: r.Agent, UID: caller.UID, Home: caller.Home, OwnDirectories: caller.Directories().list()}
 	if p.Agent == "" {
 		p.Agent = DefaultAgent
 	}

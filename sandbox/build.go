@@ -49,8 +49,10 @@ type builder struct {
 	own     []string // this program's directories, resolved
 	layers  layers
 	kept    []Step // what is shown again of covered directories
-	links   []Link
-	notices []Notice
+
+	processes []Step // in /proc, besides what all have
+	links     []Link
+	notices   []Notice
 
 	busAddress string // of the session bus inside, if there is one
 }
@@ -84,6 +86,23 @@ func (b *builder) system() {
 	}
 	for _, path := range systemFiles {
 		b.showFile(path)
+	}
+	if b.profile.UID == 0 {
+		b.closeToRoot()
+	}
+}
+
+// closeToRoot takes away what only a root caller could do.
+func (b *builder) closeToRoot() {
+	for _, path := range rootsDirectories {
+		if w, err := follow(b.tree, path); err == nil && w.Object.Mode.IsDir() && b.layers.shows(w.Real) {
+			b.cover(w, 0o555, nil, baseline)
+		}
+	}
+	for _, path := range rootsSettings {
+		if _, err := b.tree.Lstat(path); err == nil {
+			b.processes = append(b.processes, Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: baseline})
+		}
 	}
 }
 
@@ -203,6 +222,7 @@ func (b *builder) steps() []Step {
 		}
 	}
 	list = append(list, processSteps...)
+	list = append(list, b.processes...)
 	list = append(list, deviceSteps...)
 	shallowestFirst(list)
 

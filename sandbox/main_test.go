@@ -57,7 +57,7 @@ func newHost(t testing.TB) *host {
 	home, work := filepath.Join(base, "home"), filepath.Join(base, "home", "work")
 	h := &host{t: t, tree: Host{}, launcher: Launcher{Bwrap: bwrap}}
 	h.profile = profile.Profile{
-		Agent: "main", Home: home, Workspace: work, WorkingDirectory: work,
+		Agent: "main", UID: os.Getuid(), Home: home, Workspace: work, WorkingDirectory: work,
 		Network: profile.NetworkEnabled,
 		OwnDirectories: []string{filepath.Join(home, ".config/clai-sandbox"), filepath.Join(home, ".local/state/clai-sandbox"),
 			"/etc/clai-sandbox"},

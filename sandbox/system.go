@@ -28,6 +28,14 @@ var (
 	}
 )
 
+// Without capabilities root is still the owner of root's files, and may do there what their permissions let the owner do.
+// So for root alone the kernel's own directories that are closed to others are covered, and its settings outside of
+// /proc/sys are read-only: sysrq-trigger restarts the machine. bwrap covers some of these too, where it may write them.
+var (
+	rootsDirectories = []string{"/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/sys/fs/pstore"}
+	rootsSettings    = []string{"/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/scsi", "/proc/acpi", "/proc/mtrr", "/proc/dynamic_debug", "/proc/pressure"}
+)
+
 // sticky is the mode of a directory that all may write and only owners may clear.
 const sticky = 0o1777
 

@@ -423,3 +423,20 @@ func TestRunIsNeverShown(t *testing.T) {
 		os.Remove(h.profile.Home + "/alias")
 	}
 }
+
+func TestRootInsideIsNotTheMachinesRoot(t *testing.T) {
+	needRoot(t)
+	h := newHost(t)
+	// What an owner may write of /proc and /sys, outside its own processes.
+	writable := h.sh(`find /proc /sys -path '/proc/[0-9]*' -prune -o -path /proc/self -prune -o -path /proc/thread-self -prune -o ! -type l -writable -print 2>/dev/null || true`)
+	if writable != "" {
+		t.Errorf("root inside may write:\n%s", writable)
+	}
+	for _, dir := range rootsDirectories {
+		if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+			if out := h.sh("ls -A " + dir); out != "" {
+				t.Errorf("root inside sees %s:\n%s", dir, out)
+			}
+		}
+	}
+}
