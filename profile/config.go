@@ -39,6 +39,9 @@ type executionConfig struct {
 type filesystemConfig struct {
 	ExtraPaths  *[]extraPath  `json:"extraPaths,omitempty" jsonschema:"what the agent sees besides the system and its workspace; where nobody gives a list, the home directory, read_only"`
 	HiddenPaths *[]hiddenPath `json:"hiddenPaths,omitempty" jsonschema:"what no grant above it shows, besides the usual credential stores in the home directory, which are always hidden; absolute, or below the home directory as ~/x"`
+
+	ProtectedPaths   *[]protectedName `json:"protectedPaths,omitempty" jsonschema:"what is read-only in writable directories, besides the usual: names as they stand there"`
+	UnprotectedPaths *[]protectedName `json:"unprotectedPaths,omitempty" jsonschema:"what of the usual protected paths is writable after all: names as they stand in a writable directory"`
 }
 
 type extraPath struct {
@@ -62,6 +65,19 @@ func (h *hiddenPath) UnmarshalText(text []byte) error {
 	h.path = string(text)
 	_, err := ExpandPath(h.path, "/")
 	return withHint(err)
+}
+
+// protectedName is one that CheckProtectedName takes.
+type protectedName struct {
+	name   string
+	origin Origin
+}
+
+func (n *protectedName) setPlace(o Origin) { n.origin = o }
+
+func (n *protectedName) UnmarshalText(text []byte) error {
+	n.name = string(text)
+	return CheckProtectedName(n.name)
 }
 
 func withHint(err error) error {
@@ -238,6 +254,8 @@ func (c *Config) settings(agent string) executionConfig {
 func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.ExtraPaths, over.Filesystem.ExtraPaths)
 	overlay(&e.Filesystem.HiddenPaths, over.Filesystem.HiddenPaths)
+	overlay(&e.Filesystem.ProtectedPaths, over.Filesystem.ProtectedPaths)
+	overlay(&e.Filesystem.UnprotectedPaths, over.Filesystem.UnprotectedPaths)
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)

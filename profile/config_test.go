@@ -105,7 +105,7 @@ func TestANearMissIsAnsweredWithTheKeyThatWasMeant(t *testing.T) {
 }
 
 // everyKey is a file that has each key once.
-const everyKey = `{"$schema": "s", "defaults": {}, "agents": {"a": {"execution": {"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "explicit": true}], "hiddenPaths": ["~/y"]},
+const everyKey = `{"$schema": "s", "defaults": {}, "agents": {"a": {"execution": {"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "explicit": true}], "hiddenPaths": ["~/y"], "protectedPaths": ["z"], "unprotectedPaths": [".vscode"]},
 	"sandbox": {"network": "enabled", "sessionBus": "deny", "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1}}}}}`
 
 func TestNullIsNeverAValue(t *testing.T) {
@@ -138,7 +138,7 @@ func TestNullIsNeverAValue(t *testing.T) {
 		}
 	}
 	try(whole, func(v any) { whole = v })
-	if tried != 27 {
+	if tried != 31 {
 		t.Errorf("%d places for null", tried)
 	}
 }

@@ -136,6 +136,10 @@ type Profile struct {
 
 	// Hidden are paths that only a grant of their own, or an explicit one above them, shows.
 	Hidden []HiddenPath
+	// Protected are names that are read-only in writable directories besides the usual ones, see ProtectedIn; Unprotected
+	// are names that are not.
+	Protected   []ProtectedPath
+	Unprotected []string
 
 	Network    Network
 	SessionBus SessionBus

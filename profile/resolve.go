@@ -15,6 +15,8 @@ type Request struct {
 	Workspace        string   // empty: the caller's working directory
 	Grants           []string // PATH[:ro|:rw][:explicit]
 	Hide             []string // paths
+	Protect          []string // names in writable directories
+	Unprotect        []string
 	Environment      []string // NAME or NAME=VALUE
 	WorkingDirectory string   // empty: the caller's, if it is in the workspace, else the workspace
 	Timeout          time.Duration
@@ -29,6 +31,8 @@ const (
 	DefaultAgent = "main"
 	// MaxGrants bounds the path grants of one profile: bwrap's time grows with the square of its mounts.
 	MaxGrants = 1000
+	// maxProtected bounds the names that are protected besides the usual.
+	maxProtected = 100
 )
 
 // Resolve joins the configuration of one agent with what a run asks for. It looks at nothing on disk. An error says what
@@ -46,6 +50,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveDirectories(caller, r) },
 		func() error { return p.resolveGrants(settings, r) },
 		func() error { return p.resolveHidden(settings, r) },
+		func() error { return p.resolveProtected(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },
 	} {
@@ -161,6 +166,36 @@ func (p *Profile) resolveHidden(settings executionConfig, r Request) error {
 		if err := add(typed, Origin{OriginFlag, "--hide " + printable(typed)}); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// resolveProtected lists what is protected in writable directories besides the usual, and what is not.
+func (p *Profile) resolveProtected(settings executionConfig, r Request) error {
+	if names := settings.Filesystem.ProtectedPaths; names != nil {
+		for _, n := range *names {
+			p.Protected = append(p.Protected, ProtectedPath{filepath.Clean(n.name), true, n.origin})
+		}
+	}
+	if names := settings.Filesystem.UnprotectedPaths; names != nil {
+		for _, n := range *names {
+			p.Unprotected = append(p.Unprotected, filepath.Clean(n.name))
+		}
+	}
+	for _, name := range r.Protect {
+		if err := CheckProtectedName(name); err != nil {
+			return fmt.Errorf("--protect %s: %w", printable(name), err)
+		}
+		p.Protected = append(p.Protected, ProtectedPath{filepath.Clean(name), true, Origin{OriginFlag, "--protect " + printable(name)}})
+	}
+	for _, name := range r.Unprotect {
+		if err := CheckProtectedName(name); err != nil {
+			return fmt.Errorf("--unprotect %s: %w", printable(name), err)
+		}
+		p.Unprotected = append(p.Unprotected, filepath.Clean(name))
+	}
+	if len(p.Protected) > maxProtected || len(p.Unprotected) > maxProtected {
+		return fmt.Errorf("more than %d protected or unprotected paths", maxProtected)
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[SessionBus]():     words(sessionBusNames),
 		reflect.TypeFor[typedPath]():      {Type: "string", Pattern: "^(/|~/|~$)"},
 		reflect.TypeFor[hiddenPath]():     {Type: "string", Pattern: "^(/|~/|~$)"},
+		reflect.TypeFor[protectedName]():  {Type: "string", Pattern: "^[^/~]"},
 		reflect.TypeFor[busName]():        {Type: "string", Pattern: busNames, MaxLength: new(255)},
 		reflect.TypeFor[passedVariable](): {Type: "string", Pattern: variableName},
 		reflect.TypeFor[setVariable]():    {Type: "string"},

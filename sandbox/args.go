@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,7 +13,8 @@ import (
 // Args is the plan as bwrap's options, with every source by its path. Run uses the same options with descriptors in
 // place of the paths; this form is for people to read, and for a shell to run.
 func (p *Plan) Args() []string {
-	return p.args(func(step Step) (string, string) {
+	bare := p.bare()
+	return bare.args(func(step Step) (string, string) {
 		switch step.Kind {
 		case Copy:
 			return "", step.Source
@@ -21,6 +23,14 @@ func (p *Plan) Args() []string {
 		}
 		return bindOption(step.Access), step.Source
 	})
+}
+
+// bare is the plan without what only the launcher can add: bwrap alone would make the placeholders on the host, and leave
+// them there.
+func (p *Plan) bare() Plan {
+	bare := *p
+	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool { return step.Purpose == StandsIn })
+	return bare
 }
 
 // args writes the options. source gives, for each Bind, the option and its operand; for
@@ -60,6 +70,8 @@ func (s Step) args(option, operand string) []string {
 		return []string{option, operand, s.Path}
 	case Private, Mask:
 		return []string{"--perms", perms, "--tmpfs", s.Path}
+	case Absent:
+		return []string{"--perms", perms, "--tmpfs", s.Path}
 	case Dir:
 		return []string{"--perms", perms, "--dir", s.Path}
 	case Copy:
@@ -95,13 +107,14 @@ func Quote(word string) string {
 }
 
 // ShellCommand is a command line that starts the plan's sandbox from a shell: bare bwrap, without this program. It lacks
-// what only the launcher can add: pinned sources, the seccomp filter, Landlock, the timeout.
+// what only the launcher can add: pinned sources, placeholders, the seccomp filter, Landlock, the timeout.
 func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
 	var line strings.Builder
 	line.WriteString("env -i " + Quote(bwrap.Path))
 	copies := 0
 	var redirections []string
-	args := p.args(func(step Step) (string, string) {
+	bare := p.bare()
+	args := bare.args(func(step Step) (string, string) {
 		source := step.Source
 		switch step.Kind {
 		case Bind:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -25,6 +26,9 @@ type attempt struct {
 	program []byte       // the filter
 	process *process
 	ended   chan struct{}
+
+	held     []*placeholders
+	standIns []Step // what they are for
 }
 
 // prepare opens everything that bwrap gets: the sources of the mounts, the options, the filter, the status channel.
@@ -45,6 +49,12 @@ func (l Launcher) prepare(plan *Plan, command []string) (*attempt, error) {
 }
 
 func (a *attempt) open(l Launcher) error {
+	for _, step := range a.plan.Steps {
+		if step.Purpose == StandsIn {
+			a.standIns = append(a.standIns, step)
+		}
+	}
+	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps))
 	steps, operands, err := a.pin(l.Bwrap.Has(optionBindFD))
 	if err != nil {
 		return err
@@ -120,6 +130,10 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				return nil, nil, err
 			}
 			if err != nil {
+				if step.Purpose == Protects || step.Purpose == Anchors || step.Purpose == StandsIn {
+					// Left out, it would be open to the command.
+					return nil, nil, &SetupError{Path: step.Source, Why: "is protected, and changed while the sandbox was made: " + reason(err), Hint: "try again"}
+				}
 				if step.Origin.Kind == "workspace" {
 					return nil, nil, &SetupError{Path: step.Source, Why: "cannot be the workspace any more: " + reason(err)}
 				}
@@ -214,6 +228,7 @@ func (a *attempt) readStatus() []byte {
 }
 
 func (a *attempt) close() {
+	a.clearUp()
 	for i := range a.files {
 		a.files[i].close()
 	}

@@ -25,6 +25,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		}
 	}
 	b.hide()
+	b.protect()
 	b.home()
 	b.sessionBus()
 	plan := Plan{
@@ -35,6 +36,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		Environment:      b.environment(),
 		WorkingDirectory: p.WorkingDirectory,
 		Timeout:          p.Limits.Timeout,
+		Watched:          b.watched,
 		Notices:          b.notices,
 	}
 	if p.NestedNamespaces {
@@ -51,8 +53,14 @@ type builder struct {
 	kept    []Step // what is shown again of covered directories
 
 	processes []Step // in /proc, besides what all have
-	links     []Link
-	notices   []Notice
+
+	absent  []Step // what stands in for what is not there
+	guarded int    // how many paths are protected
+	watched []Watched
+	apart   map[string]bool // the grants' directories
+	names   *protectedNames
+	links   []Link
+	notices []Notice
 
 	busAddress string // of the session bus inside, if there is one
 }
@@ -82,7 +90,7 @@ func (b *builder) system() {
 		b.add(walk{}, Step{Kind: Private, Path: "/tmp", Mode: sticky, Origin: baseline})
 	}
 	if w, err := follow(b.tree, sshDirectory); err == nil && b.layers.shows(w.Real) {
-		b.cover(w, 0o755, sshFiles, baseline)
+		b.cover(w, 0o555, sshFiles, baseline)
 	}
 	for _, path := range systemFiles {
 		b.showFile(path)
@@ -225,10 +233,12 @@ func (b *builder) steps() []Step {
 	list = append(list, b.processes...)
 	list = append(list, deviceSteps...)
 	shallowestFirst(list)
+	list = largestLast(list)
+	list = append(list, b.absent...)
 
 	masks := b.maskSteps()
 	list = append(list, masks...)
-	return append(list, seals(list)...)
+	return append(list, seals(masks)...)
 }
 
 // linkSteps are the symbolic links that the sandbox needs of its own: those that no bind shows already.
@@ -258,13 +268,13 @@ func (b *builder) maskSteps() []Step {
 	return list
 }
 
-// seals end all writing to directories of the sandbox's own that only the set-up had to write. The root comes last.
-func seals(steps []Step) []Step {
-	var list []Step
-	for _, step := range steps {
-		if step.Kind == Mask || step.Kind == Dev {
-			list = append(list, Step{Kind: Seal, Path: step.Path, Origin: baseline})
-		}
+// seals end all writing to what only the set-up had to write: the masks over our own directories, /dev, and the root, which
+// comes last. What hides a person's files needs none: nobody may write it as it is, and what a command that changes this
+// puts there goes with the sandbox.
+func seals(masks []Step) []Step {
+	list := []Step{{Kind: Seal, Path: "/dev", Origin: baseline}}
+	for _, mask := range masks {
+		list = append(list, Step{Kind: Seal, Path: mask.Path, Origin: baseline})
 	}
 	return append(list, Step{Kind: Seal, Path: "/", Origin: baseline})
 }
@@ -302,5 +312,8 @@ func (m *memory) Lstat(path string) (Object, error) {
 	return found.object, found.err
 }
 
-func (m *memory) Readlink(path string) (string, error)  { return m.tree.Readlink(path) }
-func (m *memory) ReadDir(path string) ([]string, error) { return m.tree.ReadDir(path) }
+func (m *memory) Readlink(path string) (string, error) { return m.tree.Readlink(path) }
+func (m *memory) ReadDir(path string) ([]Entry, error) { return m.tree.ReadDir(path) }
+func (m *memory) ReadFile(path string, limit int) (string, error) {
+	return m.tree.ReadFile(path, limit)
+}

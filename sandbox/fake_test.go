@@ -61,12 +61,17 @@ func (f fakeTree) Readlink(name string) (string, error) {
 	return text, nil
 }
 
-func (f fakeTree) ReadDir(name string) ([]string, error) {
-	var names []string
-	for entry := range f {
+func (f fakeTree) ReadDir(name string) ([]Entry, error) {
+	var list []Entry
+	for entry, what := range f {
 		if path.Dir(entry) == name && entry != "/" {
-			names = append(names, path.Base(entry))
+			list = append(list, Entry{path.Base(entry), strings.HasPrefix(what, "/")})
 		}
 	}
-	return names, nil
+	return list, nil
+}
+
+// ReadFile: a line's text behind "= " is the file's.
+func (f fakeTree) ReadFile(name string, limit int) (string, error) {
+	return strings.TrimPrefix(f[name], "= "), nil
 }

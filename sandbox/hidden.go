@@ -29,8 +29,9 @@ func (b *builder) hide() {
 		}
 		if w.Object.Mode.IsDir() {
 			b.cover(w, 0o555, h.Keep, h.Origin)
+			b.layers[w.Real].Purpose = Hides
 		} else {
-			b.layers.put(Step{Kind: Empty, Path: w.Real, Mode: 0o444, Origin: h.Origin})
+			b.layers.put(Step{Kind: Empty, Path: w.Real, Mode: 0o444, Origin: h.Origin, Purpose: Hides})
 		}
 	}
 }
@@ -54,13 +55,13 @@ func (b *builder) matching(dir, pattern string) []string {
 		return []string{pattern}
 	}
 	below, pattern := path.Split(pattern)
-	names, _ := b.tree.ReadDir(path.Join(dir, below))
-	slices.Sort(names)
+	entries, _ := b.tree.ReadDir(path.Join(dir, below))
 	var list []string
-	for _, name := range names {
-		if ok, _ := path.Match(pattern, name); ok && len(list) < maxKept {
-			list = append(list, below+name)
+	for _, entry := range entries {
+		if ok, _ := path.Match(pattern, entry.Name); ok {
+			list = append(list, below+entry.Name)
 		}
 	}
-	return list
+	slices.Sort(list)
+	return list[:min(len(list), maxKept)]
 }

@@ -58,7 +58,10 @@ func (in inside) Readlink(path string) (string, error) {
 	return in.host.Readlink(path)
 }
 
-func (in inside) ReadDir(path string) ([]string, error) { return in.host.ReadDir(path) }
+func (in inside) ReadDir(path string) ([]Entry, error) { return in.host.ReadDir(path) }
+func (in inside) ReadFile(path string, limit int) (string, error) {
+	return in.host.ReadFile(path, limit)
+}
 
 // A Sight is what a command inside can do with one path, and why.
 type Sight struct {
@@ -104,7 +107,12 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 		if !s.Visible {
 			return profile.NoAccess, "it does not exist in what " + step.Path + " shows"
 		}
+		if step.Purpose == Protects {
+			return step.Access, "protected, because something outside executes it or does as it says: --unprotect NAME leaves a name writable"
+		}
 		return step.Access, step.Access.String() + " through " + step.Path
+	case Absent:
+		return profile.ReadOnly, "stands in for what must not be made here, because something outside would execute it or do as it says"
 	case Private:
 		if s.Resolved == step.Path || s.Visible {
 			return profile.ReadWrite, "private to this sandbox, and empty at its start"
@@ -115,7 +123,7 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 		if s.Resolved == step.Path {
 			access, why = profile.ReadOnly, "covered: an empty directory stands here"
 		}
-		if step.Origin.Kind != profile.OriginBaseline {
+		if step.Purpose == Hides {
 			why = "hidden: only a grant of its own shows it, --grant " + Quote(s.Path) + ":ro"
 		}
 		return access, why

@@ -1,12 +1,16 @@
 package sandbox
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,8 +24,16 @@ type Tree interface {
 	Lstat(path string) (Object, error)
 	// Readlink returns the text of the symbolic link at path.
 	Readlink(path string) (string, error)
-	// ReadDir returns the names in the directory at path.
-	ReadDir(path string) ([]string, error)
+	// ReadDir returns what is in the directory at path, in any order.
+	ReadDir(path string) ([]Entry, error)
+	// ReadFile returns the beginning of the regular file at path, at most limit bytes of it.
+	ReadFile(path string, limit int) (string, error)
+}
+
+// An Entry is a name in a directory.
+type Entry struct {
+	Name string
+	Dir  bool // a directory itself, not through a link
 }
 
 // Object is what a name in a Tree stands for.
@@ -45,6 +57,9 @@ func (Host) Lstat(path string) (Object, error) {
 // fileMode is a mode of stat(2)'s as Go writes it.
 func fileMode(mode uint32) fs.FileMode {
 	m := fs.FileMode(mode & 0o777)
+	if mode&unix.S_ISVTX != 0 {
+		m |= fs.ModeSticky
+	}
 	switch mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		m |= fs.ModeDir
@@ -64,13 +79,70 @@ func fileMode(mode uint32) fs.FileMode {
 
 func (Host) Readlink(path string) (string, error) { return os.Readlink(path) }
 
-func (Host) ReadDir(path string) ([]string, error) {
-	dir, err := os.Open(path)
+// ReadDir asks the kernel directly, as Lstat does: a workspace has many directories.
+func (Host) ReadDir(path string) ([]Entry, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	return dir.Readdirnames(-1)
+	defer unix.Close(fd)
+	var list []Entry
+	buffer := *direntBuffers.Get().(*[]byte)
+	defer direntBuffers.Put(&buffer)
+	for len(list) < maxEntries {
+		n, err := unix.Getdents(fd, buffer)
+		if n <= 0 || err != nil {
+			return list, err
+		}
+		for text := buffer[:n]; len(text) > 0; {
+			entry := (*unix.Dirent)(unsafe.Pointer(&text[0]))
+			name := text[unsafe.Offsetof(entry.Name):entry.Reclen]
+			name = name[:max(bytes.IndexByte(name, 0), 0)]
+			dir := entry.Type == unix.DT_DIR
+			if entry.Type == unix.DT_UNKNOWN { // some file systems do not say
+				object, err := Host{}.Lstat(path + "/" + string(name))
+				dir = err == nil && object.Mode.IsDir()
+			}
+			if s := string(name); s != "." && s != ".." {
+				list = append(list, Entry{s, dir})
+			}
+			text = text[entry.Reclen:]
+		}
+	}
+	return list, nil
+}
+
+var direntBuffers = sync.Pool{New: func() any { buffer := make([]byte, 32<<10); return &buffer }}
+
+// maxEntries bounds what is read of one directory.
+const maxEntries = 100_000
+
+func (Host) ReadFile(path string, limit int) (string, error) {
+	file, err := openFile(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file), &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return "", cmp.Or(err, error(syscall.EINVAL))
+	}
+	text := make([]byte, min(limit, int(stat.Size)+1))
+	n := 0
+	for n < len(text) {
+		read, err := unix.Read(int(file), text[n:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if read == 0 {
+			break
+		}
+		n += read
+	}
+	return string(text[:n]), nil
 }
 
 // A Link is a symbolic link that a path passes through. Its own path has no symbolic link in its parents.

@@ -41,12 +41,20 @@ func (l layers) needed() []Step {
 	list := make([]Step, 0, len(l))
 	for path, step := range l {
 		above := l.at(parent(path))
-		if step.Kind == Bind && above != nil && above != step && above.Kind == Bind && above.Access == step.Access {
+		if step.Kind == Bind && above != nil && above != step && above.Kind == Bind && above.Access == step.Access && step.Purpose != Anchors {
 			continue
 		}
 		list = append(list, *step)
 	}
 	return list
+}
+
+// largestLast moves what is in /sys behind the rest: it is a dozen mounts on many hosts, nothing else is above it or below
+// it, and bwrap reads the list of all mounts for each bind.
+func largestLast(steps []Step) []Step {
+	inSys := func(step Step) bool { return within(step.Path, "/sys") }
+	late := slices.DeleteFunc(slices.Clone(steps), func(step Step) bool { return !inSys(step) })
+	return append(slices.DeleteFunc(steps, inSys), late...)
 }
 
 // shallowestFirst puts steps in mounting order: a mount hides what was mounted below it before. Equal depths are in the

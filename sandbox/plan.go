@@ -25,6 +25,9 @@ type Plan struct {
 	WorkingDirectory string
 	Timeout          time.Duration
 
+	// Watched is what is looked through when the command has ended.
+	Watched []Watched
+
 	// Notices are what the person should know: grants that were left out, protections that are off.
 	Notices []Notice
 }
@@ -37,6 +40,7 @@ const (
 	Private                     // an empty directory of the sandbox's own, gone when it ends
 	Mask                        // an empty directory over one that must not be seen
 	Empty                       // an empty file over one that must not be seen
+	Absent                      // an empty directory in the place of what must not be made; the host has one while the command runs
 	Symlink                     // a symbolic link as the host has it
 	Copy                        // a copy of one of the host's files, owned by the caller
 	Dir                         // an empty directory on the sandbox's root
@@ -45,7 +49,7 @@ const (
 	Seal                        // no more writing to a Private, Mask or Dev directory, or to the root
 )
 
-var stepNames = []string{"", "bind", "private", "mask", "empty", "symlink", "copy", "dir", "proc", "dev", "seal"}
+var stepNames = []string{"", "bind", "private", "mask", "empty", "absent", "symlink", "copy", "dir", "proc", "dev", "seal"}
 
 func (k StepKind) String() string               { return stepNames[k] }
 func (k StepKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
@@ -62,9 +66,24 @@ type Step struct {
 	// Pinned binds are opened without following any symbolic link and bound by descriptor: something that the inside
 	// could have written may stand in the path.
 	Pinned bool `json:"-"`
+	// Purpose says what a step is for that the grants alone would not have.
+	Purpose Purpose `json:"purpose,omitempty" jsonschema:"of what no grant asks for: what it is for"`
 	// explicit binds show what is hidden below them.
 	explicit bool
+	// content is that of a file which is made for as long as the command runs.
+	content string
 }
+
+// A Purpose is what a step is for that no grant asks for.
+type Purpose string
+
+const (
+	Hides    Purpose = "hidden"    // covers what serves as the person elsewhere
+	Protects Purpose = "protected" // keeps what something outside executes as it is
+	Anchors  Purpose = "anchor"    // a directory above something protected: a mount cannot be renamed
+	StandsIn Purpose = "stands_in" // something else in the place of what must not be made
+	Worktree Purpose = "worktree"  // what git needs of the repository that a worktree belongs to
+)
 
 // A NoticeKind tells programs what a notice is about. The names are the same in every interface of the project.
 type NoticeKind string
@@ -72,6 +91,7 @@ type NoticeKind string
 const (
 	NoticePathLeftOut   NoticeKind = "path_left_out"     // a grant that no longer leads anywhere
 	NoticePathDenied    NoticeKind = "path_denied"       // a grant that leads where none may
+	NoticeProtected     NoticeKind = "protected_path"    // what is executed outside was made, or could not be protected
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
 	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )

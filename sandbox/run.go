@@ -133,7 +133,9 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		}
 	}()
 	a.wait()
-	result := Result{Duration: time.Since(began), Notices: a.plan.Notices}
+	took := time.Since(began)
+	a.clearUp()
+	result := Result{Duration: took, Notices: append(a.plan.Notices, a.made()...)}
 	result.Outcome, _ = interrupted.Load().(Outcome)
 	return l.conclude(a, result)
 }

@@ -215,7 +215,7 @@ func TestBackgroundProcessesEndWithTheCommand(t *testing.T) {
 	waitUntil(t, "the background processes are gone", func() bool { return processesNaming(marker) == nil })
 }
 
-func waitUntil(t *testing.T, what string, done func() bool) {
+func waitUntil(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -30,10 +30,10 @@ var (
 
 // Without capabilities root is still the owner of root's files, and may do there what their permissions let the owner do.
 // So for root alone the kernel's own directories that are closed to others are covered, and its settings outside of
-// /proc/sys are read-only: sysrq-trigger restarts the machine. bwrap covers some of these too, where it may write them.
+// /proc/sys are read-only: sysrq-trigger restarts the machine. What needs a capability to be written is left as it is.
 var (
 	rootsDirectories = []string{"/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/sys/fs/pstore"}
-	rootsSettings    = []string{"/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/scsi", "/proc/acpi", "/proc/mtrr", "/proc/dynamic_debug", "/proc/pressure"}
+	rootsSettings    = []string{"/proc/sysrq-trigger", "/proc/scsi", "/proc/acpi", "/proc/dynamic_debug"}
 )
 
 // sticky is the mode of a directory that all may write and only owners may clear.

@@ -120,15 +120,20 @@ func what(s sandbox.Step) string {
 	switch s.Kind {
 	case sandbox.Bind:
 		text = s.Access.String()
+		if s.Purpose == sandbox.Protects {
+			text += ", protected"
+		}
 	case sandbox.Symlink:
 		text = "link to " + s.Source
 	case sandbox.Private:
 		text = "private, empty, writable"
 	case sandbox.Mask, sandbox.Empty:
 		text = "covered"
-		if s.Origin.Kind != profile.OriginBaseline {
+		if s.Purpose == sandbox.Hides {
 			text = "hidden"
 		}
+	case sandbox.Absent:
+		text = "cannot be made"
 	case sandbox.Copy:
 		text = "copy of " + s.Source
 	case sandbox.Dir:

@@ -1,0 +1,263 @@
+package sandbox
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// git executes what a repository's settings and hooks say, in whatever directory a person next types "git status". So of a
+// repository that the command may write, these stay as they are: config and what it includes, hooks, and the files that
+// tell git to look elsewhere (commondir, gitdir). All else is writable, so that the command can commit.
+
+var gitOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "git"}
+
+const (
+	maxGitFile  = 1 << 20
+	maxIncludes = 16
+	// maxModules is how many submodules or worktrees of one repository are protected each for itself. With more of them,
+	// the directory that holds them is read-only.
+	maxModules = 16
+)
+
+// isRepository reports whether a directory is a git directory itself: a bare repository, or what a .git file leads to.
+func isRepository(entries []Entry) bool {
+	has := func(name string, dir bool) bool {
+		return slices.Contains(entries, Entry{name, dir})
+	}
+	return has("HEAD", false) && has("objects", true) && has("refs", true)
+}
+
+// repository protects what a .git, or a bare repository, has.
+func (b *builder) repository(root string, f find) {
+	object, err := b.tree.Lstat(f.path)
+	switch {
+	case err != nil:
+	case f.link != "":
+		if w, err := follow(b.tree, f.path); err == nil && w.Object.Mode.IsDir() && within(w.Real, root) {
+			b.gitDirectory(root, w.Real, parent(f.path))
+		}
+		b.anchor(root, parent(f.path))
+	case object.Mode.IsDir() && path.Base(f.path) == ".git":
+		b.gitDirectory(root, f.path, parent(f.path))
+	case object.Mode.IsDir():
+		b.gitDirectory(root, f.path, "")
+	case object.Mode.IsRegular():
+		b.gitFile(root, f.path)
+	}
+}
+
+// gitFile protects a .git that is a file: it names the git directory of a worktree or of a submodule.
+func (b *builder) gitFile(root, file string) {
+	b.guardGit(root, file)
+	tree := parent(file)
+	w, ok := b.named(file, "gitdir: ", tree)
+	if !ok || !w.Object.Mode.IsDir() {
+		return
+	}
+	if !b.writable(w.Real) && tree == root && b.leadsBack(w.Real, file) {
+		b.linkWorktree(w.Real)
+	}
+	if b.writable(w.Real) {
+		b.gitDirectory(b.rootOf(w.Real), w.Real, tree)
+	}
+}
+
+// rootOf is the writable directory that a writable path is in.
+func (b *builder) rootOf(p string) string {
+	step := b.layers.at(p)
+	for step.Purpose == Anchors {
+		step = b.layers.at(parent(step.Path))
+	}
+	return step.Path
+}
+
+// named follows the path that a file holds behind a prefix, relative to a directory.
+func (b *builder) named(file, prefix, dir string) (walk, bool) {
+	text, err := b.tree.ReadFile(file, 2*4096)
+	name, found := strings.CutPrefix(text, prefix)
+	name = strings.TrimRight(name, "\r\n")
+	if err != nil || !found || name == "" || strings.IndexByte(name, 0) >= 0 {
+		return walk{}, false
+	}
+	if !path.IsAbs(name) {
+		name = dir + "/" + name
+	}
+	w, err := follow(b.tree, name)
+	return w, err == nil
+}
+
+// leadsBack reports whether a git directory outside of the workspace says itself that the workspace is its worktree, or its
+// submodule. The command can write the workspace's .git file, or could have; it cannot write this.
+func (b *builder) leadsBack(gitdir, file string) bool {
+	if w, ok := b.named(join(gitdir, "gitdir"), "", gitdir); ok {
+		return w.Real == file
+	}
+	for _, s := range b.gitSettings(join(gitdir, "config")) {
+		if s.key == "core.worktree" {
+			w, err := follow(b.tree, path.Join("/", absolute(s.value, gitdir)))
+			return err == nil && w.Real == parent(file)
+		}
+	}
+	return false
+}
+
+// linkWorktree shows what git needs to commit in a worktree whose repository is elsewhere: the worktree's own part of it,
+// and the objects, branches and logs that all its worktrees share. The shared settings and hooks are read-only.
+func (b *builder) linkWorktree(gitdir string) {
+	common := gitdir
+	if w, ok := b.named(join(gitdir, "commondir"), "", gitdir); ok && w.Object.Mode.IsDir() {
+		common = w.Real
+	}
+	show := func(path string, access profile.Access) {
+		w, err := follow(b.tree, path)
+		if err != nil || !w.Object.Mode.IsDir() || w.Real != path || b.forbidden(w, access) != "" || b.layers[path] != nil {
+			return
+		}
+		b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: access, Origin: gitOrigin, Purpose: Worktree, Pinned: true})
+	}
+	if common != gitdir {
+		show(common, profile.ReadOnly)
+		for _, shared := range []string{"objects", "refs", "logs"} {
+			show(join(common, shared), profile.ReadWrite)
+		}
+	}
+	show(gitdir, profile.ReadWrite)
+}
+
+// gitDirectory protects one git directory below a writable one. worktree is where its files are checked out, if anywhere.
+func (b *builder) gitDirectory(root, dir, worktree string) {
+	b.anchor(root, dir)
+	for _, name := range []string{"config", "config.worktree", "gitdir"} {
+		b.guardGit(root, join(dir, name))
+	}
+	b.guardOrStandIn(root, join(dir, "hooks"))
+	b.guardCommonDir(root, dir)
+	for _, path := range b.gitPaths(join(dir, "config"), dir, worktree, 0) {
+		if within(path, root) && path != root {
+			b.guardOrStandIn(root, path)
+		}
+	}
+	b.gitDirectories(root, join(dir, "modules"), 4)
+	b.gitDirectories(root, join(dir, "worktrees"), 1)
+}
+
+// guardGit protects a path of git's, unless git is told not to be.
+func (b *builder) guardGit(root, file string) {
+	if _, err := b.tree.Lstat(file); err == nil && b.protects(file) {
+		b.guard(root, file, gitOrigin)
+	}
+}
+
+func (b *builder) protects(file string) bool {
+	return b.profile.Protects(baseName(file)) && b.profile.Protects(".git/"+baseName(file))
+}
+
+// guardOrStandIn protects a path of git's, or keeps it from being made.
+func (b *builder) guardOrStandIn(root, path string) {
+	w, err := follow(b.tree, path)
+	if err == nil && b.missing(w.Real) {
+		w.Real, w.Rest, err = parent(w.Real), []string{baseName(w.Real)}, syscall.ENOENT
+	}
+	switch {
+	case err == nil && within(w.Real, root) && w.Real != root:
+		b.guardGit(root, w.Real)
+	case errors.Is(err, syscall.ENOENT) && len(w.Rest) == 1 && within(w.Real, root) && b.protects(w.Rest[0]):
+		b.standIn(root, join(w.Real, w.Rest[0]), gitOrigin)
+	}
+}
+
+// guardCommonDir keeps a git directory from being pointed at another one's settings and hooks. Where there is no such file,
+// one that says "here" stands in: git takes nothing else.
+func (b *builder) guardCommonDir(root, dir string) {
+	file := join(dir, "commondir")
+	if !b.missing(file) {
+		b.guardGit(root, file)
+		return
+	}
+	if b.writable(dir) && b.layers[file] == nil && b.protects(file) {
+		b.absent = append(b.absent, Step{Kind: Bind, Path: file, Source: file, Access: profile.ReadOnly, Origin: gitOrigin,
+			Purpose: StandsIn, Pinned: true, content: placeholderFile})
+	}
+}
+
+// gitDirectories protects the git directories of submodules or worktrees. Their names may have slashes.
+func (b *builder) gitDirectories(root, dir string, depth int) {
+	entries, err := b.tree.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		return
+	}
+	if len(entries) > maxModules {
+		b.guard(root, dir, gitOrigin)
+		return
+	}
+	b.anchor(root, dir)
+	for _, entry := range entries {
+		below := join(dir, entry.Name)
+		if !entry.Dir {
+			continue
+		}
+		if inner, err := b.tree.ReadDir(below); err == nil && slices.Contains(inner, Entry{"HEAD", false}) {
+			b.gitDirectory(root, below, "")
+		} else if depth > 1 {
+			b.gitDirectories(root, below, depth-1)
+		}
+	}
+}
+
+// gitPaths are the paths that a repository's settings name, where git executes what they hold or does as it says. The
+// settings of the person and of the host count too: a relative hooksPath there is one in each repository.
+func (b *builder) gitPaths(config, dir, worktree string, depth int) []string {
+	var paths []string
+	from := func(file string) {
+		for _, s := range b.gitSettings(file) {
+			switch {
+			case s.key == "core.hookspath" && (worktree != "" || path.IsAbs(s.value)):
+				paths = append(paths, absolute(b.expandHome(s.value), worktree))
+			case s.key == "include.path" || strings.HasPrefix(s.key, "includeif.") && strings.HasSuffix(s.key, ".path"):
+				included := absolute(b.expandHome(s.value), parent(file))
+				paths = append(paths, included)
+				if depth < maxIncludes && len(paths) < maxIncludes {
+					paths = append(paths, b.gitPaths(included, dir, worktree, depth+1)...)
+				}
+			}
+		}
+	}
+	from(config)
+	if depth == 0 {
+		for _, file := range []string{"/etc/gitconfig", join(b.profile.Home, ".gitconfig"), join(b.profile.Home, ".config/git/config")} {
+			from(file)
+		}
+	}
+	return paths
+}
+
+func (b *builder) gitSettings(file string) []gitSetting {
+	w, err := follow(b.tree, file)
+	if err != nil || !w.Object.Mode.IsRegular() {
+		return nil
+	}
+	text, err := b.tree.ReadFile(w.Real, maxGitFile)
+	if err != nil {
+		return nil
+	}
+	return parseGitConfig(text)
+}
+
+func (b *builder) expandHome(name string) string {
+	if rest, found := strings.CutPrefix(name, "~/"); found {
+		return join(b.profile.Home, rest)
+	}
+	return name
+}
+
+func absolute(name, dir string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(dir, name)
+}
