@@ -133,7 +133,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		}
 	}()
 	a.wait()
-	result := Result{Duration: time.Since(began), Notices: a.plan.Notices}
+	result := Result{Duration: time.Since(began), Notices: a.bus.notices(a.plan.Notices)}
 	result.Outcome, _ = interrupted.Load().(Outcome)
 	return l.conclude(a, result)
 }

@@ -58,6 +58,8 @@ type explanation struct {
 	TimeoutSeconds   float64          `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
 	Protections      []string         `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
 	Notices          []sandbox.Notice `json:"notices" jsonschema:"what a person should know"`
+
+	bus string // the session bus, for a person
 }
 
 type variableOrigin struct {
@@ -76,6 +78,7 @@ func newExplanation(j job) explanation {
 		TimeoutSeconds:   j.plan.Timeout.Seconds(),
 		Protections:      sandbox.Protections(&j.plan),
 		Notices:          append([]sandbox.Notice{}, j.plan.Notices...),
+		bus:              j.plan.DescribeBus(),
 	}
 	for _, v := range j.plan.Environment {
 		e.Environment = append(e.Environment, variableOrigin{v.Name, v.Origin})
@@ -95,8 +98,7 @@ func (e explanation) print() {
 	fmt.Fprintln(table, "everything else\tnot there")
 	fmt.Fprintln(table)
 	fmt.Fprintf(table, "network\t%s\n", e.Network)
-	fmt.Fprintf(table, "session bus\t%s\n", map[string]string{"allow": "allow: all of it, a way out of the sandbox",
-		"filtered": "filtered: nothing of it is shown yet", "deny": "deny"}[e.SessionBus])
+	fmt.Fprintf(table, "session bus\t%s\n", oneLine(e.bus))
 	if e.TimeoutSeconds > 0 {
 		fmt.Fprintf(table, "timeout\t%g s\n", e.TimeoutSeconds)
 	}
@@ -130,6 +132,11 @@ func what(s sandbox.Step) string {
 		text = "copy of " + s.Source
 	case sandbox.Dir:
 		text = "empty directory"
+	case sandbox.Socket:
+		text = "the session bus"
+		if s.Source == os.DevNull {
+			text = "covered"
+		}
 	case sandbox.Proc:
 		text = "the sandbox's own processes"
 	case sandbox.Dev:

@@ -1,0 +1,114 @@
+package sandbox
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+func TestAnOpenBusThatIsSwappedForALinkIsNotBound(t *testing.T) {
+	h, bus := newBusHost(t)
+	other := startBus(t, "")
+	service := other.serve("org.example.Other")
+	h.profile.SessionBus = profile.SessionBusAllow
+	plan := h.build()
+	os.Remove(bus.path)
+	h.symlink(other.path, bus.path)
+	r := h.runPlan(plan, "/bin/sh", "-c", call("org.example.Other"))
+	if r.ExitCode == 0 || service.called() != nil || len(r.Notices) != 2 || r.Notices[1].Kind != NoticePathLeftOut {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestTheProxyConnectsToTheSocketThatWasChecked(t *testing.T) {
+	bus, other := startBus(t, ""), startBus(t, "")
+	bus.serve("org.freedesktop.secrets")
+	service := other.serve("org.freedesktop.secrets")
+	real, _ := exec.LookPath(proxyName)
+	script := filepath.Join(newDirectory(t), "swaps")
+	text := fmt.Sprintf("#!/bin/sh\n/bin/rm %s && /bin/ln -s %s %s && exec %s \"$@\"\n", bus.path, other.path, bus.path, real)
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var echo string
+	err := newListenerWith(t, bus, script).connect(t).Object("org.freedesktop.secrets", "/").Call("org.example.Test.Echo", 0, "hello").Store(&echo)
+	if err != nil || echo != "hello" || service.called() != nil {
+		t.Errorf("%q %v, the other bus: %v", echo, err, service.called())
+	}
+}
+
+func TestAnotherUsersAbstractSocketIsNoBus(t *testing.T) {
+	needRoot(t)
+	name := fmt.Sprintf("clai-sandbox-test-other-%d", os.Getpid())
+	squatter := exec.Command("setpriv", "--reuid", "65534", "--clear-groups", "/usr/bin/perl", "-MSocket", "-e",
+		`socket(S, PF_UNIX, SOCK_STREAM, 0); bind(S, pack("Sa*", AF_UNIX, "\0$ARGV[0]")) or die $!; listen(S, 5); $| = 1; print "ready\n"; sleep 1000`, name)
+	out, err := squatter.StdoutPipe()
+	if err == nil {
+		err = squatter.Start()
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+	defer squatter.Wait()
+	defer squatter.Process.Kill()
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Skipf("no listener: %q %v", line, err)
+	}
+	server := BusServer{Abstract: name}
+	if d, err := server.connect(); err == nil || !strings.Contains(err.Error(), "another user") {
+		t.Errorf("%d, %v", d, err)
+	}
+}
+
+func TestAConnectionThatSomebodyHoldsEndsWithTheRun(t *testing.T) {
+	bus := startBus(t, "")
+	bus.serve("org.freedesktop.secrets")
+	l := newListener(t, bus)
+	client := l.connect(t)
+	if err := client.Object("org.freedesktop.secrets", "/").Call("org.example.Test.Echo", 0, "hello").Err; err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	l.close()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("took %v", took)
+	}
+	<-client.Context().Done()
+}
+
+func TestFilesThatCannotBeOpenedEndTheConnection(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	receiver, err := newBusConn(descriptor(pair[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer receiver.close()
+	if err := unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(0, 1, 2), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	small := limit
+	small.Cur = 3 // those that are open stay so
+	unix.Setrlimit(unix.RLIMIT_NOFILE, &small)
+	_, rights, err := receiver.receive(make([]byte, 10), make([]byte, rightsSpace))
+	unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	closeAll(rights)
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("%v, %v", rights, err)
+	}
+}
