@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
@@ -14,10 +13,9 @@ import (
 
 // The session bus is how a desktop's programs speak to one another, and it starts programs: whoever speaks to it freely
 // is not in a sandbox. A command gets a socket of the launcher's in its place, and xdg-dbus-proxy behind that lets
-// through calls to a few names. Nothing is started before something inside connects.
+// through a few calls to a few names. Nothing is started before something inside connects.
 //
-// The names are the border, not what stands behind them: org.freedesktop.secrets answers with every unlocked secret, and
-// the portals take the command for one of the caller's ordinary programs, since it is the proxy that they see.
+// What answers is as it is: org.freedesktop.secrets hands out every unlocked secret.
 
 // A Bus is what a plan lets a command reach of the session bus.
 type Bus struct {
@@ -217,43 +215,6 @@ func (b *builder) replaceable(w walk) bool {
 		step := b.layers.at(link.Path)
 		return step != nil && step.Kind == Bind && step.Access == profile.ReadWrite
 	})
-}
-
-// busNames are the names that a filtered bus lets through, without those that are none.
-func (b *builder) busNames() []string {
-	var names []string
-	for _, name := range b.profile.SessionBusNames {
-		if !isBusName(strings.TrimSuffix(name, ".*")) {
-			b.busNotice("", "left out: "+printable(name)+" is no name on a bus: two or more words with dots between them, and at the end perhaps .*")
-			continue
-		}
-		if startsPrograms(name) {
-			b.busNotice("", noticeBusOpen+", because "+name+" is let through")
-		}
-		names = append(names, name)
-	}
-	return names
-}
-
-// busWaysOut are services that start any program for whoever asks.
-var busWaysOut = []string{"org.freedesktop.systemd1", "org.freedesktop.Flatpak", "org.gnome.Shell", "org.kde.klauncher5"}
-
-func startsPrograms(name string) bool {
-	below, wild := strings.CutSuffix(name, "*")
-	return slices.ContainsFunc(busWaysOut, func(out string) bool {
-		return name == out || wild && strings.HasPrefix(out+".", below)
-	})
-}
-
-// isBusName reports whether text is a well-known name by the D-Bus specification ("Bus names").
-func isBusName(text string) bool {
-	words := strings.Split(text, ".")
-	for _, word := range words {
-		if !isBusWord(word) || word[0] >= '0' && word[0] <= '9' {
-			return false
-		}
-	}
-	return len(words) > 1 && len(text) <= 255
 }
 
 // environment adds the variable that leads a command to its bus.

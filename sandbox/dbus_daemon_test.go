@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -89,8 +90,10 @@ func (b *testBus) serve(names ...string) *testService {
 	}
 	b.t.Cleanup(func() { connection.Close() })
 	s.Conn = connection
-	if err := connection.Export(testMethods{}, "/", "org.example.Test"); err != nil {
-		b.t.Fatal(err)
+	for _, at := range append(slices.Collect(maps.Values(testObjects)), testObject{"/", "org.example.Test"}) {
+		if err := connection.Export(testMethods{}, dbus.ObjectPath(at.path), at.face); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 	for _, name := range names {
 		if reply, err := connection.RequestName(name, dbus.NameFlagDoNotQueue); err != nil || reply != dbus.RequestNameReplyPrimaryOwner {
@@ -104,6 +107,16 @@ func (s *testService) called() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.calls)
+}
+
+// A testObject is what a service is called at.
+type testObject struct{ path, face string }
+
+// testObjects are those of the usual names, which a filtered bus lets through. Any testService has them all.
+var testObjects = map[string]testObject{
+	"org.freedesktop.secrets":        {"/org/freedesktop/secrets", "org.freedesktop.Secret.Service"},
+	"org.freedesktop.Notifications":  {"/org/freedesktop/Notifications", "org.freedesktop.Notifications"},
+	"org.freedesktop.portal.Desktop": {"/org/freedesktop/portal/desktop", "org.freedesktop.portal.Settings"},
 }
 
 // testMethods is what a testService can do.

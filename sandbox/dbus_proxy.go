@@ -13,8 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proxyPatience is how long a new proxy may take until it listens, and a running one until it takes a connection.
-const proxyPatience = 5 * time.Second
+const (
+	// proxyPatience is how long a new proxy may take until it listens, and a running one until it takes a connection.
+	proxyPatience = 5 * time.Second
+)
 
 // A busProxy is a running xdg-dbus-proxy. The kernel ends it with this process, and so does the end of the pipe that it
 // watches.
@@ -50,7 +52,7 @@ func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProx
 	place := 2 + len(inherited) // of the last one there
 	argv := []string{proxyName, address, fmt.Sprintf("/proc/self/fd/%d/%s", place-1, proxySocket), "--filter", "--fd=" + strconv.Itoa(place)}
 	for _, name := range bus.Names {
-		argv = append(argv, "--talk="+name)
+		argv = append(argv, busRules(name)...)
 	}
 	started := make(chan error)
 	go p.attend(bus.Proxy, argv, inherited, started)
@@ -95,10 +97,12 @@ func (p *busProxy) attend(path string, argv []string, files []descriptor, starte
 		attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 		p.process, err = startProcess(path, argv, Stdio{Err: p.said}, files, attr)
 	}
-	started <- err
-	if err == nil {
-		p.process.wait()
+	if err != nil {
+		started <- err
+		return
 	}
+	started <- nil
+	p.process.wait()
 }
 
 // waitReady waits for the byte that the proxy writes when it listens.

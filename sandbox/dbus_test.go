@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,9 +14,15 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// call is a shell command that calls a service on the session bus.
+// call is a shell command that calls a service on the session bus, where its name stands for it.
 func call(destination string) string {
-	return "dbus-send --session --print-reply=literal --reply-timeout=5000 --dest=" + destination + " / org.example.Test.Echo string:hello"
+	return callAt(destination, testObjects[destination])
+}
+
+// callAt calls one of its objects.
+func callAt(destination string, at testObject) string {
+	at.path, at.face = cmp.Or(at.path, "/"), cmp.Or(at.face, "org.example.Test")
+	return "dbus-send --session --print-reply=literal --reply-timeout=5000 --dest=" + destination + " " + at.path + " " + at.face + ".Echo string:hello"
 }
 
 func TestAFilteredBusLetsThroughTheListedNamesAndNoOthers(t *testing.T) {
@@ -63,8 +70,8 @@ func TestEveryKindOfClientConnects(t *testing.T) {
 	bus.serve("org.freedesktop.secrets")
 	for program, command := range map[string]string{
 		"dbus-send": call("org.freedesktop.secrets"),
-		"gdbus":     "gdbus call --session --dest org.freedesktop.secrets --object-path / --method org.example.Test.Echo hello",
-		"busctl":    "busctl --user call org.freedesktop.secrets / org.example.Test Echo s hello",
+		"gdbus":     "gdbus call --session --dest org.freedesktop.secrets --object-path /org/freedesktop/secrets --method org.freedesktop.Secret.Service.Echo hello",
+		"busctl":    "busctl --user call org.freedesktop.secrets /org/freedesktop/secrets org.freedesktop.Secret.Service Echo s hello",
 	} {
 		t.Run(program, func(t *testing.T) {
 			if _, err := exec.LookPath(program); err != nil {

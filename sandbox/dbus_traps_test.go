@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,41 @@ func TestAnOpenBusThatIsSwappedForALinkIsNotBound(t *testing.T) {
 	}
 }
 
+func TestAGrantDoesNotShowTheOtherDoorToSystemd(t *testing.T) {
+	h, _ := newBusHost(t)
+	run := h.profile.RuntimeDirectory
+	h.profile.OwnDirectories = h.profile.OwnDirectories[:len(h.profile.OwnDirectories)-1]
+	os.RemoveAll(filepath.Join(run, "clai-sandbox"))
+	door := filepath.Join(h.mkdir(filepath.Join(run, "systemd")), "private")
+	listener, err := net.Listen("unix", door)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	knocked := make(chan struct{}, 10)
+	go func() {
+		for {
+			if c, err := listener.Accept(); err == nil {
+				c.Close()
+				knocked <- struct{}{}
+			} else {
+				return
+			}
+		}
+	}()
+	h.grant(run, profile.ReadWrite)
+	knock := "python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])' " + door
+	h.refused(knock)
+	h.refused("rm " + door)
+	h.refused("mv " + door + " " + run)
+	if len(knocked) > 0 {
+		t.Error("the door opened")
+	}
+	h.profile.SessionBus = profile.SessionBusAllow
+	h.sh(knock)
+	<-knocked
+}
+
 func TestTheProxyConnectsToTheSocketThatWasChecked(t *testing.T) {
 	bus, other := startBus(t, ""), startBus(t, "")
 	bus.serve("org.freedesktop.secrets")
@@ -41,7 +77,7 @@ func TestTheProxyConnectsToTheSocketThatWasChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	var echo string
-	err := newListenerWith(t, bus, script).connect(t).Object("org.freedesktop.secrets", "/").Call("org.example.Test.Echo", 0, "hello").Store(&echo)
+	err := newListenerWith(t, bus, script).connect(t).Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Service.Echo", 0, "hello").Store(&echo)
 	if err != nil || echo != "hello" || service.called() != nil {
 		t.Errorf("%q %v, the other bus: %v", echo, err, service.called())
 	}
@@ -75,7 +111,7 @@ func TestAConnectionThatSomebodyHoldsEndsWithTheRun(t *testing.T) {
 	bus.serve("org.freedesktop.secrets")
 	l := newListener(t, bus)
 	client := l.connect(t)
-	if err := client.Object("org.freedesktop.secrets", "/").Call("org.example.Test.Echo", 0, "hello").Err; err != nil {
+	if err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Service.Echo", 0, "hello").Err; err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
