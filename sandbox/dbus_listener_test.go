@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,9 @@ func checkProxy(t *testing.T, pid string) {
 	}
 	if environ, err := os.ReadFile("/proc/" + pid + "/environ"); err != nil || len(environ) > 0 {
 		t.Errorf("its environment is %q, %v", environ, err)
+	}
+	if limits, err := os.ReadFile("/proc/" + pid + "/limits"); err != nil || !regexp.MustCompile(`Max address space +1073741824 +1073741824 `).Match(limits) {
+		t.Errorf("its limits are\n%s%v", limits, err)
 	}
 }
 

@@ -16,6 +16,9 @@ import (
 const (
 	// proxyPatience is how long a new proxy may take until it listens, and a running one until it takes a connection.
 	proxyPatience = 5 * time.Second
+	// maxProxyMemory bounds, in bytes of address space, what a command can make the proxy hold: it keeps all that a client
+	// has asked for and does not read.
+	maxProxyMemory = 1 << 30
 )
 
 // A busProxy is a running xdg-dbus-proxy. The kernel ends it with this process, and so does the end of the pipe that it
@@ -101,7 +104,8 @@ func (p *busProxy) attend(path string, argv []string, files []descriptor, starte
 		started <- err
 		return
 	}
-	started <- nil
+	memory := unix.Rlimit{Cur: maxProxyMemory, Max: maxProxyMemory}
+	started <- unix.Prlimit(p.process.pid, unix.RLIMIT_AS, &memory, nil)
 	p.process.wait()
 }
 
