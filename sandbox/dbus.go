@@ -184,8 +184,20 @@ func (b *builder) coverBus(servers []BusServer) {
 		if err != nil || w.Object.Mode.Type() != fs.ModeSocket || !b.layers.shows(w.Real) {
 			continue
 		}
+		b.hold(w.Real)
 		b.layers.put(Step{Kind: Socket, Path: w.Real, Source: os.DevNull, Access: profile.ReadOnly, Origin: baseline})
 		b.busNotice(w.Real, "covered: "+printable(w.Real)+", which a grant shows, leads to the session bus; --session-bus allow opens it")
+	}
+}
+
+// hold makes every directory above path a mount point as far as the command can write there. Otherwise it could rename one
+// of them in one run, and find what was in it at the other name, and not covered, in the next.
+func (b *builder) hold(path string) {
+	for dir := parent(path); dir != "/"; dir = parent(dir) {
+		step := b.layers.at(dir)
+		if step != nil && step.Kind == Bind && step.Access == profile.ReadWrite && step.Path != dir {
+			b.layers.put(Step{Kind: Bind, Path: dir, Source: dir, Access: step.Access, Origin: step.Origin, Pinned: true, Held: true})
+		}
 	}
 }
 

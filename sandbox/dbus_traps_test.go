@@ -66,6 +66,25 @@ func TestAGrantDoesNotShowTheOtherDoorToSystemd(t *testing.T) {
 	<-knocked
 }
 
+func TestACoveredSocketIsNotRenamedAsideForTheNextRun(t *testing.T) {
+	h, _ := newBusHost(t)
+	deep := h.mkdir(filepath.Join(h.profile.Workspace, "a", "b", "c"))
+	bus := startBus(t, "unix:path="+deep+"/bus")
+	service := bus.serve("org.gnome.Shell")
+	h.profile.SessionBusAddress = bus.address
+	for _, dir := range []string{"a", "a/b", "a/b/c"} {
+		h.refused("mv " + dir + " aside")
+		h.run("/bin/sh", "-c", "mkdir -p elsewhere; mv --exchange "+dir+" elsewhere")
+	}
+	h.sh("touch a/b/c/beside && mv a/b/c/beside a/b/beside") // all else can be done there
+	for _, path := range []string{"aside/bus", "aside/c/bus", "aside/b/c/bus", "elsewhere/bus", "elsewhere/c/bus", "elsewhere/b/c/bus", "a/b/c/bus"} {
+		h.refused("DBUS_SESSION_BUS_ADDRESS=unix:path=$PWD/" + path + " " + call("org.gnome.Shell"))
+	}
+	if calls := service.called(); calls != nil {
+		t.Error(calls)
+	}
+}
+
 func TestTheProxyConnectsToTheSocketThatWasChecked(t *testing.T) {
 	bus, other := startBus(t, ""), startBus(t, "")
 	bus.serve("org.freedesktop.secrets")

@@ -63,6 +63,8 @@ type Step struct {
 	// Pinned binds are opened without following any symbolic link and bound by descriptor: something that the inside
 	// could have written may stand in the path.
 	Pinned bool `json:"-"`
+	// Held binds stay where the one above shows the same: nobody renames a mount point, and what is covered below stays.
+	Held bool `json:"-"`
 }
 
 // A NoticeKind tells programs what a notice is about. The names are the same in every interface of the project.
