@@ -157,6 +157,7 @@ func TestSignalsOfAListedNameArrive(t *testing.T) {
 	signals := make(chan *dbus.Signal, 10)
 	client.Signal(signals)
 	service.Emit("/org/freedesktop/Notifications", "org.gnome.Shell.Told", "not for you")
+	service.Emit("/org/gnome/Shell", "org.freedesktop.Notifications.Told", "nor this")
 	service.Emit("/org/freedesktop/Notifications", "org.freedesktop.Notifications.ActionInvoked", uint32(1), "default")
 	if s := <-signals; s.Name != "org.freedesktop.Notifications.ActionInvoked" {
 		t.Errorf("%v", s)

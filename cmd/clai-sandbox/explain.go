@@ -54,6 +54,7 @@ type explanation struct {
 	Mounts           []sandbox.Step   `json:"mounts" jsonschema:"all that is visible, in the order in which it is mounted: a later one covers an earlier one"`
 	Network          string           `json:"network" jsonschema:"whether the command shares the host's network"`
 	SessionBus       string           `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
+	SessionBusNames  []string         `json:"sessionBusNames" jsonschema:"the names that a filtered one lets through; none where there is no bus"`
 	Environment      []variableOrigin `json:"environment" jsonschema:"the command's variables, without their values, which may be secrets"`
 	TimeoutSeconds   float64          `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
 	Protections      []string         `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
@@ -75,6 +76,7 @@ func newExplanation(j job) explanation {
 		Mounts:           j.plan.Steps,
 		Network:          j.plan.Network.String(),
 		SessionBus:       j.plan.SessionBus.String(),
+		SessionBusNames:  append([]string{}, j.plan.Bus.Names...),
 		TimeoutSeconds:   j.plan.Timeout.Seconds(),
 		Protections:      sandbox.Protections(&j.plan),
 		Notices:          append([]sandbox.Notice{}, j.plan.Notices...),
