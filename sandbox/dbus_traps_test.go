@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,6 +102,48 @@ func TestTheProxyConnectsToTheSocketThatWasChecked(t *testing.T) {
 	if err != nil || echo != "hello" || service.called() != nil {
 		t.Errorf("%q %v, the other bus: %v", echo, err, service.called())
 	}
+}
+
+// listen is a launcher's listener in a process of its own, with a first client: it gets the bus's socket, a proxy, and a directory.
+func init() { helpers["listen"] = listen }
+
+func listen() {
+	l, err := listenBus(Bus{Servers: []BusServer{{Path: os.Args[1]}}, Proxy: os.Args[2], Directories: os.Args[3:]})
+	if err == nil {
+		_, err = net.Dial("unix", l.name())
+	}
+	fmt.Println(err)
+	select {}
+}
+
+// A proxy that does not mind its pipe's end, and no hangup either, is ended by the kernel alone.
+func TestAStubbornProxyEndsWithAKilledLauncher(t *testing.T) {
+	bus, proxy := startBus(t, ""), filepath.Join(newDirectory(t), "stubborn")
+	text := "#!/usr/bin/python3\nimport signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\nopen(__file__ + '.ready', 'w')\nwhile True: signal.pause()\n"
+	if err := os.WriteFile(proxy, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := helperCommand(t, "listen", bus.path, proxy, newDirectory(t))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	running := func() []string {
+		return slices.DeleteFunc(processesNaming(proxy), func(line string) bool { return strings.HasPrefix(line, fmt.Sprint(cmd.Process.Pid, ":")) })
+	}
+	waitUntil(t, "it was started", func() bool { _, err := os.Stat(proxy + ".ready"); return err == nil })
+	if len(running()) != 1 {
+		t.Error("the test does not see it")
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	defer func() {
+		for _, line := range running() {
+			var pid int
+			fmt.Sscan(line, &pid)
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}()
+	waitUntil(t, "it has ended", func() bool { return running() == nil })
 }
 
 func TestAnotherUsersAbstractSocketIsNoBus(t *testing.T) {
