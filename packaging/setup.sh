@@ -29,6 +29,9 @@ list_programs() {
 		git            -    must  git               =               =         =               =          tests protect a repository with it
 		ssh            -    must  openssh-client    openssh-clients openssh   openssh-clients =          tests look for its keys and agent
 		dbus-daemon    -    must  dbus-daemon/dbus  dbus-daemon     dbus      dbus-1          dbus       tests start a session bus of their own
+		dbus-send      -    nice  dbus-bin/dbus     dbus-tools      dbus      dbus-1-tools    dbus       tests call services on a session bus with it
+		secret-tool    -    nice  libsecret-tools   libsecret       libsecret libsecret-tools libsecret  tests ask a real keyring with it
+		gnome-keyring-daemon - nice gnome-keyring   =               =         =               =          tests ask a real keyring with it
 		ps             -    must  procps            procps-ng       procps-ng =               procps-ng  tests count processes
 		node           -    nice  nodejs            =               =         =               =          tests run it in a sandbox
 		ipcs           -    must  util-linux        util-linux-core =         util-linux-systemd =       tests look for shared memory

@@ -104,7 +104,7 @@ func (p *typedPath) UnmarshalText(text []byte) error {
 type sandboxConfig struct {
 	Network          *Network    `json:"network,omitempty" jsonschema:"whether the command shares the host's network; if nobody says, enabled"`
 	SessionBus       *SessionBus `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
-	SessionBusNames  *[]busName  `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; one that ends in .* stands for all below it"`
+	SessionBusNames  *[]busName  `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
 	NestedNamespaces *bool       `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
 }
 

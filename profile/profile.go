@@ -33,7 +33,8 @@ const (
 )
 
 // DefaultSessionBusNames are what a filtered session bus lets through where nobody says otherwise: the caller's secrets
-// (gh, git-credential-libsecret and secret-tool need them), the portals, notifications.
+// (gh, git-credential-libsecret and secret-tool need them), the portals, notifications. Each stands for a part of what its
+// owner does, without what starts programs; any other name stands for all of it.
 var DefaultSessionBusNames = []string{"org.freedesktop.secrets", "org.freedesktop.portal.*", "org.freedesktop.Notifications"}
 
 // The names of each enumeration, by value, as they stand in configuration, flags and output.

@@ -20,8 +20,9 @@ type Request struct {
 	Environment      []string // NAME or NAME=VALUE
 	WorkingDirectory string   // empty: the caller's, if it is in the workspace, else the workspace
 	Timeout          time.Duration
-	Network          string // empty: the configuration's
-	SessionBus       string // empty: the configuration's
+	Network          string   // empty: the configuration's
+	SessionBus       string   // empty: the configuration's
+	SessionBusNames  []string // besides the configuration's
 	NestedNamespaces bool
 	Stored           []Grant // grants that were approved before
 }
@@ -229,11 +230,31 @@ func (p *Profile) resolveModes(settings executionConfig, caller Caller, r Reques
 			return fmt.Errorf("--session-bus: %w", err)
 		}
 	}
+	if err := p.addSessionBusNames(r.SessionBusNames); err != nil {
+		return fmt.Errorf("--session-bus-name: %w", err)
+	}
 	if s := settings.Limits.TimeoutSeconds; s != nil {
 		p.Limits.Timeout = time.Duration(*s) * time.Second
 	}
 	if r.Timeout > 0 {
 		p.Limits.Timeout = r.Timeout
+	}
+	return nil
+}
+
+// addSessionBusNames lets the command line's names through, after the configuration's.
+func (p *Profile) addSessionBusNames(names []string) error {
+	for _, text := range names {
+		var name busName
+		if err := name.UnmarshalText([]byte(text)); err != nil {
+			return err
+		}
+		if p.SessionBus != SessionBusFiltered {
+			return fmt.Errorf("the session bus is set to %s; only a filtered one lets names through", p.SessionBus)
+		}
+		if !slices.Contains(p.SessionBusNames, text) {
+			p.SessionBusNames = append(p.SessionBusNames, text)
+		}
 	}
 	return nil
 }

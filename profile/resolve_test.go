@@ -126,6 +126,42 @@ func TestTheCommandLineStandsOverTheConfiguration(t *testing.T) {
 	}
 }
 
+func TestTheSessionBusNamesOfTheCommandLineComeOnTop(t *testing.T) {
+	usual := strings.Join(DefaultSessionBusNames, " ")
+	const some, deny, allow = `{"defaults": {"execution": {"sandbox": {"sessionBusNames": ["org.a.B"]}}}}`,
+		`{"defaults": {"execution": {"sandbox": {"sessionBus": "deny"}}}}`, `{"defaults": {"execution": {"sandbox": {"sessionBus": "allow"}}}}`
+	for _, c := range []struct {
+		config  string
+		request Request
+		want    string
+	}{
+		{"", Request{SessionBusNames: []string{"org.c.D", "org.c.D", "org.freedesktop.secrets"}}, usual + " org.c.D"},
+		{some, Request{SessionBusNames: []string{"org.c.*"}}, "org.a.B org.c.*"},
+		{deny, Request{SessionBus: "filtered", SessionBusNames: []string{"org.c.D"}}, usual + " org.c.D"},
+		{deny, Request{SessionBusNames: []string{"org.c.D"}}, "is set to deny"},
+		{allow, Request{SessionBusNames: []string{"org.c.D"}}, "is set to allow"},
+		{"", Request{SessionBus: "deny", SessionBusNames: []string{"org.c.D"}}, "is set to deny"},
+		{"", Request{SessionBusNames: []string{"org.*"}}, "is not a name on the bus"},
+		{"", Request{SessionBusNames: []string{""}}, "is not a name on the bus"},
+		{"", Request{SessionBusNames: []string{"a.b=*@/c"}}, "is not a name on the bus"},
+		{"", Request{SessionBusNames: []string{"--own=a.b"}}, "is not a name on the bus"},
+		{"", Request{SessionBusNames: []string{":1.5"}}, "is not a name on the bus"},
+		{"", Request{SessionBusNames: []string{"a." + strings.Repeat("b", 254)}}, "is not a name on the bus"},
+	} {
+		p, err := resolve(t, c.config, c.request)
+		got := strings.Join(p.SessionBusNames, " ")
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want && (err == nil || !strings.HasPrefix(got, "--session-bus-name: ") || !strings.Contains(got, c.want)) {
+			t.Errorf("%s %+v: %s, want %s", c.config, c.request, got, c.want)
+		}
+	}
+	if len(DefaultSessionBusNames) != 3 {
+		t.Error("the usual names were changed")
+	}
+}
+
 func TestTheSessionBusNamesOfTheConfigurationReplaceTheUsualOnes(t *testing.T) {
 	for config, want := range map[string]string{"": strings.Join(DefaultSessionBusNames, " "),
 		`{"defaults": {"execution": {"sandbox": {"sessionBusNames": []}}}}`:                     "",

@@ -51,7 +51,7 @@ func (p *Plan) args(source func(Step) (option, operand string)) []string {
 
 	for _, step := range p.Steps {
 		option, operand := "", ""
-		if step.Kind == Bind || step.Kind == Copy || step.Kind == Empty {
+		if step.Kind == Bind || step.Kind == Copy || step.Kind == Empty || step.Kind == Socket {
 			option, operand = source(step)
 		}
 		args = append(args, step.args(option, operand)...)
@@ -67,6 +67,11 @@ func (s Step) args(option, operand string) []string {
 	perms := fmt.Sprintf("%04o", uint32(s.Mode))
 	switch s.Kind {
 	case Bind:
+		return []string{option, operand, s.Path}
+	case Socket:
+		if operand == "" {
+			return nil // only a launcher can listen
+		}
 		return []string{option, operand, s.Path}
 	case Private, Mask:
 		return []string{"--perms", perms, "--tmpfs", s.Path}

@@ -25,6 +25,7 @@ type attempt struct {
 	filter  descriptor   // where bwrap waits for its seccomp filter
 	program []byte       // the filter
 	process *process
+	bus     *busListener // nil: none
 	ended   chan struct{}
 
 	held     []*placeholders
@@ -124,7 +125,13 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				return nil, nil, err
 			}
 			operands = append(operands, operand{"", a.pass(nothing)})
-		case step.Kind == Bind && step.Pinned:
+		case step.Kind == Socket && step.Source == "":
+			o, ok := a.busOperand(step, byDescriptor)
+			if !ok {
+				continue
+			}
+			operands = append(operands, o)
+		case step.Pinned:
 			file, err := pin(step.Source)
 			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 				return nil, nil, err
@@ -141,13 +148,8 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 					printable(step.Source), printable(step.Origin.String()), reason(err)))
 				continue
 			}
-			fd := a.pass(file)
-			if byDescriptor {
-				operands = append(operands, operand{bindOption(step.Access) + "-fd", fd})
-			} else {
-				operands = append(operands, operand{bindOption(step.Access), "/proc/self/fd/" + fd})
-			}
-		case step.Kind == Bind:
+			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
+		case step.Kind == Bind || step.Kind == Socket:
 			operands = append(operands, operand{bindOption(step.Access), step.Source})
 		}
 		steps = append(steps, step)
@@ -229,6 +231,7 @@ func (a *attempt) readStatus() []byte {
 
 func (a *attempt) close() {
 	a.clearUp()
+	a.bus.close()
 	for i := range a.files {
 		a.files[i].close()
 	}

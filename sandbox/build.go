@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -27,13 +26,14 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b.hide()
 	b.protect()
 	b.home()
-	b.sessionBus()
+	bus := b.sessionBus()
 	plan := Plan{
 		Steps:            b.steps(),
 		Network:          p.Network,
 		SessionBus:       p.SessionBus,
+		Bus:              bus,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      b.environment(),
+		Environment:      bus.environment(p.Environment),
 		WorkingDirectory: p.WorkingDirectory,
 		Timeout:          p.Limits.Timeout,
 		Watched:          b.watched,
@@ -61,8 +61,6 @@ type builder struct {
 	names   *protectedNames
 	links   []Link
 	notices []Notice
-
-	busAddress string // of the session bus inside, if there is one
 }
 
 // ownDirectories resolves where this program keeps its own files. One that does not exist yet is protected all the same:
@@ -189,19 +187,6 @@ func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
 	b.notices = append(b.notices, Notice{Kind: kind, Path: g.Path,
 		Text: fmt.Sprintf("left out: %s (%s): %s", printable(g.Path), printable(g.Origin.String()), why)})
 	return nil
-}
-
-func (b *builder) notice(kind NoticeKind, text string) {
-	b.notices = append(b.notices, Notice{Kind: kind, Text: text})
-}
-
-// environment is the profile's, and what a feature of the sandbox itself hands over.
-func (b *builder) environment() []profile.Variable {
-	if b.busAddress == "" {
-		return b.profile.Environment
-	}
-	bus := profile.Variable{Name: busVariable, Value: b.busAddress, Origin: profile.Origin{Kind: profile.OriginBaseline, Source: "session bus"}}
-	return append(slices.Clone(b.profile.Environment), bus)
 }
 
 // home makes sure that the home directory is there, if only as an empty one.

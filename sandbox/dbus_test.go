@@ -1,12 +1,12 @@
 package sandbox
 
 import (
-	"bufio"
+	"cmp"
 	"fmt"
-	"maps"
-	"net"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,158 +14,348 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-func TestABusAddressIsReadAsTheSpecificationHasIt(t *testing.T) {
-	for text, want := range map[string]string{
-		"unix:path=/run/user/1000/bus":           "unix path=/run/user/1000/bus",
-		"unix:path=/a,guid=0123":                 "unix guid=0123 path=/a",
-		"unix:path=/with%20space%2c":             "unix path=/with space,",
-		"unix:abstract=/tmp/dbus-x,guid=1;":      "unix abstract=/tmp/dbus-x guid=1",
-		"unix:runtime=yes":                       "unix runtime=yes",
-		"tcp:host=localhost,port=1;unix:path=/b": "tcp host=localhost port=1|unix path=/b",
-		"autolaunch:":                            "autolaunch",
-		"nonce-tcp:noncefile=%2Ftmp%2Fx":         "nonce-tcp noncefile=/tmp/x",
-		"unix":                                   "error",
-		"unix:path":                              "error",
-		":path=/a":                               "error",
-		"unix:=/a":                               "error",
-		"unix:path=/a,":                          "unix path=/a",
-		"unix:path=/a,path=/b":                   "error",
-		"unix:path=%2":                           "error",
-		"unix:path=%zz":                          "error",
-		"unix:path=/with space":                  "error",
-		"unix:path=/a\n":                         "error",
-		strings.Repeat("unix:path=/a;", 100):     "error",
-		strings.Repeat("x", 20<<10):              "error",
+// call is a shell command that calls a service on the session bus, where its name stands for it.
+func call(destination string) string {
+	return callAt(destination, testObjects[destination])
+}
+
+// callAt calls one of its objects.
+func callAt(destination string, at testObject) string {
+	at.path, at.face = cmp.Or(at.path, "/"), cmp.Or(at.face, "org.example.Test")
+	return "dbus-send --session --print-reply=literal --reply-timeout=5000 --dest=" + destination + " " + at.path + " " + at.face + ".Echo string:hello"
+}
+
+func TestAFilteredBusLetsThroughTheListedNamesAndNoOthers(t *testing.T) {
+	h, bus := newBusHost(t)
+	listed := bus.serve("org.freedesktop.secrets", "org.freedesktop.Notifications", "org.freedesktop.portal.Desktop")
+	unlisted := bus.serve("org.freedesktop.systemd1", "org.gnome.Shell", "org.example.Other", "org.freedesktop.portals")
+	for _, name := range []string{"org.freedesktop.secrets", "org.freedesktop.Notifications", "org.freedesktop.portal.Desktop"} {
+		if out := h.sh(call(name)); !strings.Contains(out, "hello") {
+			t.Errorf("%s answered %q", name, out)
+		}
+	}
+	for _, name := range []string{"org.freedesktop.systemd1", "org.gnome.Shell", "org.example.Other", "org.freedesktop.portals", unlisted.Names()[0],
+		"org.example.Activatable"} {
+		h.refused(call(name))
+	}
+	ask := func(method string) string {
+		return "dbus-send --session --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus." + method + " 2>&1 || true"
+	}
+	names := h.sh(ask("ListNames") + "; " + ask("ListActivatableNames"))
+	if !strings.Contains(names, "org.freedesktop.secrets") || strings.Contains(names, "org.gnome.Shell") ||
+		strings.Contains(names, "org.example") || strings.Contains(names, "systemd1") {
+		t.Errorf("the names inside: %s", names)
+	}
+	for _, method := range []string{"GetNameOwner string:org.gnome.Shell", "GetConnectionUnixProcessID string:org.gnome.Shell",
+		"StartServiceByName string:org.example.Activatable uint32:0", "RequestName string:org.example.Mine uint32:0",
+		"AddMatch string:eavesdrop=true"} {
+		if out := h.sh(ask(method)); !strings.Contains(out, "Error") && method[:3] != "Add" {
+			t.Errorf("%s: %s", method, out)
+		}
+	}
+	h.refused("dbus-send --session --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.Monitoring.BecomeMonitor array:string: uint32:0")
+	if calls := unlisted.called(); calls != nil {
+		t.Errorf("calls that reached unlisted services: %v", calls)
+	}
+	if calls := listed.called(); len(calls) != 3 {
+		t.Errorf("calls that reached the listed services: %v", calls)
+	}
+	if _, err := os.Stat(bus.marker); err == nil {
+		t.Error("a program was started outside")
+	}
+}
+
+func TestEveryKindOfClientConnects(t *testing.T) {
+	h, bus := newBusHost(t)
+	bus.serve("org.freedesktop.secrets")
+	for program, command := range map[string]string{
+		"dbus-send": call("org.freedesktop.secrets"),
+		"gdbus":     "gdbus call --session --dest org.freedesktop.secrets --object-path /org/freedesktop/secrets --method org.freedesktop.Secret.Service.Echo hello",
+		"busctl":    "busctl --user call org.freedesktop.secrets /org/freedesktop/secrets org.freedesktop.Secret.Service Echo s hello",
 	} {
-		list, err := ParseBusAddress(text)
-		var words []string
-		for _, a := range list {
-			word := a.Transport
-			for _, key := range slices.Sorted(maps.Keys(a.Keys)) {
-				word += " " + key + "=" + a.Keys[key]
+		t.Run(program, func(t *testing.T) {
+			if _, err := exec.LookPath(program); err != nil {
+				t.Skipf("no %s", program)
 			}
-			words = append(words, word)
-		}
-		got := strings.Join(words, "|")
-		if err != nil {
-			got = "error"
-		}
-		if got != want {
-			t.Errorf("%.60q: %q %v, want %q", text, got, err, want)
-		}
-	}
-}
-
-func FuzzBusAddress(f *testing.F) {
-	f.Add("unix:path=/a,guid=0;unix:abstract=x%20y;tcp:host=h")
-	f.Add("unix:path=%00%ff")
-	f.Add("unix:")
-	f.Fuzz(func(t *testing.T, text string) {
-		list, err := ParseBusAddress(text)
-		if err != nil {
-			if strings.ContainsAny(err.Error(), "\n\x1b\x00") {
-				t.Errorf("the message is more than a line of text: %q", err)
+			if out := h.sh(command); !strings.Contains(out, "hello") {
+				t.Error(out)
 			}
-			return
-		}
-		// What was read can be written, and reads the same.
-		var entries []string
-		for _, a := range list {
-			entries = append(entries, a.String())
-		}
-		if again, err := ParseBusAddress(strings.Join(entries, ";")); err == nil && fmt.Sprint(again) != fmt.Sprint(list) {
-			t.Errorf("%v, then %v", list, again)
-		} else if err != nil && len(text) < maxBusAddressText/3 {
-			t.Errorf("%q: %v", text, err)
-		}
-	})
+		})
+	}
 }
 
-// startBus runs a real session bus, and returns its socket.
-func startBus(t *testing.T) string {
-	t.Helper()
-	daemon, err := exec.LookPath("dbus-daemon")
-	if err != nil {
-		t.Skip(err)
-	}
-	socket := newDirectory(t) + "/bus"
-	cmd := exec.Command(daemon, "--session", "--nofork", "--nopidfile", "--print-address=1", "--address=unix:path="+socket)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("%q %v", line, err)
-	}
-	return socket
-}
-
-const listNames = "dbus-send --session --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.ListNames"
-
-func TestTheSessionBusIsOpenOnlyWhereThatIsSaid(t *testing.T) {
-	if _, err := exec.LookPath("dbus-send"); err != nil {
-		t.Skip(err)
-	}
-	h := newHost(t)
-	h.profile.SessionBusAddress = "unix:path=/nowhere;unix:path=" + startBus(t) + ",guid=00"
-	for _, mode := range []profile.SessionBus{profile.SessionBusDeny, profile.SessionBusFiltered} {
-		h.profile.SessionBus = mode
-		h.refused(listNames)
-		h.refused("test -e " + insideBus)
-		h.refused("test -n \"$DBUS_SESSION_BUS_ADDRESS\"")
-		if plan := h.build(); len(plan.Notices) != 0 {
-			t.Errorf("%s: %v", mode, plan.Notices)
-		}
-	}
-	h.profile.SessionBus = profile.SessionBusAllow
-	if out := h.sh(listNames); !strings.Contains(out, "org.freedesktop.DBus") {
+func TestADeniedBusIsNotThere(t *testing.T) {
+	h, bus := newBusHost(t)
+	service := bus.serve("org.freedesktop.secrets")
+	h.profile.SessionBus = profile.SessionBusDeny
+	if out := h.sh("echo \"[$DBUS_SESSION_BUS_ADDRESS]\"; ls -A /run/clai-sandbox 2>/dev/null; true"); out != "[]\n" {
 		t.Error(out)
 	}
+	h.refused(call("org.freedesktop.secrets"))
+	h.refused("DBUS_SESSION_BUS_ADDRESS='" + bus.address + "' " + call("org.freedesktop.secrets"))
 	plan := h.build()
-	if len(plan.Notices) != 1 || plan.Notices[0].Kind != NoticeSessionBus || !strings.Contains(plan.Notices[0].Text, "outside the sandbox") {
-		t.Errorf("%v", plan.Notices)
+	if calls := service.called(); calls != nil || plan.Notices != nil || plan.Bus.Place != "" {
+		t.Errorf("%v %v", calls, plan.Notices)
 	}
 }
 
-func TestTheBusIsFoundOrItIsSaidWhyNot(t *testing.T) {
-	dir := newDirectory(t)
-	listener, err := net.Listen("unix", dir+"/bus")
-	if err != nil {
+func TestAnOpenBusIsReachedAndTold(t *testing.T) {
+	h, bus := newBusHost(t)
+	bus.serve("org.gnome.Shell")
+	h.profile.SessionBus = profile.SessionBusAllow
+	r := h.run("/bin/sh", "-c", call("org.gnome.Shell")+"; "+strings.Replace(call("org.example.Activatable"), "5000", "200", 1))
+	if !strings.Contains(r.Out, "hello") {
+		t.Error(r.Out, r.Err, r.Failure)
+	}
+	if _, err := os.Stat(bus.marker); err != nil {
+		t.Error("the bus is not open, or what it starts leaves no trace, and then the test of a filtered one shows nothing:", err)
+	}
+	if len(r.Notices) != 1 || r.Notices[0].Kind != NoticeSessionBus || !strings.Contains(r.Notices[0].Text, "outside the sandbox") {
+		t.Errorf("notices %v", r.Notices)
+	}
+}
+
+func TestTheBusIsFoundByEveryFormOfItsAddress(t *testing.T) {
+	needProxy(t)
+	odd := filepath.Join(newDirectory(t), "a b,c;d=é%\\*")
+	quoted := BusAddress{Transport: "unix", Keys: map[string]string{"path": odd}}.String()
+	run, linked := newDirectory(t), filepath.Join(newDirectory(t), "linked")
+	os.Symlink(run, linked)
+	gone := filepath.Join(newDirectory(t), "gone")
+	dead := filepath.Join(newDirectory(t), "dead")
+	deadSocket(t, dead)
+	abstract := fmt.Sprintf("clai-sandbox test %d", os.Getpid())
+	unnamed := BusAddress{Transport: "unix", Keys: map[string]string{"abstract": abstract}}.String()
+	for name, c := range map[string]struct{ listen, address, runtime string }{
+		"path":                        {quoted, quoted, ""},
+		"path and guid":               {quoted, quoted + ",guid=0123456789abcdef0123456789abcdef", ""},
+		"runtime":                     {"unix:path=" + run + "/bus", "unix:runtime=yes", run},
+		"runtime through a link":      {"unix:path=" + run + "/bus", "unix:runtime=yes", linked},
+		"no address":                  {"unix:path=" + run + "/bus", "", run},
+		"abstract":                    {unnamed, unnamed, ""},
+		"the second of two":           {quoted, "unix:path=" + gone + ";" + quoted, ""},
+		"after one that nobody hears": {quoted, "unix:path=" + dead + ";" + quoted, ""},
+		"after other transports":      {quoted, "tcp:host=localhost,port=1;unixexec:path=/bin/false;autolaunch:;" + quoted, ""},
+		"abstract after a dead path":  {unnamed, "unix:path=" + dead + ";" + unnamed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			os.Remove(odd)
+			os.Remove(run + "/bus")
+			h, bus := newHost(t), startBus(t, c.listen)
+			bus.serve("org.freedesktop.secrets")
+			h.profile.SessionBusNames = profile.DefaultSessionBusNames
+			h.profile.SessionBusAddress, h.profile.RuntimeDirectory = c.address, c.runtime
+			for _, mode := range []profile.SessionBus{profile.SessionBusFiltered, profile.SessionBusAllow} {
+				h.profile.SessionBus = mode
+				r := h.run("/bin/sh", "-c", call("org.freedesktop.secrets"))
+				if !strings.Contains(r.Out, "hello") {
+					t.Errorf("%s: %q %q %v %v", mode, r.Out, r.Err, r.Notices, r.Failure)
+				}
+			}
+		})
+	}
+}
+
+// deadSocket makes the file of a socket that nobody listens at.
+func deadSocket(t *testing.T, path string) {
+	t.Helper()
+	if err := exec.Command("python3", "-c", "import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])", path).Run(); err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	os.WriteFile(dir+"/file", nil, 0o600)
-	os.Symlink("bus", dir+"/link")
-	for _, c := range []struct{ address, runtime, want, err string }{
-		{"unix:path=" + dir + "/bus", "", dir + "/bus", ""},
-		{"unix:path=" + dir + "/link", "", dir + "/bus", ""},
-		{"", dir, dir + "/bus", ""},
-		{"unix:runtime=yes", dir, dir + "/bus", ""},
-		{"tcp:host=x;unix:path=/gone;unix:path=" + dir + "/bus", "", dir + "/bus", ""},
-		{"", "", "", "does not exist"},
-		{"", "/nowhere", "", "does not exist"},
-		{"unix:path=" + dir + "/gone", dir, "", "does not exist"},
-		{"unix:path=" + dir + "/file", "", "", "not a socket"},
-		{"unix:path=relative", "", "", "does not exist"},
-		{"unix:abstract=x", "", "", "abstract"},
-		{"unix:path=%", "", "", "hexadecimal"},
+}
+
+func TestAnotherUsersSocketIsNoBus(t *testing.T) {
+	needRoot(t)
+	h, bus := newBusHost(t)
+	service := bus.serve("org.freedesktop.secrets")
+	if err := os.Chown(bus.path, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []profile.SessionBus{profile.SessionBusFiltered, profile.SessionBusAllow} {
+		h.profile.SessionBus = mode
+		plan := h.build()
+		if plan.Bus.Place != "" || len(plan.Notices) != 1 || !strings.Contains(plan.Notices[0].Text, "another user") {
+			t.Errorf("%s: %+v %v", mode, plan.Bus, plan.Notices)
+		}
+	}
+	os.Chown(bus.path, 0, 0)
+	h.profile.SessionBus = profile.SessionBusFiltered
+	plan := h.build()
+	os.Chown(bus.path, 65534, 65534) // between the plan and the first connection
+	r := h.runPlan(plan, "/bin/sh", "-c", call("org.freedesktop.secrets"))
+	if r.ExitCode == 0 || len(r.Notices) != 1 || service.called() != nil {
+		t.Errorf("%s %v", r.Out, r.Notices)
+	}
+}
+
+// busTree is a fake host with sockets: those of the caller's, and others.
+type busTree struct {
+	fakeTree
+	own, others []string
+}
+
+func (b busTree) Lstat(path string) (Object, error) {
+	switch {
+	case slices.Contains(b.own, path):
+		return Object{Mode: fs.ModeSocket | 0o666, UID: uint32(os.Getuid())}, nil
+	case slices.Contains(b.others, path):
+		return Object{Mode: fs.ModeSocket | 0o666, UID: uint32(os.Getuid()) + 1}, nil
+	case filepath.Base(path) == proxyName && b.fakeTree[path] != "":
+		return Object{Mode: 0o755}, nil
+	}
+	return b.fakeTree.Lstat(path)
+}
+
+func TestWhatAPlanSaysOfTheBus(t *testing.T) {
+	const proxy, run = "/usr/bin/xdg-dbus-proxy x", "/run/user/7"
+	const covered, none, leftOut = "covered: ", "no session bus for the command: ", "left out: "
+	const here = "/d/bus"
+	rw := grant("/d", profile.ReadWrite, profile.OriginConfig)
+	for name, c := range map[string]struct {
+		tree    []string
+		own     []string
+		change  func(*profile.Profile)
+		place   string
+		notices []string
+	}{
+		"filtered":           {[]string{proxy}, []string{run + "/bus"}, nil, busPlace, nil},
+		"no bus":             {[]string{proxy}, nil, nil, "", nil},
+		"no bus, no proxy":   {nil, nil, nil, "", nil},
+		"no proxy":           {nil, []string{run + "/bus"}, nil, "", []string{none + whyNoBusProxy}},
+		"proxy not for all":  {[]string{"/home/u/work/xdg-dbus-proxy x"}, []string{run + "/bus"}, searching("/home/u/work"), "", []string{none + whyNoBusProxy}},
+		"proxy behind links": {[]string{"/opt/p -> /home/u/work", "/home/u/work/xdg-dbus-proxy x"}, []string{run + "/bus"}, searching("/opt/p"), "", []string{none + whyNoBusProxy}},
+		"proxy in PATH":      {[]string{"/opt/p/xdg-dbus-proxy x"}, []string{run + "/bus"}, searching("relative:/opt/p"), busPlace, nil},
+		"a file":             {[]string{proxy, run + "/bus"}, nil, nil, "", []string{none + run + "/bus: not a socket"}},
+		"not an address":     {[]string{proxy}, []string{run + "/bus"}, addressed("unix:path=/a b"), "", []string{none + "D-Bus address"}},
+		"tcp":                {[]string{proxy}, []string{run + "/bus"}, addressed("tcp:host=h"), "", []string{none + "tcp:host=h: the transport tcp is not used"}},
+		"an address alone":   {[]string{proxy}, []string{run + "/bus"}, addressed("unix:path=/gone"), "", nil},
+		"its directory":      {[]string{proxy}, []string{here}, changed(addressed("unix:path="+here), granted(rw)), busPlace, []string{covered}},
+		"two of them":        {[]string{proxy}, []string{here, "/d/systemd/private"}, changed(addressed("unix:path="+here), granted(rw), runtimeIn("/d")), busPlace, []string{covered, covered}},
+		"the socket itself":  {[]string{proxy}, []string{here}, changed(addressed("unix:path="+here), granted(grant(here, profile.ReadOnly, profile.OriginFlag))), busPlace, []string{covered}},
+		"denied but granted": {[]string{proxy}, []string{here}, changed(addressed("unix:path="+here), granted(rw), busMode(profile.SessionBusDeny)), "", []string{covered}},
+		"open and granted":   {[]string{proxy}, []string{here}, changed(addressed("unix:path="+here), granted(rw), busMode(profile.SessionBusAllow)), busPlace, []string{noticeBusOpen}},
+		"/run is a link":     {[]string{proxy, "/etc/resolv.conf -> /run/r", "/run -> /var/run", "/var/run/r"}, []string{here}, addressed("unix:path=" + here), "", []string{none + whyNoBusPlace}},
+		"open without one":   {[]string{proxy}, nil, busMode(profile.SessionBusAllow), "", nil},
+		"a mode from where?": {[]string{proxy}, []string{run + "/bus"}, busMode(77), "", nil},
+		"no names":           {[]string{proxy}, []string{run + "/bus"}, named(), "", nil},
+		"bad names":          {[]string{proxy}, []string{run + "/bus"}, named("*", "org.*", ".*", "org", "a.b=c", "--log", ":1.5", "a..b", "a.1b", "org.ok.*"), busPlace, slices.Repeat([]string{leftOut}, 9)},
+		"names that lead out": {[]string{proxy}, []string{run + "/bus"}, named("org.freedesktop.systemd1", "org.freedesktop.*", "org.gnome.Shell.*", "org.gnome.Shellfish"),
+			busPlace, slices.Repeat([]string{noticeBusOpen + ", because"}, 3)},
 	} {
-		got, err := findBus(Host{}, profile.Profile{SessionBusAddress: c.address, RuntimeDirectory: c.runtime})
-		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s in %q: %q, %v", c.address, c.runtime, got, err)
+		t.Run(name, func(t *testing.T) {
+			p := fakeProfile(home)
+			p.SessionBus, p.SessionBusNames, p.RuntimeDirectory = profile.SessionBusFiltered, profile.DefaultSessionBusNames, run
+			if c.change != nil {
+				c.change(&p)
+			}
+			plan, err := Build(p, busTree{fakeTree: newFakeTree(slices.Concat(usual, c.tree, []string{"/d/systemd/", run + "/"})...), own: c.own})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plan.Bus.Place != c.place || len(plan.Notices) != len(c.notices) {
+				t.Fatalf("place %q, notices %v", plan.Bus.Place, plan.Notices)
+			}
+			for i, n := range plan.Notices {
+				if n.Kind != NoticeSessionBus || !strings.HasPrefix(n.Text, c.notices[i]) {
+					t.Errorf("notice %v, want %s", n, c.notices[i])
+				}
+			}
+			if found := slices.ContainsFunc(plan.Environment, func(v profile.Variable) bool { return v.Name == busVariable }); found != (c.place != "") ||
+				!slices.IsSortedFunc(plan.Environment, func(a, b profile.Variable) int { return strings.Compare(a.Name, b.Name) }) {
+				t.Errorf("environment %v", plan.Environment)
+			}
+		})
+	}
+	tree := busTree{fakeTree: newFakeTree(append(usual, proxy)...), others: []string{run + "/bus"}}
+	p := fakeProfile(home)
+	p.SessionBus, p.RuntimeDirectory = profile.SessionBusAllow, run
+	tree.fakeTree["/run/user/7"], tree.fakeTree["/run/user"], tree.fakeTree["/run"] = "/", "/", "/"
+	if plan, err := Build(p, tree); err != nil || plan.Bus.Place != "" || len(plan.Notices) != 1 {
+		t.Errorf("another user's bus: %+v %v %v", plan.Bus, plan.Notices, err)
+	}
+}
+
+func addressed(text string) func(*profile.Profile) {
+	return func(p *profile.Profile) { p.SessionBusAddress = text }
+}
+
+func searching(text string) func(*profile.Profile) {
+	return func(p *profile.Profile) { p.Environment[1].Value = text }
+}
+
+func runtimeIn(dir string) func(*profile.Profile) {
+	return func(p *profile.Profile) { p.RuntimeDirectory = dir }
+}
+
+func busMode(m profile.SessionBus) func(*profile.Profile) {
+	return func(p *profile.Profile) { p.SessionBus = m }
+}
+
+func named(list ...string) func(*profile.Profile) {
+	return func(p *profile.Profile) { p.SessionBusNames = list }
+}
+
+func granted(list ...profile.Grant) func(*profile.Profile) {
+	return func(p *profile.Profile) { p.Grants = append(p.Grants, list...) }
+}
+
+func changed(changes ...func(*profile.Profile)) func(*profile.Profile) {
+	return func(p *profile.Profile) {
+		for _, change := range changes {
+			change(p)
 		}
 	}
-	if os.Getuid() == 0 {
-		os.Chown(dir+"/bus", 4321, 4321)
-		if got, err := findBus(Host{}, profile.Profile{RuntimeDirectory: dir}); err == nil || !strings.Contains(err.Error(), "another user") {
-			t.Errorf("another's socket: %q, %v", got, err)
+}
+
+func TestExplainAndDoctorTellOfTheBus(t *testing.T) {
+	h, bus := newBusHost(t)
+	for _, c := range []struct {
+		change func()
+		text   string
+		state  CheckState
+		args   bool // the command line that people read shows the socket
+	}{
+		{func() {}, "filtered: org.freedesktop.secrets, org.freedesktop.portal.*, org.freedesktop.Notifications, through /", CheckOK, false},
+		{func() { h.profile.SessionBus = profile.SessionBusAllow }, "allow: all of it, a way out of the sandbox", CheckWeak, true},
+		{func() { h.profile.SessionBus = profile.SessionBusDeny }, "deny", CheckOK, false},
+		{func() { h.profile.SessionBus, h.tree = profile.SessionBusFiltered, hiding{proxyName} }, "filtered: " + whyNoBusProxy, CheckWeak, false},
+		{func() { h.tree, h.profile.SessionBusAddress = Host{}, "unix:path=/nowhere" }, "filtered: " + whyNoBus, CheckOK, false},
+		{func() { h.profile.SessionBusAddress = "unix:path=" }, "filtered: D-Bus address", CheckWeak, false},
+	} {
+		c.change()
+		plan := h.build()
+		check := checkSessionBus(&plan)
+		if text := plan.DescribeBus(); !strings.HasPrefix(text, c.text) || check.State != c.state || check.Found != text {
+			t.Errorf("%q, want %q; %+v", text, c.text, check)
+		}
+		if shown := slices.Contains(plan.Args(), busPlace); shown != c.args {
+			t.Errorf("%s: %q", c.text, plan.Args())
+		}
+		if sight := plan.Look(h.tree, busPlace); sight.Visible != (plan.Bus.Place != "") {
+			t.Errorf("%s: %+v", c.text, sight)
 		}
 	}
+	h.profile.SessionBusAddress = bus.address
+	plan := h.build()
+	os.Remove(bus.path)
+	deadSocket(t, bus.path)
+	if check := checkSessionBus(&plan); check.State != CheckWeak || !strings.Contains(check.Found, "refused") {
+		t.Errorf("a bus that does not answer: %+v", check)
+	}
+}
+
+// hiding is the host without one program.
+type hiding struct{ program string }
+
+func (h hiding) Lstat(path string) (Object, error) {
+	if filepath.Base(path) == h.program {
+		return Object{}, fs.ErrNotExist
+	}
+	return Host{}.Lstat(path)
+}
+
+func (h hiding) Readlink(path string) (string, error) { return Host{}.Readlink(path) }
+func (h hiding) ReadDir(path string) ([]Entry, error) { return Host{}.ReadDir(path) }
+func (h hiding) ReadFile(path string, limit int) (string, error) {
+	return Host{}.ReadFile(path, limit)
 }

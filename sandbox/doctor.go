@@ -38,7 +38,7 @@ func Examine(ctx context.Context, plan Plan, bwrap Bwrap, err error) []Check {
 	if err == nil {
 		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap))
 	}
-	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities())
+	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities(), checkSessionBus(&plan))
 }
 
 // checkKernel looks for what mounts are pinned with.

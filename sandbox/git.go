@@ -41,7 +41,7 @@ func (b *builder) repository(root string, f find) {
 		if w, err := follow(b.tree, f.path); err == nil && w.Object.Mode.IsDir() && within(w.Real, root) {
 			b.gitDirectory(root, w.Real, parent(f.path))
 		}
-		b.anchor(root, parent(f.path))
+		b.anchor(parent(f.path))
 	case object.Mode.IsDir() && path.Base(f.path) == ".git":
 		b.gitDirectory(root, f.path, parent(f.path))
 	case object.Mode.IsDir():
@@ -53,7 +53,7 @@ func (b *builder) repository(root string, f find) {
 
 // gitFile protects a .git that is a file: it names the git directory of a worktree or of a submodule.
 func (b *builder) gitFile(root, file string) {
-	b.guardGit(root, file)
+	b.guardGit(file)
 	tree := parent(file)
 	w, ok := b.named(file, "gitdir: ", tree)
 	if !ok || !w.Object.Mode.IsDir() {
@@ -131,12 +131,12 @@ func (b *builder) linkWorktree(gitdir string) {
 
 // gitDirectory protects one git directory below a writable one. worktree is where its files are checked out, if anywhere.
 func (b *builder) gitDirectory(root, dir, worktree string) {
-	b.anchor(root, dir)
+	b.anchor(dir)
 	for _, name := range []string{"config", "config.worktree", "gitdir"} {
-		b.guardGit(root, join(dir, name))
+		b.guardGit(join(dir, name))
 	}
 	b.guardOrStandIn(root, join(dir, "hooks"))
-	b.guardCommonDir(root, dir)
+	b.guardCommonDir(dir)
 	for _, path := range b.gitPaths(join(dir, "config"), dir, worktree, 0) {
 		if within(path, root) && path != root {
 			b.guardOrStandIn(root, path)
@@ -147,9 +147,9 @@ func (b *builder) gitDirectory(root, dir, worktree string) {
 }
 
 // guardGit protects a path of git's, unless git is told not to be.
-func (b *builder) guardGit(root, file string) {
+func (b *builder) guardGit(file string) {
 	if _, err := b.tree.Lstat(file); err == nil && b.protects(file) {
-		b.guard(root, file, gitOrigin)
+		b.guard(file, gitOrigin)
 	}
 }
 
@@ -165,18 +165,18 @@ func (b *builder) guardOrStandIn(root, path string) {
 	}
 	switch {
 	case err == nil && within(w.Real, root) && w.Real != root:
-		b.guardGit(root, w.Real)
+		b.guardGit(w.Real)
 	case errors.Is(err, syscall.ENOENT) && len(w.Rest) == 1 && within(w.Real, root) && b.protects(w.Rest[0]):
-		b.standIn(root, join(w.Real, w.Rest[0]), gitOrigin)
+		b.standIn(join(w.Real, w.Rest[0]), gitOrigin)
 	}
 }
 
 // guardCommonDir keeps a git directory from being pointed at another one's settings and hooks. Where there is no such file,
 // one that says "here" stands in: git takes nothing else.
-func (b *builder) guardCommonDir(root, dir string) {
+func (b *builder) guardCommonDir(dir string) {
 	file := join(dir, "commondir")
 	if !b.missing(file) {
-		b.guardGit(root, file)
+		b.guardGit(file)
 		return
 	}
 	if b.writable(dir) && b.layers[file] == nil && b.protects(file) {
@@ -192,10 +192,10 @@ func (b *builder) gitDirectories(root, dir string, depth int) {
 		return
 	}
 	if len(entries) > maxModules {
-		b.guard(root, dir, gitOrigin)
+		b.guard(dir, gitOrigin)
 		return
 	}
-	b.anchor(root, dir)
+	b.anchor(dir)
 	for _, entry := range entries {
 		below := join(dir, entry.Name)
 		if !entry.Dir {

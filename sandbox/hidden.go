@@ -27,6 +27,7 @@ func (b *builder) hide() {
 		if above == nil || above.Kind != Bind || above.Path == w.Real || above.explicit {
 			continue
 		}
+		b.anchor(parent(w.Real)) // or the command moves it to where the next one finds it
 		if w.Object.Mode.IsDir() {
 			b.cover(w, 0o555, h.Keep, h.Origin)
 			b.layers[w.Real].Purpose = Hides

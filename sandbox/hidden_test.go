@@ -100,6 +100,7 @@ func TestTheWorkspaceIsNoGrantForWhatIsHiddenInIt(t *testing.T) {
 	h.refused("mv ~/.aws ~/aws")
 	h.refused("rm ~/.netrc")
 	h.refused("ln ~/.netrc ~/copy")
+	h.refused("mv ~/.config ~/x")
 	if after := tree(t, h.profile.Home); after != before {
 		t.Errorf("the home has changed:\n%s\nwas:\n%s", after, before)
 	}

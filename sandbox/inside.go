@@ -36,6 +36,8 @@ func (in inside) Lstat(path string) (Object, error) {
 		return in.host.Lstat(path)
 	case step != nil && step.Path == path && step.Kind == Symlink:
 		return Object{Mode: fs.ModeSymlink | 0o777}, nil
+	case step != nil && step.Path == path && step.Kind == Socket:
+		return Object{Mode: fs.ModeSocket | 0o600}, nil
 	case step != nil && step.Path == path && (step.Kind == Copy || step.Kind == Empty):
 		return Object{Mode: step.Mode}, nil
 	case step != nil && (step.Kind == Proc || step.Kind == Dev):

@@ -19,6 +19,7 @@ type Plan struct {
 
 	Network          profile.Network
 	SessionBus       profile.SessionBus
+	Bus              Bus
 	NestedNamespaces bool
 
 	Environment      []profile.Variable
@@ -47,9 +48,10 @@ const (
 	Proc                        // a new /proc
 	Dev                         // a small /dev
 	Seal                        // no more writing to a Private, Mask or Dev directory, or to the root
+	Socket                      // a unix socket: the host's, or where there is no Source, one of the launcher's
 )
 
-var stepNames = []string{"", "bind", "private", "mask", "empty", "absent", "symlink", "copy", "dir", "proc", "dev", "seal"}
+var stepNames = []string{"", "bind", "private", "mask", "empty", "absent", "symlink", "copy", "dir", "proc", "dev", "seal", "socket"}
 
 func (k StepKind) String() string               { return stepNames[k] }
 func (k StepKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
@@ -58,8 +60,8 @@ func (k StepKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil
 type Step struct {
 	Kind   StepKind       `json:"kind" jsonschema:"how it is made"`
 	Path   string         `json:"path" jsonschema:"inside; no component is a symbolic link"`
-	Source string         `json:"source,omitempty" jsonschema:"of bind and copy: the path on the host; of symlink: its text"`
-	Access profile.Access `json:"access,omitempty" jsonschema:"of bind: what the command may do there"`
+	Source string         `json:"source,omitempty" jsonschema:"of bind, copy and socket: the path on the host; of symlink: its text"`
+	Access profile.Access `json:"access,omitempty" jsonschema:"of bind and socket: what the command may do there"`
 	Mode   fs.FileMode    `json:"mode,omitempty" jsonschema:"of private, mask, empty, copy and dir: the permission bits"`
 	Origin profile.Origin `json:"origin" jsonschema:"why it is there"`
 	Typed  string         `json:"typed,omitempty" jsonschema:"the path as the person wrote it, where that leads to it through symbolic links"`

@@ -97,19 +97,19 @@ func (b *builder) protectIn(root string, isHome bool) {
 		case f.link != "":
 			b.protectTarget(root, f.path, f.origin)
 		default:
-			b.guard(root, f.path, f.origin)
+			b.guard(f.path, f.origin)
 		}
 	}
 	for _, name := range names.all {
 		if path := join(root, name.Name); workspace && name.Held && b.missing(path) {
-			b.standIn(root, path, name.Origin)
+			b.standIn(path, name.Origin)
 		}
 	}
 	b.watched = append(b.watched, watched)
 }
 
 // guard makes one path read-only, and holds the directories above it in place.
-func (b *builder) guard(root, path string, origin profile.Origin) {
+func (b *builder) guard(path string, origin profile.Origin) {
 	if b.layers[path] != nil || !b.writable(path) {
 		return // it has a grant of its own, is hidden, or is read-only already
 	}
@@ -121,18 +121,18 @@ func (b *builder) guard(root, path string, origin profile.Origin) {
 		return
 	}
 	b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: origin, Purpose: Protects, Pinned: true})
-	b.anchor(root, parent(path))
+	b.anchor(parent(path))
 }
 
-// anchor makes a directory and those above it, up to the writable one, mounts of their own.
-func (b *builder) anchor(root, dir string) {
-	for ; dir != root && within(dir, root); dir = parent(dir) {
+// anchor makes a directory and those above it mounts of their own, as far as the command could rename them.
+func (b *builder) anchor(dir string) {
+	for ; b.writable(dir) && b.writable(parent(dir)); dir = parent(dir) {
 		switch step := b.layers[dir]; {
 		case step == nil:
 			anchor := *b.layers.at(dir)
 			anchor.Path, anchor.Source, anchor.Purpose, anchor.Pinned = dir, dir, Anchors, true
 			b.layers.put(anchor)
-		case step.Kind == Bind && step.Purpose == "":
+		case step.Purpose == "":
 			step.Purpose = Anchors
 		}
 	}
@@ -143,19 +143,19 @@ func (b *builder) anchor(root, dir string) {
 func (b *builder) protectTarget(root, link string, origin profile.Origin) {
 	w, err := follow(b.tree, link)
 	if err == nil && within(w.Real, root) && w.Real != root {
-		b.guard(root, w.Real, origin)
+		b.guard(w.Real, origin)
 	}
-	b.anchor(root, parent(link))
+	b.anchor(parent(link))
 }
 
 // standIn keeps a name from being made.
-func (b *builder) standIn(root, path string, origin profile.Origin) {
+func (b *builder) standIn(path string, origin profile.Origin) {
 	object, err := b.tree.Lstat(parent(path))
 	if err != nil || !object.Mode.IsDir() || !b.writable(parent(path)) || b.layers[path] != nil {
 		return
 	}
 	b.absent = append(b.absent, Step{Kind: Absent, Path: path, Mode: 0o555, Origin: origin, Purpose: StandsIn})
-	b.anchor(root, parent(path))
+	b.anchor(parent(path))
 }
 
 // protectedNames are what is protected in one kind of directory, ready to be looked for.

@@ -135,7 +135,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	a.wait()
 	took := time.Since(began)
 	a.clearUp()
-	result := Result{Duration: took, Notices: append(a.plan.Notices, a.made()...)}
+	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), a.made()...)}
 	result.Outcome, _ = interrupted.Load().(Outcome)
 	return l.conclude(a, result)
 }

@@ -54,10 +54,13 @@ type explanation struct {
 	Mounts           []sandbox.Step   `json:"mounts" jsonschema:"all that is visible, in the order in which it is mounted: a later one covers an earlier one"`
 	Network          string           `json:"network" jsonschema:"whether the command shares the host's network"`
 	SessionBus       string           `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
+	SessionBusNames  []string         `json:"sessionBusNames" jsonschema:"the names that a filtered one lets through; none where there is no bus"`
 	Environment      []variableOrigin `json:"environment" jsonschema:"the command's variables, without their values, which may be secrets"`
 	TimeoutSeconds   float64          `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
 	Protections      []string         `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
 	Notices          []sandbox.Notice `json:"notices" jsonschema:"what a person should know"`
+
+	bus string // the session bus, for a person
 }
 
 type variableOrigin struct {
@@ -73,9 +76,11 @@ func newExplanation(j job) explanation {
 		Mounts:           j.plan.Steps,
 		Network:          j.plan.Network.String(),
 		SessionBus:       j.plan.SessionBus.String(),
+		SessionBusNames:  append([]string{}, j.plan.Bus.Names...),
 		TimeoutSeconds:   j.plan.Timeout.Seconds(),
 		Protections:      sandbox.Protections(&j.plan),
 		Notices:          append([]sandbox.Notice{}, j.plan.Notices...),
+		bus:              j.plan.DescribeBus(),
 	}
 	for _, v := range j.plan.Environment {
 		e.Environment = append(e.Environment, variableOrigin{v.Name, v.Origin})
@@ -95,8 +100,7 @@ func (e explanation) print() {
 	fmt.Fprintln(table, "everything else\tnot there")
 	fmt.Fprintln(table)
 	fmt.Fprintf(table, "network\t%s\n", e.Network)
-	fmt.Fprintf(table, "session bus\t%s\n", map[string]string{"allow": "allow: all of it, a way out of the sandbox",
-		"filtered": "filtered: nothing of it is shown yet", "deny": "deny"}[e.SessionBus])
+	fmt.Fprintf(table, "session bus\t%s\n", oneLine(e.bus))
 	if e.TimeoutSeconds > 0 {
 		fmt.Fprintf(table, "timeout\t%g s\n", e.TimeoutSeconds)
 	}
@@ -138,6 +142,11 @@ func what(s sandbox.Step) string {
 		text = "copy of " + s.Source
 	case sandbox.Dir:
 		text = "empty directory"
+	case sandbox.Socket:
+		text = "the session bus"
+		if s.Source == os.DevNull {
+			text = "covered"
+		}
 	case sandbox.Proc:
 		text = "the sandbox's own processes"
 	case sandbox.Dev:

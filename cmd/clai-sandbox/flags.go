@@ -23,6 +23,7 @@ func profileFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "unprotect", KeepSpace: true, Usage: "leave `NAME` writable where the workspace is, such as .vscode; may be repeated"},
 		&cli.StringFlag{Name: "network", Usage: "set the network to `enabled|disabled` (default: the configuration's, else enabled)"},
 		&cli.StringFlag{Name: "session-bus", Usage: "set the session bus to `filtered|allow|deny` (default: the configuration's, else filtered)"},
+		&cli.StringSliceFlag{Name: "session-bus-name", KeepSpace: true, Usage: "let calls to `NAME` through the filtered session bus too, and to all below with NAME.*; may be repeated"},
 		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the `VARIABLE`, or set it: VARIABLE=VALUE; may be repeated"},
 		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
 		&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m"},
@@ -89,6 +90,7 @@ func requestFrom(c *cli.Context) (profile.Request, error) {
 		Timeout:          c.Duration("timeout"),
 		Network:          c.String("network"),
 		SessionBus:       c.String("session-bus"),
+		SessionBusNames:  c.StringSlice("session-bus-name"),
 		NestedNamespaces: c.Bool("allow-nesting"),
 	}
 	for _, name := range []string{"agent", "workspace", "cwd", "network", "session-bus"} {

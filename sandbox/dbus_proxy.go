@@ -1,0 +1,244 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// proxyPatience is how long a new proxy may take until it listens, and a running one until it takes a connection.
+	proxyPatience = 5 * time.Second
+	// maxProxyMemory bounds, in bytes of address space, what a command can make the proxy hold: it keeps all that a client
+	// has asked for and does not read.
+	maxProxyMemory = 1 << 30
+)
+
+// A busProxy is a running xdg-dbus-proxy. The kernel ends it with this process, and so does the end of the pipe that it
+// watches.
+type busProxy struct {
+	process *process
+	alive   *os.File      // closed, the proxy ends
+	ended   chan struct{} // closed when it has
+	socket  descriptor    // where it listens
+	said    *bounded
+}
+
+// startProxy starts xdg-dbus-proxy before the servers, with a socket in the directory, and waits until it listens.
+func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProxy, error) {
+	if err := trustProgram(bus.Proxy); err != nil {
+		return nil, err
+	}
+	address, files, err := bus.pinServers()
+	defer func() {
+		for i := range files {
+			files[i].close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	alive, ready, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	unix.SetNonblock(int(alive), true)
+	p := &busProxy{alive: os.NewFile(uintptr(alive), "proxy"), ended: make(chan struct{}), said: &bounded{limit: 1 << 10}}
+	inherited := append(files[:len(files):len(files)], directory.fd, ready)
+	place := 2 + len(inherited) // of the last one there
+	argv := []string{proxyName, address, fmt.Sprintf("/proc/self/fd/%d/%s", place-1, proxySocket), "--filter", "--fd=" + strconv.Itoa(place)}
+	for _, name := range bus.Names {
+		argv = append(argv, busRules(name)...)
+	}
+	started := make(chan error)
+	go p.attend(bus.Proxy, argv, inherited, started)
+	err = <-started
+	ready.close()
+	if err == nil {
+		err = p.waitReady(ctx)
+	}
+	if err == nil {
+		p.socket, err = directory.open(proxySocket)
+	}
+	if err != nil {
+		p.end()
+		return nil, fmt.Errorf("%s: %w %s", bus.Proxy, err, printable(p.said.String()))
+	}
+	return p, nil
+}
+
+// trustProgram refuses a program that others could have replaced: it is executed outside the sandbox.
+func trustProgram(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if owner := info.Sys().(*syscall.Stat_t).Uid; !trustedOwner(owner) || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s belongs to user %d with mode %04o, so it is not executed", path, owner, info.Mode().Perm())
+	}
+	return nil
+}
+
+// attend starts the proxy and stays until it has ended: the kernel kills it when the thread that started it is gone. That
+// thread is not confined as a sandbox's is: an abstract socket may be where the bus listens.
+func (p *busProxy) attend(path string, argv []string, files []descriptor, started chan<- error) {
+	runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
+	defer close(p.ended)
+	err := dropCapabilities()
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	}
+	if err == nil {
+		// In a process group of its own: what a terminal sends to the command's is not for the proxy.
+		attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+		p.process, err = startProcess(path, argv, Stdio{Err: p.said}, files, attr)
+	}
+	if err != nil {
+		started <- err
+		return
+	}
+	memory := unix.Rlimit{Cur: maxProxyMemory, Max: maxProxyMemory}
+	started <- unix.Prlimit(p.process.pid, unix.RLIMIT_AS, &memory, nil)
+	p.process.wait()
+}
+
+// waitReady waits for the byte that the proxy writes when it listens.
+func (p *busProxy) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, proxyPatience)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { p.alive.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := p.alive.Read(make([]byte, 1)); err != nil {
+		if ctx.Err() != nil {
+			return errors.New("it did not begin to listen in time")
+		}
+		return errors.New("it ended at once")
+	}
+	return nil
+}
+
+// running reports whether the proxy has not ended.
+func (p *busProxy) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// end ends the proxy.
+func (p *busProxy) end() {
+	p.alive.Close()
+	if p.process != nil && p.process.pid > 0 {
+		p.process.kill()
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(killPatience):
+	}
+	p.socket.close()
+}
+
+// pinServers opens the servers' sockets as they are now. The proxy gets descriptors, so that it connects to what was
+// checked here, and to nothing that is put in its place.
+func (bus Bus) pinServers() (address string, files []descriptor, err error) {
+	var failure error
+	for _, server := range bus.Servers {
+		own := BusAddress{Transport: "unix", Keys: map[string]string{}}
+		if server.Path == "" {
+			probe, err := server.connect()
+			if err != nil {
+				failure = err
+				continue
+			}
+			probe.close()
+			own.Keys["abstract"] = server.Abstract
+		} else {
+			file, err := server.pin()
+			if err != nil {
+				failure = err
+				continue
+			}
+			files = append(files, file)
+			own.Keys["path"] = fmt.Sprintf("/proc/self/fd/%d", 2+len(files))
+		}
+		if address != "" {
+			address += ";"
+		}
+		address += own.String()
+	}
+	if address == "" {
+		return "", files, fmt.Errorf("the session bus is gone: %w", failure)
+	}
+	return address, files, nil
+}
+
+// pin opens the socket at the server's path, if it is the caller's.
+func (s BusServer) pin() (descriptor, error) {
+	file, err := pin(s.Path)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", printable(s.Path), err)
+	}
+	var stat unix.Stat_t
+	err = unix.Fstat(int(file), &stat)
+	if err == nil && stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		err = errors.New("not a socket")
+	}
+	if err == nil && int(stat.Uid) != os.Getuid() {
+		err = errors.New("it belongs to another user")
+	}
+	if err != nil {
+		file.close()
+		return 0, fmt.Errorf("%s: %w", printable(s.Path), err)
+	}
+	return file, nil
+}
+
+// connect connects to the server. Nobody owns a name among the abstract sockets, but who listens there is known.
+func (s BusServer) connect() (descriptor, error) {
+	if s.Path != "" {
+		file, err := s.pin()
+		if err != nil {
+			return 0, err
+		}
+		defer file.close()
+		return connect(fmt.Sprintf("/proc/self/fd/%d", file))
+	}
+	d, err := connect("@" + s.Abstract)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", printable(s.String()), err)
+	}
+	peer, err := unix.GetsockoptUcred(int(d), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err == nil && int(peer.Uid) != os.Getuid() {
+		err = errors.New("it belongs to another user")
+	}
+	if err != nil {
+		d.close()
+		return 0, fmt.Errorf("%s: %w", printable(s.String()), err)
+	}
+	return d, nil
+}
+
+// connect connects to a unix socket, and waits a while where that has no room for one more.
+func connect(name string) (descriptor, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	d := descriptor(fd)
+	patience := unix.NsecToTimeval(int64(proxyPatience))
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience)
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		d.close()
+		return 0, err
+	}
+	return d, nil
+}
