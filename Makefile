@@ -40,6 +40,10 @@ bench: build ## measure a start beside bare bwrap with the same options, and wha
 	bin/bench -binary bin/clai-sandbox
 	go test -run '^$$' -bench . -benchmem ./sandbox
 
+test-arm64: ## run the stub's tests as arm64 code in an emulator (qemu-user-static)
+	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/sandbox-arm64.test ./sandbox
+	CLAI_SANDBOX_TEST_EMULATOR=$$(command -v qemu-aarch64-static) qemu-aarch64-static bin/sandbox-arm64.test -test.v -test.run 'TheStub|AStubs'
+
 lint: ## check formatting, vet, staticcheck, and the shell scripts where shellcheck is installed
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { printf 'not formatted (gofmt -w):\n%s\n' "$$files"; exit 1; }
 	go vet ./...

@@ -21,7 +21,9 @@ type attempt struct {
 	attr    *syscall.SysProcAttr
 	files   []descriptor // open for the child, closed after its start
 	status  descriptor   // bwrap's records
-	report  descriptor   // the inner stage's, if there is one
+	report  descriptor   // the stub's, if there is one
+	rules   *fileRules   // nil: no second lock on files
+	ruleset string       // its descriptor inside
 	filter  descriptor   // where bwrap waits for its seccomp filter
 	program []byte       // the filter
 	process *process
@@ -49,13 +51,19 @@ func (l Launcher) prepare(plan *Plan, command []string) (*attempt, error) {
 	return a, nil
 }
 
-func (a *attempt) open(l Launcher) error {
+func (a *attempt) open(l Launcher) (err error) {
 	for _, step := range a.plan.Steps {
 		if step.Purpose == StandsIn {
 			a.standIns = append(a.standIns, step)
 		}
 	}
 	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps))
+	if a.plan.locksFiles() && !l.bare {
+		if a.rules, err = newFileRules(); err != nil {
+			return err
+		}
+		a.ruleset = a.pass(a.rules.ruleset)
+	}
 	steps, operands, err := a.pin(l.Bwrap.Has(optionBindFD))
 	if err != nil {
 		return err
@@ -66,6 +74,7 @@ func (a *attempt) open(l Launcher) error {
 		next++
 		return operands[next-1].option, operands[next-1].operand
 	})
+	args = append(slices.Clone(l.mistakes), args...)
 	if a.program, err = a.plan.seccompFilter(); err != nil {
 		return err
 	}
@@ -87,11 +96,9 @@ func (a *attempt) open(l Launcher) error {
 	if !l.Bwrap.Has(optionDisableUserns) {
 		args = without(args, optionDisableUserns)
 	}
-	command := a.command
-	if l.Terminal && l.guard == guardPlain || !l.Bwrap.Has(optionBindFD) {
-		if command, err = a.throughInner(command); err != nil {
-			return err
-		}
+	command, err := a.inner(l)
+	if err != nil {
+		return err
 	}
 	options, err := sealed("bwrap-args", nulTerminated(args))
 	if err != nil {
@@ -105,6 +112,35 @@ func (a *attempt) open(l Launcher) error {
 }
 
 type operand struct{ option, operand string }
+
+// inner is what bwrap executes: the command, or the stub that prepares what only a process inside can, and then executes
+// it.
+func (a *attempt) inner(l Launcher) ([]string, error) {
+	onTerminal := l.Terminal && l.guard == guardPlain // where bwrap itself has to ignore Ctrl-C, and the command must not
+	leaky := !l.Bwrap.Has(optionBindFD)               // an old bwrap leaves open what it was given
+	if l.bare || a.rules == nil && !onTerminal && !leaky {
+		return a.command, nil
+	}
+	p := &stubProgram{}
+	p.call(stubMayFail, unix.SYS_CLOSE_RANGE, 3, uint64(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
+	if leaky {
+		for fd := range len(a.files) + 3 { // close_range is newer than such a bwrap
+			p.call(stubMayFail, unix.SYS_FCNTL, uint64(3+fd), unix.F_SETFD, unix.FD_CLOEXEC)
+		}
+	}
+	if onTerminal {
+		p.restoreSignals()
+	}
+	if a.rules != nil {
+		ruleset, err := strconv.Atoi(a.ruleset)
+		if err != nil {
+			return nil, err
+		}
+		a.rules.allowInside(p, a.plan, uint64(ruleset))
+		p.call(0, unix.SYS_LANDLOCK_RESTRICT_SELF, uint64(ruleset), 0)
+	}
+	return a.throughStub(p)
+}
 
 // pin opens the source of each bind and copy. A source that is gone or has become a link since Build looked is left out
 // with a notice, unless it is the workspace.
@@ -149,12 +185,33 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				continue
 			}
 			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
+			if a.rules != nil {
+				if err := a.rules.allowBind(a.plan, step, int(file)); err != nil {
+					return nil, nil, err
+				}
+			}
 		case step.Kind == Bind || step.Kind == Socket:
+			if err := a.allowSystem(step); err != nil {
+				return nil, nil, err
+			}
 			operands = append(operands, operand{bindOption(step.Access), step.Source})
 		}
 		steps = append(steps, step)
 	}
 	return steps, operands, nil
+}
+
+// allowSystem adds the rules of a bind that is not pinned.
+func (a *attempt) allowSystem(step Step) error {
+	if a.rules == nil || within(step.Path, "/proc") { // the sandbox's own, whatever stands on the host by that name
+		return nil
+	}
+	fd, err := unix.Open(step.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // bwrap will say so
+	}
+	defer unix.Close(fd)
+	return a.rules.allowBind(a.plan, step, fd)
 }
 
 // pass hands a file to the child and returns the descriptor that it has there.
@@ -168,6 +225,11 @@ func (a *attempt) pass(file descriptor) string {
 // bwrap gets its filter only now that it is certain to end with us: until then it waits, and if we are gone it finds
 // none, which is an error to it.
 func (a *attempt) start(stdio Stdio) error {
+	if a.rules != nil {
+		for _, stream := range []any{stdio.In, stdio.Out, stdio.Err} {
+			a.rules.allowStream(stream)
+		}
+	}
 	process, err := startProcess(a.path, a.argv, stdio, a.files, a.attr)
 	for i := range a.files {
 		a.files[i].close()
@@ -200,8 +262,8 @@ func (a *attempt) wait() {
 }
 
 // confineThread gives this thread, and what it starts, less than the launcher has.
-func confineThread() error {
-	if err := dropCapabilities(); err != nil {
+func (a *attempt) confineThread() error {
+	if err := dropCapabilities(); err != nil || a.rules != nil {
 		return err
 	}
 	_, err := scopeThread()

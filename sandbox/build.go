@@ -36,6 +36,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		Environment:      bus.environment(p.Environment),
 		WorkingDirectory: p.WorkingDirectory,
 		Timeout:          p.Limits.Timeout,
+		Hidden:           b.hidden,
 		Watched:          b.watched,
 		Notices:          b.notices,
 	}
@@ -54,6 +55,7 @@ type builder struct {
 
 	processes []Step // in /proc, besides what all have
 
+	hidden  []string
 	absent  []Step // what stands in for what is not there
 	guarded int    // how many paths are protected
 	watched []Watched

@@ -147,6 +147,13 @@ func Protections(plan *Plan) []string {
 	} else {
 		lines = append(lines, "user namespaces inside: refused")
 	}
+	if plan.locksFiles() {
+		lines = append(lines, "second lock on files: what the mounts show, and no more, by Landlock")
+	} else if plan.NestedNamespaces {
+		lines = append(lines, "second lock on files: none, for with it no namespace inside could mount anything")
+	} else {
+		lines = append(lines, fmt.Sprintf("second lock on files: none, for this kernel's Landlock is version %d and not %d", LandlockABI(), landlockFilesABI))
+	}
 	if LandlockABI() >= landlockScopeABI {
 		return append(lines, "Landlock: no abstract unix sockets and no signals across the sandbox's edge")
 	}

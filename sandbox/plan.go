@@ -26,6 +26,8 @@ type Plan struct {
 	WorkingDirectory string
 	Timeout          time.Duration
 
+	// Hidden are the paths that are not to be seen although something above them is, and not all of them exist.
+	Hidden []string
 	// Watched is what is looked through when the command has ended.
 	Watched []Watched
 

@@ -26,6 +26,9 @@ type Launcher struct {
 	Terminal bool
 
 	guard guard
+	// mistakes are options of bwrap's that the plan does not have, for tests of what holds then.
+	mistakes []string
+	bare     bool // nothing but bwrap and the command, to find out what bwrap says
 }
 
 const (
@@ -119,7 +122,7 @@ type finished struct {
 // capabilities are the child's, and the kernel ends the child when the thread that started it is gone: so all of this
 // happens on one thread. What cannot be killed is told through stuck, because the wait for it may never end.
 func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck chan<- finished) (Result, error) {
-	if err := confineThread(); err != nil {
+	if err := a.confineThread(); err != nil {
 		return Result{}, err
 	}
 	began := time.Now()
@@ -191,7 +194,7 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 
 // conclude reads the evidence of an attempt that has ended.
 func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
-	if err := a.innerFailure(); err != nil {
+	if err := a.stubFailed(); err != nil {
 		return Result{}, err
 	}
 	evidence := a.evidence()
@@ -220,6 +223,7 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 // diagnose finds out why an attempt came to nothing. bwrap told it to the command's stderr, which is not ours to read: so
 // the same sandbox is set up once more, to execute the root directory, which never works.
 func (l Launcher) diagnose(failed *attempt) error {
+	l.bare = true
 	again, err := l.prepare(failed.plan, []string{"/"})
 	if err != nil {
 		return err
@@ -238,13 +242,18 @@ func (l Launcher) diagnose(failed *attempt) error {
 	return failure(evidence, failed.command[0])
 }
 
+// cannotExecute is about a command that was found: Plan.Find has looked.
+func cannotExecute(command string) error {
+	return &CommandError{Name: command, Found: true, Why: "cannot be executed",
+		Hint: "is it a program for this machine, and is the interpreter in its first line visible inside?"}
+}
+
 // failure turns evidence of a run that did not reach its command into the error that says so.
 func failure(e Evidence, command string) error {
 	said := oneLine(e.Stderr)
 	switch Classify(e) {
 	case VerdictNoCommand:
-		return &CommandError{Name: command, Found: true, Why: "cannot be executed",
-			Hint: "is it a program for this machine, and is the interpreter in its first line visible inside?"}
+		return cannotExecute(command)
 	case VerdictSetup:
 		return &SetupError{Why: "bwrap: " + printable(said)}
 	}

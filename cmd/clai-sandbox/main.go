@@ -4,17 +4,12 @@
 // and sandbox. It starts on every command that an agent runs, so it links nothing heavy.
 package main
 
-import (
-	"os"
-
-	"github.com/clairun/clai-sandbox/sandbox"
-)
+import "os"
 
 // version is set when the program is built.
 var version = "dev"
 
 func main() {
-	sandbox.InnerMain()
 	os.Exit(run(os.Args))
 }
 

@@ -11,13 +11,10 @@ import (
 	"unicode"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// TestMain makes the test binary the command, and the command's inner stage.
+// TestMain makes the test binary the command.
 func TestMain(m *testing.M) {
-	sandbox.InnerMain()
 	testscript.Main(m, map[string]func(){"clai-sandbox": main})
 }
 
