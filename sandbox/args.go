@@ -41,7 +41,7 @@ func (p *Plan) args(source func(Step) (option, operand string)) []string {
 
 	// The user namespace by name: for uid 0, bwrap leaves it out silently where it is only implied.
 	add("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
-	if p.Network == profile.NetworkDisabled {
+	if p.Network != profile.NetworkEnabled {
 		add("--unshare-net")
 	}
 	if !p.NestedNamespaces {

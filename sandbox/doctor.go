@@ -138,7 +138,7 @@ func checkCapabilities() Check {
 // Protections says in a line each what keeps a command of this plan in, on this host, and what does not.
 func Protections(plan *Plan) []string {
 	lines := []string{"namespaces: user, mount, pid, ipc, uts, cgroup"}
-	if plan.Network == profile.NetworkDisabled {
+	if plan.Network != profile.NetworkEnabled {
 		lines[0] += ", network"
 	}
 	lines = append(lines, "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))

@@ -1,0 +1,380 @@
+package profile
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestARuleIsReadAsItIsMeant(t *testing.T) {
+	for text, want := range map[string]string{
+		"example.com":                   "",
+		"Example.COM.":                  "example.com",
+		"example.com:443":               "",
+		"*.example.com":                 "",
+		"*.Example.com.:22":             "*.example.com:22",
+		"*":                             "",
+		"*:443":                         "",
+		"localhost":                     "",
+		"_dmarc.example.com":            "",
+		"r3---sn-x.example.com":         "",
+		"bücher.example":                "xn--bcher-kva.example",
+		"*.BÜCHER.example":              "*.xn--bcher-kva.example",
+		"bücher。example":                "xn--bcher-kva.example",
+		"xn--bcher-kva.example":         "",
+		"192.0.2.7":                     "",
+		"192.0.2.7:22":                  "",
+		"192.0.2.7.":                    "192.0.2.7",
+		"１９２.0.2.7":                     "192.0.2.7", // so it is never a name
+		"10.0.0.0/8":                    "",
+		"10.0.0.0/8:5432":               "",
+		"0.0.0.0/0":                     "",
+		"2001:db8::1":                   "",
+		"[2001:db8::1]":                 "2001:db8::1",
+		"[2001:DB8:0::1]:443":           "[2001:db8::1]:443",
+		"2001:db8::/32":                 "",
+		"[2001:db8::/32]:443":           "",
+		"::1":                           "",
+		strings.Repeat("a.", 126) + "a": "",
+	} {
+		if want == "" {
+			want = text
+		}
+		r, err := ParseDomainRule(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if r.String() != want {
+			t.Errorf("%s: read as %s, want %s", text, r, want)
+		}
+	}
+}
+
+func TestARuleThatCouldMeanAnotherThingIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                    "empty",
+		".":                                   "empty",
+		".example.com":                        "empty",
+		"a..example":                          "empty",
+		"example.com..":                       "empty",
+		"https://example.com/x":               "is a URL, and a rule is a name; write example.com",
+		"https://":                            "is a URL",
+		"example.com/x":                       "not a range of addresses",
+		"a*.example.com":                      "*.example.com",
+		"*.*.example.com":                     "*.example.com",
+		"**":                                  "*.example.com",
+		"*.":                                  "empty",
+		"*example.com":                        "*.example.com",
+		"example.*":                           "*.example.com",
+		"-a.example":                          "-",
+		"a-.example":                          "-",
+		"a b":                                 "' '",
+		" a":                                  "' '",
+		"a\n":                                 `'\n'`,
+		"a\x00":                               `'\x00'`,
+		"user@example.com":                    "'@'",
+		"a%2eexample":                         "'%'",
+		"\u202eexample":                       "internationalized",
+		"a\xff.example":                       "internationalized",
+		strings.Repeat("a", 64) + ".b":        "63",
+		strings.Repeat("a.", 127) + "a":       "253",
+		strings.Repeat("a", 1000):             "300",
+		"example.com:":                        "port",
+		"example.com:0":                       "port",
+		"example.com:65536":                   "port",
+		"example.com:0443":                    "port",
+		"example.com:+443":                    "port",
+		"example.com:http":                    "port",
+		"a:b:c":                               "not an IPv6 address",
+		"[::1":                                "bracket",
+		"[::1]443":                            "behind the bracket",
+		"[::1]:":                              "port",
+		"[example.com]:443":                   "only an IPv6 address",
+		"[127.0.0.1]:443":                     "only an IPv6 address",
+		"fe80::1%eth0":                        "zone",
+		"::ffff:127.0.0.1":                    "write the IPv4 address",
+		"::ffff:127.0.0.0/104":                "write the IPv4 address",
+		"*.127.0.0.1":                         "nothing is below an address",
+		"10.1.2.3/8":                          "write 10.0.0.0/8",
+		"10.0.0.0/33":                         "not a range",
+		"10.0.0.0/08":                         "not a range",
+		"2001:db8::1/32":                      "write 2001:db8::/32",
+		"2130706433":                          "unusual form",
+		"0x7f.1":                              "unusual form",
+		"0x7f000001":                          "unusual form",
+		"127.1":                               "unusual form",
+		"127.0.1":                             "unusual form",
+		"0177.0.0.1":                          "unusual form",
+		"127.0.0.01":                          "unusual form",
+		"127.0.0.0x1":                         "unusual form",
+		"127.0.0.1.2":                         "unusual form",
+		"127.0.0.256":                         "unusual form",
+		"example.1":                           "unusual form",
+		"example.0x":                          "unusual form",
+		"１２７.1":                               "unusual form",
+		"①.example." + strings.Repeat("0", 3): "unusual form",
+	} {
+		r, err := ParseDomainRule(text)
+		if err == nil {
+			t.Errorf("%q: read as %s", text, r)
+			continue
+		}
+		if _, typed := err.(*DomainError); !typed || !strings.Contains(err.Error(), want) || !oneSafeLine(err.Error()) {
+			t.Errorf("%q: %T %q, want %q in it", text, err, err, want)
+		}
+	}
+}
+
+// rules reads lists as a configuration would.
+func rules(t *testing.T, allowed, denied string) *Domains {
+	t.Helper()
+	d := &Domains{}
+	for _, list := range []struct {
+		text string
+		into *[]DomainRule
+	}{{allowed, &d.Allowed}, {denied, &d.Denied}} {
+		for word := range strings.FieldsSeq(list.text) {
+			r, err := ParseDomainRule(word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*list.into = append(*list.into, r)
+		}
+	}
+	return d
+}
+
+var verdictNames = []string{"unlisted", "allowed", "denied", "special"}
+
+func TestNamesAreJudged(t *testing.T) {
+	for _, c := range []struct {
+		allowed, denied, name string
+		port                  uint16
+		want                  string
+	}{
+		{"", "", "example.com", 443, "unlisted"},
+		{"example.com", "", "example.com", 443, "allowed"},
+		{"example.com", "", "example.com", 22, "allowed"},
+		{"example.com:443", "", "example.com", 443, "allowed"},
+		{"example.com:443", "", "example.com", 80, "unlisted"},
+		{"example.com", "", "www.example.com", 443, "unlisted"},
+		{"example.com", "", "notexample.com", 443, "unlisted"},
+		{"example.com", "", "example.com.evil.example", 443, "unlisted"},
+		{"*.example.com", "", "example.com", 443, "unlisted"},
+		{"*.example.com", "", "www.example.com", 443, "allowed"},
+		{"*.example.com", "", "a.b.c.example.com", 443, "allowed"},
+		{"*.example.com", "", "wwwexample.com", 443, "unlisted"},
+		{"*.example.com:22", "", "www.example.com", 443, "unlisted"},
+		{"*", "", "anything.example", 1, "allowed"},
+		{"*:443", "", "anything.example", 80, "unlisted"},
+		{"*", "", "localhost", 80, "unlisted"},
+		{"localhost", "", "localhost", 80, "allowed"},
+		{"*", "evil.example", "evil.example", 443, "denied"},
+		{"*", "evil.example", "www.evil.example", 443, "allowed"},
+		{"*", "*.evil.example", "www.evil.example", 443, "denied"},
+		{"evil.example", "evil.example", "evil.example", 443, "denied"},
+		{"evil.example:443", "evil.example:22", "evil.example", 443, "allowed"},
+		{"evil.example", "evil.example:22", "evil.example", 22, "denied"},
+		{"", "evil.example", "evil.example", 22, "denied"},
+		{"0.0.0.0/0 ::/0", "", "example.com", 443, "unlisted"},
+	} {
+		if got := verdictNames[rules(t, c.allowed, c.denied).JudgeName(c.name, c.port).Verdict]; got != c.want {
+			t.Errorf("allowed %q, denied %q: %s:%d is %s, want %s", c.allowed, c.denied, c.name, c.port, got, c.want)
+		}
+	}
+}
+
+func TestAddressesAreJudged(t *testing.T) {
+	for _, c := range []struct {
+		allowed, denied, address string
+		asked, resolved          string // the verdict on the address itself, and on a name that is allowed and leads there
+	}{
+		{"", "", "8.8.8.8", "unlisted", "allowed"},
+		{"8.8.8.8", "", "8.8.8.8", "allowed", "allowed"},
+		{"8.8.8.8:443", "", "8.8.8.8", "unlisted", "allowed"},
+		{"8.8.8.0/24", "", "8.8.8.8", "allowed", "allowed"},
+		{"0.0.0.0/0", "", "8.8.8.8", "allowed", "allowed"},
+		{"::/0", "", "8.8.8.8", "unlisted", "allowed"},
+		{"*", "", "8.8.8.8", "unlisted", "allowed"},
+		{"0.0.0.0/0", "8.8.8.8", "8.8.8.8", "denied", "denied"},
+		{"0.0.0.0/0", "8.8.8.8:443", "8.8.8.8", "allowed", "allowed"},
+		{"", "8.8.8.0/24", "8.8.8.8", "denied", "denied"},
+		{"", "", "2606:4700::1111", "unlisted", "allowed"},
+		{"2606:4700::/32", "", "2606:4700::1111", "allowed", "allowed"},
+		{"::/0", "", "2606:4700::1111", "allowed", "allowed"},
+
+		{"", "", "127.0.0.1", "special", "special"},
+		{"*", "", "127.0.0.1", "special", "special"},
+		{"0.0.0.0/0", "", "127.0.0.1", "special", "special"},
+		{"0.0.0.0/1", "", "10.1.2.3", "special", "special"},
+		{"127.0.0.1", "", "127.0.0.1", "allowed", "allowed"},
+		{"127.0.0.1:80", "", "127.0.0.1", "allowed", "allowed"},
+		{"127.0.0.1:443", "", "127.0.0.1", "special", "special"},
+		{"127.0.0.1", "", "127.0.0.2", "special", "special"},
+		{"127.0.0.0/8", "", "127.9.9.9", "allowed", "allowed"},
+		{"127.0.0.0/8", "127.9.9.9", "127.9.9.9", "denied", "denied"},
+		{"10.0.0.0/8", "", "10.1.2.3", "allowed", "allowed"},
+		{"10.0.0.0/7", "", "10.1.2.3", "special", "special"},
+		{"169.254.0.0/16", "", "169.254.1.1", "allowed", "allowed"},
+		{"169.254.0.0/16", "", "169.254.169.254", "special", "special"},
+		{"169.254.169.254", "", "169.254.169.254", "allowed", "allowed"},
+		{"fc00::/7", "", "fd00:ec2::254", "special", "special"},
+		{"::/0", "", "::1", "special", "special"},
+		{"::1", "", "::1", "allowed", "allowed"},
+		{"::/0", "", "fe80::1", "special", "special"},
+		{"::/0", "", "fd12::1", "special", "special"},
+		{"fd00::/8", "", "fd12::1", "allowed", "allowed"},
+
+		{"127.0.0.1", "", "::ffff:127.0.0.1", "special", "special"},
+		{"0.0.0.0/0 ::/0", "", "::ffff:8.8.8.8", "special", "special"},
+		{"::/0", "", "::127.0.0.1", "special", "special"},
+		{"::/0", "", "2002:7f00:1::", "special", "special"},
+		{"::/0", "", "64:ff9b::7f00:1", "special", "special"},
+		{"127.0.0.1", "", "64:ff9b::7f00:1", "allowed", "allowed"},
+		{"64:ff9b::/96", "", "64:ff9b::a01:203", "special", "special"},
+		{"", "", "64:ff9b::808:808", "unlisted", "allowed"},
+		{"8.8.8.8", "", "64:ff9b::808:808", "allowed", "allowed"},
+		{"::/0", "8.8.8.8", "64:ff9b::808:808", "denied", "denied"},
+	} {
+		d, address := rules(t, c.allowed, c.denied), netip.MustParseAddr(c.address)
+		asked := verdictNames[d.JudgeAddress(address, 80).Verdict]
+		resolved := verdictNames[d.JudgeResolved("example.com", address, 80).Verdict]
+		if asked != c.asked || resolved != c.resolved {
+			t.Errorf("allowed %q, denied %q: %s is %s and as the address of a name %s; want %s and %s",
+				c.allowed, c.denied, c.address, asked, resolved, c.asked, c.resolved)
+		}
+	}
+}
+
+// From the registries, without our table: nothing of these is a public host.
+func TestSpecialAddressesAreRefusedWhateverTheWildcard(t *testing.T) {
+	d := rules(t, "* 0.0.0.0/0 ::/0", "")
+	for _, text := range strings.Fields(`0.0.0.0 0.1.2.3 10.0.0.0 10.255.255.255 100.64.0.1 100.100.100.200 100.127.255.255 127.0.0.1
+		127.255.255.255 168.63.129.16 169.254.0.1 169.254.169.254 172.16.0.1 172.31.255.255 192.0.0.192 192.0.2.1 192.88.99.1
+		192.168.0.1 192.168.255.255 198.18.0.1 198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1
+		255.255.255.255 :: ::1 ::7f00:1 ::ffff:10.0.0.1 64:ff9b::a00:1 64:ff9b:1::1 100::1 2001::1 2001:20::1 2001:db8::1 2002:a00:1::
+		3fff::1 5f00::1 fc00::1 fd00:ec2::254 fe80::1 fec0::1 ff02::1`) {
+		if j := d.JudgeResolved("example.com", netip.MustParseAddr(text), 443); j.Verdict != DomainSpecial || j.Range == "" {
+			t.Errorf("%s: %+v", text, j)
+		}
+	}
+	for _, text := range strings.Fields("1.1.1.1 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 169.253.255.255 172.15.255.255 172.32.0.0 192.167.255.255 192.169.0.0 223.255.255.255 2001:4860:4860::8888 2a00::1 2606::1") {
+		if j := d.JudgeResolved("example.com", netip.MustParseAddr(text), 443); j.Verdict != DomainAllowed {
+			t.Errorf("%s: %+v", text, j)
+		}
+	}
+}
+
+func TestLocalhostIsItsOwnName(t *testing.T) {
+	d := rules(t, "localhost:80", "")
+	if !d.Loopback() || rules(t, "* *.localhost 10.0.0.0/8", "").Loopback() || !rules(t, "127.0.0.0/8", "").Loopback() || !rules(t, "::1", "").Loopback() {
+		t.Error("which rules allow the loopback interface")
+	}
+	for text, want := range map[string]DomainVerdict{"127.0.0.1": DomainAllowed, "::1": DomainAllowed, "10.0.0.1": DomainSpecial} {
+		if j := d.JudgeResolved("localhost", netip.MustParseAddr(text), 80); j.Verdict != want {
+			t.Errorf("localhost at %s: %+v", text, j)
+		}
+	}
+	if j := d.JudgeResolved("other.example", netip.MustParseAddr("127.0.0.1"), 80); j.Verdict != DomainSpecial {
+		t.Errorf("another name at 127.0.0.1: %+v", j)
+	}
+	if j := rules(t, "localhost", "127.0.0.0/8").JudgeResolved("localhost", netip.MustParseAddr("127.0.0.1"), 80); j.Verdict != DomainDenied {
+		t.Errorf("a denied address: %+v", j)
+	}
+}
+
+func TestTheNetworkThatTheDomainsMean(t *testing.T) {
+	domains := `{"defaults": {"execution": {"sandbox": {"allowedDomains": ["a.example"], "deniedDomains": ["d.example"]}}}}`
+	for _, c := range []struct {
+		name, system, user string
+		request            Request
+		network            Network
+		allowed, denied    string
+		want               string // in the error
+	}{
+		{name: "nobody says", network: NetworkEnabled},
+		{name: "a list means filtered", user: domains, network: NetworkFiltered, allowed: "a.example", denied: "d.example"},
+		{name: "an empty list, too", user: `{"defaults": {"execution": {"sandbox": {"allowedDomains": []}}}}`, network: NetworkFiltered},
+		{name: "who says enabled means it", user: domains, request: Request{Network: "enabled"}, network: NetworkEnabled, allowed: "a.example", denied: "d.example"},
+		{name: "a flag means filtered", request: Request{AllowDomains: []string{"B.example:443"}}, network: NetworkFiltered, allowed: "b.example:443"},
+		{name: "to deny, too", request: Request{DenyDomains: []string{"b.example"}}, network: NetworkFiltered, denied: "b.example"},
+		{name: "flags add", user: domains, request: Request{AllowDomains: []string{"b.example"}, DenyDomains: []string{"e.example"}},
+			network: NetworkFiltered, allowed: "a.example b.example", denied: "d.example e.example"},
+		{name: "lists replace", system: domains, user: `{"agents": {"main": {"execution": {"sandbox": {"allowedDomains": ["u.example"]}}}}}`,
+			network: NetworkFiltered, allowed: "u.example", denied: "d.example"},
+		{name: "a flag for nothing", request: Request{Network: "enabled", AllowDomains: []string{"b.example"}}, want: "--allow-domain means nothing with the network enabled: add --network filtered"},
+		{name: "a flag for nothing in the configuration", user: `{"defaults": {"execution": {"sandbox": {"network": "disabled"}}}}`,
+			request: Request{DenyDomains: []string{"b.example"}}, want: "--deny-domain means nothing with the network disabled"},
+		{name: "a flag that is none", request: Request{AllowDomains: []string{"https://b.example"}}, want: `--allow-domain: domain "https://b.example": is a URL, and a rule is a name; write b.example`},
+		{name: "too many", request: Request{AllowDomains: make([]string, 0)}, network: NetworkEnabled},
+	} {
+		config, err := load(t, c.system, c.user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Resolve(config, caller(), c.request)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", c.name, err, c.want)
+			}
+			continue
+		}
+		if err != nil || p.Network != c.network || words(p.Domains.Allowed) != c.allowed || words(p.Domains.Denied) != c.denied {
+			t.Errorf("%s: %v %s, allowed %q, denied %q", c.name, err, p.Network, words(p.Domains.Allowed), words(p.Domains.Denied))
+		}
+		for _, r := range append(p.Domains.Allowed, p.Domains.Denied...) {
+			if r.Origin.Kind == "" || r.Origin.Source == "" {
+				t.Errorf("%s: %s comes from nowhere", c.name, r)
+			}
+		}
+	}
+}
+
+func TestDomainsAreBounded(t *testing.T) {
+	config, _ := load(t, "", "")
+	many := make([]string, MaxDomains+1)
+	for i := range many {
+		many[i] = "a.example"
+	}
+	if _, err := Resolve(config, caller(), Request{AllowDomains: many}); err == nil || !strings.Contains(err.Error(), "at most 1000") {
+		t.Error(err)
+	}
+}
+
+func words(list []DomainRule) string {
+	var text []string
+	for _, r := range list {
+		text = append(text, r.String())
+	}
+	return strings.Join(text, " ")
+}
+
+func FuzzParseDomainRule(f *testing.F) {
+	for _, text := range []string{"example.com:443", "*.example.com", "*", "10.0.0.0/8:1", "[2001:db8::/32]:443", "bücher.example", "0x7f.1",
+		"::ffff:1.2.3.4", "１２７。0.0.1", "fe80::1%x", "https://a/"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := ParseDomainRule(text)
+		if err != nil {
+			if !oneSafeLine(err.Error()) {
+				t.Errorf("the message is more than a line of text: %q", err)
+			}
+			return
+		}
+		again, err := ParseDomainRule(r.String())
+		if err != nil || again != r {
+			t.Errorf("%q is %s, which is %v, %v", text, r, again, err)
+		}
+		for _, c := range []byte(r.String()) {
+			if c <= ' ' || c >= 0x7f || c >= 'A' && c <= 'Z' {
+				t.Errorf("%q has the form %q", text, r)
+			}
+		}
+		// A rule never opens this machine but where it says so.
+		d := Domains{Allowed: []DomainRule{r}}
+		loopback := d.JudgeResolved("example.com", netip.MustParseAddr("127.0.0.1"), max(r.Port, 1)).Verdict
+		if said := r.Prefix.IsValid() && r.Prefix.Addr().IsLoopback(); (loopback == DomainAllowed) && !said {
+			t.Errorf("%q opens the loopback interface", text)
+		}
+	})
+}
