@@ -311,35 +311,33 @@ type Judgement struct {
 	Range   string      // of a special address: what it is
 }
 
-// JudgeName judges a connection to a name that ParseHost returned. Where it is allowed, each address that the name stands
+// Judge judges what a connection is asked for. Where that is a name and it is allowed, each address that the name stands
 // for is still to be judged, by JudgeResolved.
-func (d *Domains) JudgeName(name string, port uint16) Judgement {
+func (d *Domains) Judge(to Destination) Judgement {
+	if to.Name == "" {
+		j := d.JudgeResolved(to, to.Address)
+		if j.Verdict == DomainAllowed && j.Rule == nil {
+			return Judgement{} // it may be reached by a name, but nobody named it
+		}
+		return j
+	}
 	for i := range d.Denied {
-		if d.Denied[i].names(name, port) {
+		if d.Denied[i].names(to.Name, to.Port) {
 			return Judgement{Verdict: DomainDenied, Rule: &d.Denied[i]}
 		}
 	}
 	for i := range d.Allowed {
-		if d.Allowed[i].names(name, port) {
+		if d.Allowed[i].names(to.Name, to.Port) {
 			return Judgement{Verdict: DomainAllowed, Rule: &d.Allowed[i]}
 		}
 	}
 	return Judgement{}
 }
 
-// JudgeAddress judges a connection to an address that was asked for as such.
-func (d *Domains) JudgeAddress(address netip.Addr, port uint16) Judgement {
-	j := d.JudgeResolved("", address, port)
-	if j.Verdict == DomainAllowed && j.Rule == nil {
-		return Judgement{}
-	}
-	return j
-}
-
-// JudgeResolved judges an address of a name that is allowed itself. A name that somebody else may point anywhere must not
+// JudgeResolved judges an address of a destination that is allowed itself. A name that somebody else may point anywhere must not
 // lead to what only this machine can reach (DNS rebinding): an address outside the public network has to be named by a
 // rule of its own.
-func (d *Domains) JudgeResolved(name string, address netip.Addr, port uint16) Judgement {
+func (d *Domains) JudgeResolved(to Destination, address netip.Addr) Judgement {
 	forms := []netip.Addr{address}
 	if v4, ok := translated(address); ok {
 		forms = append(forms, v4) // what the connection will come to
@@ -347,7 +345,7 @@ func (d *Domains) JudgeResolved(name string, address netip.Addr, port uint16) Ju
 	rule := func(list []DomainRule, lie netip.Prefix) *DomainRule {
 		for i := range list {
 			for _, form := range forms {
-				if list[i].holds(form, port) && (!lie.IsValid() || lie.Overlaps(list[i].Prefix) && lie.Bits() <= list[i].Prefix.Bits()) {
+				if list[i].holds(form, to.Port) && (!lie.IsValid() || lie.Overlaps(list[i].Prefix) && lie.Bits() <= list[i].Prefix.Bits()) {
 					return &list[i]
 				}
 			}
@@ -365,7 +363,7 @@ func (d *Domains) JudgeResolved(name string, address netip.Addr, port uint16) Ju
 	if r := rule(d.Allowed, special); r != nil {
 		return Judgement{Verdict: DomainAllowed, Rule: r}
 	}
-	if name == localhost && address.IsLoopback() {
+	if to.Name == localhost && address.IsLoopback() {
 		return Judgement{Verdict: DomainAllowed}
 	}
 	return Judgement{Verdict: DomainSpecial, Range: what}

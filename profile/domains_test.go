@@ -177,7 +177,7 @@ func TestNamesAreJudged(t *testing.T) {
 		{"", "evil.example", "evil.example", 22, "denied"},
 		{"0.0.0.0/0 ::/0", "", "example.com", 443, "unlisted"},
 	} {
-		if got := verdictNames[rules(t, c.allowed, c.denied).JudgeName(c.name, c.port).Verdict]; got != c.want {
+		if got := verdictNames[rules(t, c.allowed, c.denied).Judge(Destination{Name: c.name, Port: c.port}).Verdict]; got != c.want {
 			t.Errorf("allowed %q, denied %q: %s:%d is %s, want %s", c.allowed, c.denied, c.name, c.port, got, c.want)
 		}
 	}
@@ -236,8 +236,8 @@ func TestAddressesAreJudged(t *testing.T) {
 		{"::/0", "8.8.8.8", "64:ff9b::808:808", "denied", "denied"},
 	} {
 		d, address := rules(t, c.allowed, c.denied), netip.MustParseAddr(c.address)
-		asked := verdictNames[d.JudgeAddress(address, 80).Verdict]
-		resolved := verdictNames[d.JudgeResolved("example.com", address, 80).Verdict]
+		asked := verdictNames[d.Judge(Destination{Address: address, Port: 80}).Verdict]
+		resolved := verdictNames[d.JudgeResolved(Destination{Name: "example.com", Port: 80}, address).Verdict]
 		if asked != c.asked || resolved != c.resolved {
 			t.Errorf("allowed %q, denied %q: %s is %s and as the address of a name %s; want %s and %s",
 				c.allowed, c.denied, c.address, asked, resolved, c.asked, c.resolved)
@@ -253,12 +253,12 @@ func TestSpecialAddressesAreRefusedWhateverTheWildcard(t *testing.T) {
 		192.168.0.1 192.168.255.255 198.18.0.1 198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1
 		255.255.255.255 :: ::1 ::7f00:1 ::ffff:10.0.0.1 64:ff9b::a00:1 64:ff9b:1::1 100::1 2001::1 2001:20::1 2001:db8::1 2002:a00:1::
 		3fff::1 5f00::1 fc00::1 fd00:ec2::254 fe80::1 fec0::1 ff02::1`) {
-		if j := d.JudgeResolved("example.com", netip.MustParseAddr(text), 443); j.Verdict != DomainSpecial || j.Range == "" {
+		if j := d.JudgeResolved(Destination{Name: "example.com", Port: 443}, netip.MustParseAddr(text)); j.Verdict != DomainSpecial || j.Range == "" {
 			t.Errorf("%s: %+v", text, j)
 		}
 	}
 	for _, text := range strings.Fields("1.1.1.1 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 169.253.255.255 172.15.255.255 172.32.0.0 192.167.255.255 192.169.0.0 223.255.255.255 2001:4860:4860::8888 2a00::1 2606::1") {
-		if j := d.JudgeResolved("example.com", netip.MustParseAddr(text), 443); j.Verdict != DomainAllowed {
+		if j := d.JudgeResolved(Destination{Name: "example.com", Port: 443}, netip.MustParseAddr(text)); j.Verdict != DomainAllowed {
 			t.Errorf("%s: %+v", text, j)
 		}
 	}
@@ -270,14 +270,14 @@ func TestLocalhostIsItsOwnName(t *testing.T) {
 		t.Error("which rules allow the loopback interface")
 	}
 	for text, want := range map[string]DomainVerdict{"127.0.0.1": DomainAllowed, "::1": DomainAllowed, "10.0.0.1": DomainSpecial} {
-		if j := d.JudgeResolved("localhost", netip.MustParseAddr(text), 80); j.Verdict != want {
+		if j := d.JudgeResolved(Destination{Name: "localhost", Port: 80}, netip.MustParseAddr(text)); j.Verdict != want {
 			t.Errorf("localhost at %s: %+v", text, j)
 		}
 	}
-	if j := d.JudgeResolved("other.example", netip.MustParseAddr("127.0.0.1"), 80); j.Verdict != DomainSpecial {
+	if j := d.JudgeResolved(Destination{Name: "other.example", Port: 80}, netip.MustParseAddr("127.0.0.1")); j.Verdict != DomainSpecial {
 		t.Errorf("another name at 127.0.0.1: %+v", j)
 	}
-	if j := rules(t, "localhost", "127.0.0.0/8").JudgeResolved("localhost", netip.MustParseAddr("127.0.0.1"), 80); j.Verdict != DomainDenied {
+	if j := rules(t, "localhost", "127.0.0.0/8").JudgeResolved(Destination{Name: "localhost", Port: 80}, netip.MustParseAddr("127.0.0.1")); j.Verdict != DomainDenied {
 		t.Errorf("a denied address: %+v", j)
 	}
 }
@@ -372,7 +372,7 @@ func FuzzParseDomainRule(f *testing.F) {
 		}
 		// A rule never opens this machine but where it says so.
 		d := Domains{Allowed: []DomainRule{r}}
-		loopback := d.JudgeResolved("example.com", netip.MustParseAddr("127.0.0.1"), max(r.Port, 1)).Verdict
+		loopback := d.JudgeResolved(Destination{Name: "example.com", Port: max(r.Port, 1)}, netip.MustParseAddr("127.0.0.1")).Verdict
 		if said := r.Prefix.IsValid() && r.Prefix.Addr().IsLoopback(); (loopback == DomainAllowed) && !said {
 			t.Errorf("%q opens the loopback interface", text)
 		}
