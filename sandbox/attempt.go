@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/egress"
 )
 
 // An attempt is one execution of bwrap.
@@ -19,11 +23,13 @@ type attempt struct {
 	path    string   // bwrap's
 	argv    []string // bwrap's
 	attr    *syscall.SysProcAttr
-	files   []descriptor // open for the child, closed after its start
-	status  descriptor   // bwrap's records
-	report  descriptor   // the inner stage's, if there is one
-	filter  descriptor   // where bwrap waits for its seccomp filter
-	program []byte       // the filter
+	files   []descriptor  // open for the child, closed after its start
+	status  descriptor    // bwrap's records
+	report  descriptor    // the inner stage's, if there is one
+	filter  descriptor    // where bwrap waits for its seccomp filter
+	program []byte        // the filter
+	channel *net.UnixConn // where a filtered network's listener comes from
+	proxy   *egress.Proxy // that serves it
 	process *process
 	bus     *busListener // nil: none
 	ended   chan struct{}
@@ -88,8 +94,13 @@ func (a *attempt) open(l Launcher) error {
 		args = without(args, optionDisableUserns)
 	}
 	command := a.command
-	if l.Terminal && l.guard == guardPlain || !l.Bwrap.Has(optionBindFD) {
-		if command, err = a.throughInner(command); err != nil {
+	filtered := a.plan.Network == profile.NetworkFiltered
+	if filtered {
+		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Ask: l.AskNetwork, Resolve: l.resolve}
+	}
+	ignoring := l.Terminal && l.guard == guardPlain
+	if filtered || ignoring || !l.Bwrap.Has(optionBindFD) {
+		if command, err = a.throughInner(command, ignoring); err != nil {
 			return err
 		}
 	}
@@ -119,6 +130,12 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				continue // a file of the system's that went away: so it is gone inside as well
 			}
 			operands = append(operands, operand{"", a.pass(file)})
+		case step.Kind == Bind && step.Source == ownProgram:
+			file, err := openProgram()
+			if err != nil {
+				return nil, nil, err
+			}
+			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
 		case step.Kind == Empty:
 			nothing, err := openFile(os.DevNull)
 			if err != nil {
@@ -179,6 +196,7 @@ func (a *attempt) start(stdio Stdio) error {
 	a.process = process
 	a.filter.write(a.program)
 	a.filter.close()
+	a.serveNetwork()
 	return nil
 }
 
@@ -196,6 +214,7 @@ func startMessage(err error) string {
 // wait returns when bwrap has ended. How it ended, evidence tells.
 func (a *attempt) wait() {
 	a.process.wait()
+	a.endNetwork()
 	close(a.ended)
 }
 
@@ -237,6 +256,9 @@ func (a *attempt) close() {
 	}
 	for _, file := range []*descriptor{&a.status, &a.report, &a.filter} {
 		file.close()
+	}
+	if a.channel != nil {
+		a.channel.Close()
 	}
 }
 

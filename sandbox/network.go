@@ -1,0 +1,177 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/egress"
+)
+
+// A filtered network is a network namespace with a loopback interface and nothing else. One listener stands in it, and
+// this process, which is outside, serves it with the proxy of package egress. The inner stage opens the listener before
+// it becomes the command, and hands it out through a socket; so no program of ours stays inside, and a command that does
+// not ask the proxy is as cut off as with no network.
+
+const (
+	proxyAddress = "127.0.0.1:" + proxyPortText
+	// proxyPort is below the ports that the kernel gives out by itself, and common for nothing.
+	proxyPort     = 17980
+	proxyPortText = "17980"
+	// proxyBacklog are the connections that may wait for the proxy.
+	proxyBacklog = 128
+
+	// insideProgram is this program, inside: the inner stage of a filtered network, and what ssh reaches the proxy with.
+	insideProgram = "/run/clai-sandbox/connect"
+	// ownProgram is its source. Who carries the plan out is not the plan's to know.
+	ownProgram = "/proc/self/exe"
+)
+
+// network shows what a command needs to find the proxy.
+func (b *builder) network() {
+	if b.profile.Network == profile.NetworkFiltered {
+		b.layers.put(Step{Kind: Bind, Path: insideProgram, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline})
+	}
+}
+
+// proxyVariables tell programs of the proxy. By HTTP everywhere, because some programs refuse to start if they are told of
+// a SOCKS proxy and lack a library for it. The sandbox's own loopback interface is left out, unless the rules
+// allow the host's.
+func proxyVariables(p *profile.Profile) []profile.Variable {
+	const url = "http://" + proxyAddress
+	direct := "localhost,127.0.0.1,::1"
+	if p.Domains.Loopback() {
+		direct = ""
+	}
+	origin := profile.Origin{Kind: profile.OriginBaseline, Source: "filtered network"}
+	var list []profile.Variable
+	for _, v := range [][2]string{{"HTTP_PROXY", url}, {"HTTPS_PROXY", url}, {"ALL_PROXY", url}, {"NO_PROXY", direct}} {
+		list = append(list, profile.Variable{Name: v[0], Value: v[1], Origin: origin},
+			profile.Variable{Name: strings.ToLower(v[0]), Value: v[1], Origin: origin})
+	}
+	return append(list,
+		profile.Variable{Name: "GIT_SSH_COMMAND", Value: "ssh -o 'ProxyCommand=" + insideProgram + " %h %p'", Origin: origin},
+		profile.Variable{Name: "NODE_USE_ENV_PROXY", Value: "1", Origin: origin})
+}
+
+// proxied is the command's environment with the way to the proxy, where there is one.
+func proxied(p *profile.Profile, list []profile.Variable) []profile.Variable {
+	if p.Network != profile.NetworkFiltered {
+		return list
+	}
+	ours := proxyVariables(p)
+	list = slices.DeleteFunc(slices.Clone(list), func(v profile.Variable) bool {
+		return namesProxy(v.Name) || slices.ContainsFunc(ours, func(o profile.Variable) bool { return o.Name == v.Name })
+	})
+	return append(list, ours...)
+}
+
+// namesProxy reports whether a variable would name another proxy: it could not be reached, and may hold a password.
+func namesProxy(variable string) bool {
+	return strings.HasSuffix(strings.ToLower(variable), "_proxy")
+}
+
+// openListener opens the proxy's listener in this network namespace, and sends it through the channel.
+func openListener(channel int) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: proxyPort, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return err
+	}
+	if err := unix.Listen(fd, proxyBacklog); err != nil {
+		return err
+	}
+	return unix.Sendmsg(channel, []byte{0}, unix.UnixRights(fd), nil, 0)
+}
+
+// openChannel makes the socket through which the listener comes. It returns our end and the child's.
+func openChannel() (*net.UnixConn, descriptor, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	file := os.NewFile(uintptr(ends[0]), "listener channel")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		unix.Close(ends[1])
+		return nil, 0, err
+	}
+	return conn.(*net.UnixConn), descriptor(ends[1]), nil
+}
+
+// receiveListener takes the listener out of the channel, and closes that: what comes later may be the command's.
+func receiveListener(channel *net.UnixConn) (net.Listener, error) {
+	defer channel.Close()
+	oob := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := channel.ReadMsgUnix(make([]byte, 1), oob)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.New("no listener came")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.New("no listener came")
+	}
+	file := os.NewFile(uintptr(fds[0]), "listener")
+	defer file.Close()
+	return net.FileListener(file)
+}
+
+// serveNetwork serves the listener once it comes, until endNetwork. If none comes, the sandbox has ended before its
+// command began.
+func (a *attempt) serveNetwork() {
+	if a.proxy == nil {
+		return
+	}
+	go func() {
+		if listener, err := receiveListener(a.channel); err == nil {
+			a.proxy.Serve(listener)
+		}
+	}()
+}
+
+// endNetwork ends the proxy, and notes what it refused. The sandbox has ended.
+func (a *attempt) endNetwork() {
+	if a.proxy == nil {
+		return
+	}
+	a.channel.Close()
+	a.proxy.Close()
+	list, more := a.proxy.Refusals()
+	for _, refusal := range list {
+		a.plan.notice(NoticeNetwork, "", refusal.Error())
+	}
+	if more > 0 {
+		a.plan.notice(NoticeNetwork, "", fmt.Sprintf("the network refused %d more connections", more))
+	}
+}
+
+// connectMain is the program that ssh reaches the proxy with: it connects its streams to host and port, and returns its
+// exit status.
+func connectMain(host, port string) int {
+	if _, err := profile.ParsePort(port); err != nil {
+		fmt.Fprintf(os.Stderr, "clai-sandbox: %v\n", err)
+		return 1
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if err := egress.Connect(proxyAddress, host+":"+port, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
