@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -448,10 +449,12 @@ func TestWhereTheListenerCannotBeOpenedNothingIsRun(t *testing.T) {
 	h := newHost(t)
 	h.filtered("*", "")
 	taken, err := net.Listen("tcp", proxyAddress)
-	if err != nil {
+	switch {
+	case err == nil:
+		defer taken.Close()
+	case !errors.Is(err, syscall.EADDRINUSE): // somebody else's will do
 		t.Fatal(err)
 	}
-	defer taken.Close()
 	if r := h.run("/bin/echo", "its own port"); r.Failure != nil || r.Out == "" {
 		t.Errorf("the host's port stands in the way: %v", r.Failure)
 	}
