@@ -86,7 +86,7 @@ func (p *Proxy) ask(c *client, to profile.Destination) bool {
 	gone := ctx.Err() != nil
 	c.SetReadDeadline(time.Now()) // the watch ends, and the buffer is ours again
 	<-watched
-	c.SetReadDeadline(time.Now().Add(headTimeout))
+	c.SetReadDeadline(time.Now().Add(p.patience.head))
 	if answer == AllowSession && !gone {
 		p.answered.add(to)
 	}

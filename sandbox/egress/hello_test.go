@@ -193,7 +193,7 @@ func TestOfARefusedHandshakeNothingReachesTheServer(t *testing.T) {
 	for _, part := range bytes.SplitAfter(realHello(t, &tls.Config{ServerName: "evil.example"}), []byte("evil")) {
 		conn.Write(part)
 	}
-	if said, err := io.ReadAll(in); !bytes.Equal(said, unrecognizedName) {
+	if said, err := io.ReadAll(in); !bytes.Equal(said, unrecognizedName) || err != nil {
 		t.Errorf("the client got %q, %v", said, err)
 	}
 	if said := <-got; len(said) != 0 {

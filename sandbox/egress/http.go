@@ -55,7 +55,7 @@ func (p *Proxy) answer(c *client, err error) {
 		return // the client has gone, or said nothing for too long
 	}
 	text = "clai-sandbox: " + sentence(text)
-	c.SetWriteDeadline(time.Now().Add(headTimeout))
+	c.SetWriteDeadline(time.Now().Add(p.patience.head))
 	fmt.Fprintf(c, "HTTP/1.1 %s (%s)\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 		status, text, len(text)+1, text)
 	c.finish()
@@ -81,17 +81,17 @@ func (l lively) Write(b []byte) (int, error) {
 }
 
 // whileBusy returns what a connection's writers call. When they have not for too long, both ends are closed.
-func whileBusy(c *client, server net.Conn) (touch func(), stop func() bool) {
-	timer := time.AfterFunc(idleTimeout, func() {
+func (p *Proxy) whileBusy(c *client, server net.Conn) (touch func(), stop func() bool) {
+	timer := time.AfterFunc(p.patience.idle, func() {
 		c.Close()
 		server.Close()
 	})
-	return func() { timer.Reset(idleTimeout) }, timer.Stop
+	return func() { timer.Reset(p.patience.idle) }, timer.Stop
 }
 
 // forward passes on one plain request, and its response.
 func (p *Proxy) forward(c *client, server *net.TCPConn, r request) {
-	touch, stop := whileBusy(c, server)
+	touch, stop := p.whileBusy(c, server)
 	defer stop()
 	sent := make(chan error, 1)
 	go func() {

@@ -22,6 +22,7 @@ type Proxy struct {
 	// Resolve returns the addresses of a name. Nil asks the host's name servers and hosts file.
 	Resolve func(context.Context, string) ([]netip.Addr, error)
 
+	patience patience // shorter in tests
 	refusals refusals
 	answered answers
 
@@ -45,12 +46,18 @@ const (
 // What one sandbox may take of its launcher. At the limit of connections, further ones wait in the kernel's queue.
 const (
 	maxConnections = 256
-	headTimeout    = 30 * time.Second // to say what is wanted, and to send a TLS hello that was begun
 	resolveTimeout = 10 * time.Second
 	dialTimeout    = 20 * time.Second
-	idleTimeout    = 15 * time.Minute // without a byte in either direction
 	AskTimeout     = 10 * time.Minute
 )
+
+// patience is how long a client may keep a connection with nothing.
+type patience struct {
+	head time.Duration // to say what is wanted, and to send a TLS hello that was begun
+	idle time.Duration // without a byte in either direction
+}
+
+var usualPatience = patience{head: 30 * time.Second, idle: 15 * time.Minute}
 
 // Serve serves the listener until Close, and closes it. It is called once.
 func (p *Proxy) Serve(listener net.Listener) error {
@@ -90,6 +97,9 @@ func (p *Proxy) begin(listener net.Listener) bool {
 	defer p.mu.Unlock()
 	if p.closed {
 		return false
+	}
+	if p.patience == (patience{}) {
+		p.patience = usualPatience
 	}
 	p.open = map[net.Conn]struct{}{}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -138,7 +148,7 @@ type client struct {
 
 // serve finds out which protocol the client speaks. A SOCKS5 greeting begins with the number 5, and no HTTP request does.
 func (p *Proxy) serve(c *client) {
-	c.SetDeadline(time.Now().Add(headTimeout))
+	c.SetDeadline(time.Now().Add(p.patience.head))
 	first, err := c.in.Peek(1)
 	switch {
 	case err != nil:

@@ -29,7 +29,12 @@ type world struct {
 // newWorld starts a proxy. allowed and denied are rules with spaces between them.
 func newWorld(t *testing.T, allowed, denied string) *world {
 	t.Helper()
-	w := &world{t: t, proxy: &Proxy{Rules: rules(t, allowed, denied)}, names: map[string]string{}}
+	return newPatientWorld(t, allowed, denied, usualPatience)
+}
+
+func newPatientWorld(t *testing.T, allowed, denied string, patience patience) *world {
+	t.Helper()
+	w := &world{t: t, proxy: &Proxy{Rules: rules(t, allowed, denied), patience: patience}, names: map[string]string{}}
 	w.proxy.Resolve = func(_ context.Context, name string) ([]netip.Addr, error) {
 		w.resolved.Add(1)
 		var list []netip.Addr
@@ -193,6 +198,34 @@ func TestCloseEndsAllConnections(t *testing.T) {
 	for _, conn := range []net.Conn{conn, silent} {
 		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
 			t.Errorf("open after Close: %d %v", n, err)
+		}
+	}
+}
+
+func TestAClientThatIsSlowOrSilentIsLetGo(t *testing.T) {
+	port := server(t, func(conn net.Conn) { io.Copy(io.Discard, conn) })
+	to := fmt.Sprintf("127.0.0.1:%d", port)
+	brief := 200 * time.Millisecond
+	for name, c := range map[string]struct {
+		patience patience
+		said     string
+	}{
+		"nothing":             {patience{head: brief, idle: time.Hour}, ""},
+		"half a request":      {patience{head: brief, idle: time.Hour}, "CONNECT " + to + " HTTP/1.1\r\nX: "},
+		"half of SOCKS5":      {patience{head: brief, idle: time.Hour}, "\x05\x01\x00\x05\x01"},
+		"half a hello":        {patience{head: brief, idle: time.Hour}, "CONNECT " + to + " HTTP/1.1\r\n\r\n\x16\x03\x01\x01\x00\x01"},
+		"an idle tunnel":      {patience{head: time.Hour, idle: brief}, "CONNECT " + to + " HTTP/1.1\r\n\r\n"},
+		"a body that is late": {patience{head: time.Hour, idle: brief}, "POST http://" + to + "/ HTTP/1.1\r\nHost: " + to + "\r\nContent-Length: 9\r\n\r\nx"},
+	} {
+		w := newPatientWorld(t, to, "", c.patience)
+		conn := w.dial()
+		io.WriteString(conn, c.said)
+		began := time.Now()
+		if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+			t.Errorf("%s: still open after %v", name, time.Since(began))
+		}
+		if took := time.Since(began); took < brief/2 {
+			t.Errorf("%s: closed after %v", name, took)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // tunnel carries bytes both ways until both ends have said all, or one is gone.
 func (p *Proxy) tunnel(c *client, server *net.TCPConn, to profile.Destination) {
-	touch, stop := whileBusy(c, server)
+	touch, stop := p.whileBusy(c, server)
 	defer stop()
 	closeBoth := func() {
 		c.Close()
@@ -31,7 +31,7 @@ func (p *Proxy) tunnel(c *client, server *net.TCPConn, to profile.Destination) {
 	var refusal *RefusedError
 	if errors.As(err, &refusal) {
 		p.refusals.add(refusal)
-		c.SetWriteDeadline(time.Now().Add(headTimeout))
+		c.SetWriteDeadline(time.Now().Add(p.patience.head))
 		c.Write(unrecognizedName)
 	}
 	if err != nil || server.CloseWrite() != nil {
@@ -64,7 +64,7 @@ func (p *Proxy) checkHello(c *client, to profile.Destination) error {
 		}
 		if len(seen) > 0 && !begun {
 			begun = true
-			c.SetReadDeadline(time.Now().Add(headTimeout)) // what was begun is said in full
+			c.SetReadDeadline(time.Now().Add(p.patience.head)) // what was begun is said in full
 		}
 		if _, err := c.in.Peek(len(seen) + 1); err == io.EOF {
 			return nil // it says no more, and may yet be told something
