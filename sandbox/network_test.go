@@ -355,6 +355,7 @@ func TestAProgramThatIgnoresTheProxyReachesNothing(t *testing.T) {
 		"another namespace": `import ctypes; c = ctypes.CDLL(None, use_errno=True)
 if c.unshare(0x40000000) < 0: raise OSError(ctypes.get_errno(), "unshare")`,
 		"an interface by ioctl":            `import fcntl; s = socket.socket(); fcntl.ioctl(s, 0x8914, struct.pack("16sH14x", b"lo", 0x1))`,
+		"the machine's host":               `socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).connect((2, 22))`,
 		"the proxy's own UDP":              `s = socket.create_connection(("127.0.0.1", 17980)); s.send(b"\5\1\0"); s.recv(2); s.send(b"\5\3\0\1\0\0\0\0\0\1"); sys.exit(3 * (s.recv(10)[1] != 0))`,
 		"the proxy's own port on the host": `s = socket.create_connection(("127.0.0.1", 17980)); s.send(b"CONNECT 127.0.0.1:17980 HTTP/1.1\r\n\r\n"); sys.exit(3 * (b" 403 " in s.recv(99)))`,
 	}
@@ -415,32 +416,40 @@ func TestTheListenersWayInLeavesNothingOpen(t *testing.T) {
 }
 
 func TestAFilteredNetworkChangesNothingOfHowCommandsEnd(t *testing.T) {
-	for _, guard := range []guard{guardBest, guardPlain} {
+	for name, change := range map[string]func(*Launcher){
+		"as usual":        func(*Launcher) {},
+		"without a guard": func(l *Launcher) { l.guard = guardPlain },
+		"an old bwrap":    func(l *Launcher) { l.Bwrap.Options = withoutOption(l.Bwrap.Options, optionBindFD) },
+		"an old one, on a terminal": func(l *Launcher) {
+			l.Bwrap.Options, l.Terminal = withoutOption(l.Bwrap.Options, optionBindFD), true
+		},
+	} {
 		h := newHost(t)
-		h.launcher.guard, h.launcher.Grace = guard, 100*time.Millisecond
+		change(&h.launcher)
+		h.launcher.Grace = 100 * time.Millisecond
 		h.filtered("*", "")
 		if r := h.run("/bin/sh", "-c", "exit 7"); r.ExitCode != 7 || r.Outcome != Exited || r.Failure != nil {
-			t.Errorf("guard %d: %+v", guard, r)
+			t.Errorf("%s: %+v", name, r)
 		}
 		if r := h.run("/bin/sh", "-c", "kill -TERM $$"); r.ExitCode != 143 || r.Outcome != Signalled {
-			t.Errorf("guard %d: %+v", guard, r)
+			t.Errorf("%s: %+v", name, r)
 		}
 		script := h.write(filepath.Join(h.profile.Workspace, "script"), "#!/no/such/interpreter\n")
 		os.Chmod(script, 0o755)
 		var failed *CommandError
 		if r := h.run(script); !errors.As(r.Failure, &failed) {
-			t.Errorf("guard %d: a command that cannot be executed: %v %+v", guard, r.Failure, r.Result)
+			t.Errorf("%s: a command that cannot be executed: %v %+v", name, r.Failure, r.Result)
 		}
 		plan := h.build()
 		plan.Timeout = 200 * time.Millisecond
 		if r := h.runPlan(plan, "/bin/sleep", "100"); r.Outcome != TimedOut {
-			t.Errorf("guard %d: %+v", guard, r)
+			t.Errorf("%s: %+v", name, r)
 		}
 		plan = h.build()
 		plan.WorkingDirectory = "/no/such/directory"
 		var setup *SetupError
 		if r := h.runPlan(plan, "/bin/true"); !errors.As(r.Failure, &setup) {
-			t.Errorf("guard %d: %v", guard, r.Failure)
+			t.Errorf("%s: %v", name, r.Failure)
 		}
 	}
 }
