@@ -46,6 +46,9 @@ var specialRanges = []struct{ prefix, what string }{
 	{"8000::/1", "reserved"},
 }
 
+// ownAddress is what an address of an interface of this machine's is.
+const ownAddress = "an address of this machine itself"
+
 // specialRange finds the range of an address that is not the public network's. The prefix is invalid if it is public.
 func specialRange(address netip.Addr) (netip.Prefix, string) {
 	for _, row := range specialRanges {

@@ -133,11 +133,15 @@ func (p *Proxy) resolve(to profile.Destination) ([]netip.Addr, error) {
 			return nil, &UnreachableError{To: to.String(), Err: noAddress(err)}
 		}
 	}
+	own, err := p.own()
+	if err != nil {
+		return nil, &UnreachableError{To: to.String(), Err: errors.New("the addresses of this machine cannot be told from others")}
+	}
 	var allowed []netip.Addr
 	var refusal *RefusedError
 	for _, address := range addresses[:min(len(addresses), maxAddresses)] {
 		address = address.Unmap()
-		j := p.Rules.JudgeResolved(to, address)
+		j := p.Rules.JudgeResolved(to, address, own)
 		if j.Verdict == profile.DomainAllowed {
 			allowed = append(allowed, address)
 		} else {
@@ -148,6 +152,20 @@ func (p *Proxy) resolve(to profile.Destination) ([]netip.Addr, error) {
 		return nil, p.refuse(refusal)
 	}
 	return allowed, nil
+}
+
+func (p *Proxy) own() ([]netip.Addr, error) {
+	if p.Own != nil {
+		return p.Own()
+	}
+	interfaces, err := net.InterfaceAddrs()
+	var list []netip.Addr
+	for _, i := range interfaces {
+		if prefix, err := netip.ParsePrefix(i.String()); err == nil {
+			list = append(list, prefix.Addr().WithZone("").Unmap())
+		}
+	}
+	return list, err
 }
 
 func (p *Proxy) lookup(ctx context.Context, name string) ([]netip.Addr, error) {

@@ -2,10 +2,12 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,6 +47,25 @@ func TestARefusalSaysWhichNameWhichRuleAndWhatToType(t *testing.T) {
 		if len(list) != 1 || "clai-sandbox: "+list[0].Error()+"\n" != body {
 			t.Errorf("%s: %v is noted", c.to, list)
 		}
+	}
+}
+
+func TestANameThatLeadsToThisMachinesOwnAddressIsRefused(t *testing.T) {
+	w := newWorld(t, "* 0.0.0.0/0", "")
+	w.names["outward.example"] = "8.8.8.8"
+	w.proxy.Own = func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.8.8")}, nil }
+	for _, to := range []string{"outward.example:443", "8.8.8.8:443"} {
+		if answer := w.says("CONNECT " + to + " HTTP/1.1\r\n\r\n"); !strings.Contains(answer, "that is an address of this machine itself") {
+			t.Errorf("%s: %s", to, answer)
+		}
+	}
+	w.proxy.Own = func() ([]netip.Addr, error) { return nil, errors.New("no answer") }
+	if answer := w.says("CONNECT outward.example:443 HTTP/1.1\r\n\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 502 ") {
+		t.Errorf("where they are not known: %s", answer)
+	}
+	list, err := (&Proxy{}).own()
+	if err != nil || !slices.Contains(list, netip.MustParseAddr("127.0.0.1")) {
+		t.Errorf("this machine's: %v, %v", list, err)
 	}
 }
 

@@ -21,6 +21,8 @@ type Proxy struct {
 	Ask func(context.Context, profile.Destination) Answer
 	// Resolve returns the addresses of a name. Nil asks the host's name servers and hosts file.
 	Resolve func(context.Context, string) ([]netip.Addr, error)
+	// Own returns the addresses of this machine, which a name must not lead to. Nil asks the kernel.
+	Own func() ([]netip.Addr, error)
 
 	patience patience // shorter in tests
 	refusals refusals
