@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench lint fuzz generate install clean
+.PHONY: help run build test test-arm64 bench lint fuzz generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0

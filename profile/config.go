@@ -102,10 +102,12 @@ func (p *typedPath) UnmarshalText(text []byte) error {
 }
 
 type sandboxConfig struct {
-	Network          *Network    `json:"network,omitempty" jsonschema:"whether the command shares the host's network; if nobody says, enabled"`
-	SessionBus       *SessionBus `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
-	SessionBusNames  *[]busName  `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
-	NestedNamespaces *bool       `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
+	Network          *Network      `json:"network,omitempty" jsonschema:"how much of the network the command reaches: enabled shares the host's, filtered reaches allowedDomains alone; if nobody says, filtered where there is a list of domains, else enabled"`
+	AllowedDomains   *[]DomainRule `json:"allowedDomains,omitempty" jsonschema:"what a filtered network reaches: a name, *.name for all below it, * for every name, an address or a range of addresses; each for one port with :port behind it"`
+	DeniedDomains    *[]DomainRule `json:"deniedDomains,omitempty" jsonschema:"what a filtered network does not reach, whatever allowedDomains says"`
+	SessionBus       *SessionBus   `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
+	SessionBusNames  *[]busName    `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
+	NestedNamespaces *bool         `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
 }
 
 // busName is a well-known name of the D-Bus Specification, or one with ".*" behind it for all below. One element is too
@@ -257,6 +259,8 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.ProtectedPaths, over.Filesystem.ProtectedPaths)
 	overlay(&e.Filesystem.UnprotectedPaths, over.Filesystem.UnprotectedPaths)
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
+	overlay(&e.Sandbox.AllowedDomains, over.Sandbox.AllowedDomains)
+	overlay(&e.Sandbox.DeniedDomains, over.Sandbox.DeniedDomains)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)

@@ -14,12 +14,13 @@ const (
 	ReadWrite
 )
 
-// Network says whether the sandbox shares the host's network. The zero value is none.
+// Network says how much of the host's network the sandbox reaches. The zero value is none.
 type Network uint8
 
 const (
 	NetworkDisabled Network = iota
-	NetworkEnabled
+	NetworkEnabled          // the host's own
+	NetworkFiltered         // what the profile's Domains allow
 )
 
 // SessionBus says how much of the caller's D-Bus session bus is reachable. The zero value is nothing.
@@ -40,7 +41,7 @@ var DefaultSessionBusNames = []string{"org.freedesktop.secrets", "org.freedeskto
 // The names of each enumeration, by value, as they stand in configuration, flags and output.
 var (
 	accessNames     = []string{"none", "read_only", "read_write"}
-	networkNames    = []string{"disabled", "enabled"}
+	networkNames    = []string{"disabled", "enabled", "filtered"}
 	sessionBusNames = []string{"deny", "filtered", "allow"}
 )
 
@@ -143,6 +144,7 @@ type Profile struct {
 	Unprotected []string
 
 	Network    Network
+	Domains    Domains // of a filtered network
 	SessionBus SessionBus
 	// SessionBusNames are what a filtered bus lets through: well-known names, and with ".*" at the end all below one.
 	SessionBusNames []string

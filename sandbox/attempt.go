@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/egress"
 )
 
 // An attempt is one execution of bwrap.
@@ -19,13 +23,15 @@ type attempt struct {
 	path    string   // bwrap's
 	argv    []string // bwrap's
 	attr    *syscall.SysProcAttr
-	files   []descriptor // open for the child, closed after its start
-	status  descriptor   // bwrap's records
-	report  descriptor   // the stub's, if there is one
-	rules   *fileRules   // nil: no second lock on files
-	ruleset string       // its descriptor inside
-	filter  descriptor   // where bwrap waits for its seccomp filter
-	program []byte       // the filter
+	files   []descriptor  // open for the child, closed after its start
+	status  descriptor    // bwrap's records
+	report  descriptor    // the stub's, if there is one
+	rules   *fileRules    // nil: no second lock on files
+	ruleset string        // its descriptor inside
+	filter  descriptor    // where bwrap waits for its seccomp filter
+	program []byte        // the filter
+	channel *net.UnixConn // where a filtered network's listener comes from
+	proxy   *egress.Proxy // that serves it
 	process *process
 	bus     *busListener // nil: none
 	ended   chan struct{}
@@ -96,6 +102,9 @@ func (a *attempt) open(l Launcher) (err error) {
 	if !l.Bwrap.Has(optionDisableUserns) {
 		args = without(args, optionDisableUserns)
 	}
+	if a.plan.Network == profile.NetworkFiltered && !l.bare {
+		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Ask: l.AskNetwork, Resolve: l.resolve}
+	}
 	command, err := a.inner(l)
 	if err != nil {
 		return err
@@ -118,7 +127,7 @@ type operand struct{ option, operand string }
 func (a *attempt) inner(l Launcher) ([]string, error) {
 	onTerminal := l.Terminal && l.guard == guardPlain // where bwrap itself has to ignore Ctrl-C, and the command must not
 	leaky := !l.Bwrap.Has(optionBindFD)               // an old bwrap leaves open what it was given
-	if l.bare || a.rules == nil && !onTerminal && !leaky {
+	if l.bare || a.rules == nil && a.proxy == nil && !onTerminal && !leaky {
 		return a.command, nil
 	}
 	p := &stubProgram{}
@@ -130,6 +139,18 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 	}
 	if onTerminal {
 		p.restoreSignals()
+	}
+	if a.proxy != nil {
+		channel, theirs, err := openChannel()
+		if err != nil {
+			return nil, err
+		}
+		a.channel = channel
+		fd, err := strconv.Atoi(a.pass(theirs))
+		if err != nil {
+			return nil, err
+		}
+		p.listen(fd, 3+len(a.files)+8)
 	}
 	if a.rules != nil {
 		ruleset, err := strconv.Atoi(a.ruleset)
@@ -155,6 +176,15 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				continue // a file of the system's that went away: so it is gone inside as well
 			}
 			operands = append(operands, operand{"", a.pass(file)})
+		case step.Kind == Bind && step.Source == ownProgram:
+			file, err := openProgram()
+			if err != nil {
+				return nil, nil, err
+			}
+			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
+			if err := a.allow(step, file); err != nil {
+				return nil, nil, err
+			}
 		case step.Kind == Empty:
 			nothing, err := openFile(os.DevNull)
 			if err != nil {
@@ -185,10 +215,8 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				continue
 			}
 			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
-			if a.rules != nil {
-				if err := a.rules.allowBind(a.plan, step, int(file)); err != nil {
-					return nil, nil, err
-				}
+			if err := a.allow(step, file); err != nil {
+				return nil, nil, err
 			}
 		case step.Kind == Bind || step.Kind == Socket:
 			if err := a.allowSystem(step); err != nil {
@@ -201,6 +229,14 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 	return steps, operands, nil
 }
 
+// allow adds the rules of a bind, where there are any.
+func (a *attempt) allow(step Step, object descriptor) error {
+	if a.rules == nil {
+		return nil
+	}
+	return a.rules.allowBind(a.plan, step, int(object))
+}
+
 // allowSystem adds the rules of a bind that is not pinned.
 func (a *attempt) allowSystem(step Step) error {
 	if a.rules == nil || within(step.Path, "/proc") { // the sandbox's own, whatever stands on the host by that name
@@ -211,7 +247,7 @@ func (a *attempt) allowSystem(step Step) error {
 		return nil // bwrap will say so
 	}
 	defer unix.Close(fd)
-	return a.rules.allowBind(a.plan, step, fd)
+	return a.allow(step, descriptor(fd))
 }
 
 // pass hands a file to the child and returns the descriptor that it has there.
@@ -241,6 +277,7 @@ func (a *attempt) start(stdio Stdio) error {
 	a.process = process
 	a.filter.write(a.program)
 	a.filter.close()
+	a.serveNetwork()
 	return nil
 }
 
@@ -258,6 +295,7 @@ func startMessage(err error) string {
 // wait returns when bwrap has ended. How it ended, evidence tells.
 func (a *attempt) wait() {
 	a.process.wait()
+	a.endNetwork()
 	close(a.ended)
 }
 
@@ -299,6 +337,9 @@ func (a *attempt) close() {
 	}
 	for _, file := range []*descriptor{&a.status, &a.report, &a.filter} {
 		file.close()
+	}
+	if a.channel != nil {
+		a.channel.Close()
 	}
 }
 

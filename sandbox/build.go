@@ -27,13 +27,15 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b.protect()
 	b.home()
 	bus := b.sessionBus()
+	b.network()
 	plan := Plan{
 		Steps:            b.steps(),
 		Network:          p.Network,
+		Domains:          p.Domains,
 		SessionBus:       p.SessionBus,
 		Bus:              bus,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      bus.environment(p.Environment),
+		Environment:      proxied(&p, bus.environment(p.Environment)),
 		WorkingDirectory: p.WorkingDirectory,
 		Timeout:          p.Limits.Timeout,
 		Hidden:           b.hidden,

@@ -36,7 +36,7 @@ type Check struct {
 func Examine(ctx context.Context, plan Plan, bwrap Bwrap, err error) []Check {
 	checks := []Check{checkKernel(), checkBwrap(bwrap, err)}
 	if err == nil {
-		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap))
+		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap), checkFiltered(ctx, plan, bwrap))
 	}
 	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities(), checkSessionBus(&plan))
 }
@@ -106,6 +106,24 @@ func checkSandbox(ctx context.Context, plan Plan, bwrap Bwrap) Check {
 	return c
 }
 
+// checkFiltered does the same with a filtered network.
+func checkFiltered(ctx context.Context, plan Plan, bwrap Bwrap) Check {
+	p := profile.Profile{Network: profile.NetworkFiltered, Home: "/", Workspace: plan.WorkingDirectory, WorkingDirectory: plan.WorkingDirectory}
+	p.Grants = []profile.Grant{{Path: p.Workspace, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginWorkspace}}}
+	filtered, err := Build(p, Host{})
+	c := Check{Name: "filtered network", State: CheckWeak}
+	if err == nil {
+		c = checkSandbox(ctx, filtered, bwrap)
+		c.Name = "filtered network"
+	} else {
+		c.Found = err.Error()
+	}
+	if c.State == CheckBad && plan.Network != profile.NetworkFiltered {
+		c.State = CheckWeak // nobody asked for it
+	}
+	return c
+}
+
 func checkSeccomp() Check {
 	if _, err := seccompProgram(runtime.GOARCH, nil); err != nil {
 		return Check{Name: "system call filter", State: CheckBad, Found: err.Error(), Mend: "use amd64 or arm64"}
@@ -138,8 +156,11 @@ func checkCapabilities() Check {
 // Protections says in a line each what keeps a command of this plan in, on this host, and what does not.
 func Protections(plan *Plan) []string {
 	lines := []string{"namespaces: user, mount, pid, ipc, uts, cgroup"}
-	if plan.Network == profile.NetworkDisabled {
+	if plan.Network != profile.NetworkEnabled {
 		lines[0] += ", network"
+	}
+	if plan.Network == profile.NetworkFiltered {
+		lines = append(lines, fmt.Sprintf("network: no interface but a loopback of its own; the proxy on %s is the only way out", proxyAddress))
 	}
 	lines = append(lines, "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
 	if plan.NestedNamespaces {

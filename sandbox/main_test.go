@@ -18,6 +18,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that a test needs to run in a process of its own.
 func TestMain(m *testing.M) {
+	InsideMain()
 	if name := os.Getenv("CLAI_SANDBOX_TEST_HELPER"); name != "" {
 		helpers[name]()
 		os.Exit(0)

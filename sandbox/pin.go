@@ -49,6 +49,12 @@ func pin(path string) (descriptor, error) {
 	return descriptor(max(fd, 0)), err
 }
 
+// openProgram opens the file that this process executes, to be bound.
+func openProgram() (descriptor, error) {
+	fd, err := unix.Open(ownProgram, unix.O_PATH|unix.O_CLOEXEC, 0)
+	return descriptor(max(fd, 0)), err
+}
+
 // openFile opens a file of the system's for reading, and waits for nothing.
 func openFile(path string) (descriptor, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)

@@ -18,6 +18,7 @@ type Plan struct {
 	Steps []Step
 
 	Network          profile.Network
+	Domains          profile.Domains // of a filtered network
 	SessionBus       profile.SessionBus
 	Bus              Bus
 	NestedNamespaces bool
@@ -97,6 +98,7 @@ const (
 	NoticePathDenied    NoticeKind = "path_denied"       // a grant that leads where none may
 	NoticeProtected     NoticeKind = "protected_path"    // what is executed outside was made, or could not be protected
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
+	NoticeNetwork       NoticeKind = "network_refused"   // a connection that a filtered network refused
 	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )
 

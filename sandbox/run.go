@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/egress"
 )
 
 // A Launcher carries out plans with one bwrap.
@@ -24,8 +28,12 @@ type Launcher struct {
 	// job control works, and this process does nothing about SIGINT and SIGQUIT while it runs, since the terminal sends
 	// them to the command too. See ControlsTerminal.
 	Terminal bool
+	// AskNetwork decides about a connection of a filtered network that no rule of the plan's names; see egress.Proxy. Nil
+	// refuses.
+	AskNetwork func(context.Context, profile.Destination) egress.Answer
 
-	guard guard
+	guard   guard
+	resolve func(context.Context, string) ([]netip.Addr, error) // nil: as the host does
 	// mistakes are options of bwrap's that the plan does not have, for tests of what holds then.
 	mistakes []string
 	bare     bool // nothing but bwrap and the command, to find out what bwrap says

@@ -4,12 +4,17 @@
 // and sandbox. It starts on every command that an agent runs, so it links nothing heavy.
 package main
 
-import "os"
+import (
+	"os"
+
+	"github.com/clairun/clai-sandbox/sandbox"
+)
 
 // version is set when the program is built.
 var version = "dev"
 
 func main() {
+	sandbox.InsideMain()
 	os.Exit(run(os.Args))
 }
 

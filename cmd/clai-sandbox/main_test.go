@@ -11,10 +11,13 @@ import (
 	"unicode"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 // TestMain makes the test binary the command.
 func TestMain(m *testing.M) {
+	sandbox.InsideMain()
 	testscript.Main(m, map[string]func(){"clai-sandbox": main})
 }
 

@@ -158,6 +158,8 @@ func (u *user) measure(rounds int) error {
 		{name: "/bin/true", argv: []string{"/bin/true"}},
 		u.bwrap("bwrap, the same options", u.bare),
 		{name: "clai-sandbox run", argv: run()},
+		{name: "… --network disabled", argv: run("--network", "disabled")},
+		{name: "… --network filtered", argv: run("--network", "filtered")},
 	}
 	if err := u.interleave(subjects, rounds); err != nil {
 		return err
