@@ -37,6 +37,7 @@ type attempt struct {
 	ended   chan struct{}
 
 	held     []*placeholders
+	shelf    shelf // where the placeholders come from
 	standIns []Step // what they are for
 }
 
@@ -63,7 +64,7 @@ func (a *attempt) open(l Launcher) (err error) {
 			a.standIns = append(a.standIns, step)
 		}
 	}
-	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps))
+	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps), l.State)
 	if a.plan.locksFiles() && !l.bare {
 		if a.rules, err = newFileRules(); err != nil {
 			return err

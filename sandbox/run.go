@@ -19,6 +19,8 @@ import (
 // A Launcher carries out plans with one bwrap.
 type Launcher struct {
 	Bwrap Bwrap
+	// State is the directory of this program's state, or empty: there, used placeholders wait for the next run.
+	State string
 	// Grace is how long a command may take to end after SIGTERM, before SIGKILL. 0 means DefaultGrace.
 	Grace time.Duration
 	// Relay are the signals that are passed on to the command while it runs. Before it runs they have their usual effect,
