@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // An attempt is one execution of bwrap.
@@ -22,8 +24,11 @@ type attempt struct {
 	files   []descriptor // open for the child, closed after its start
 	status  descriptor   // bwrap's records
 	report  descriptor   // the inner stage's, if there is one
-	filter  descriptor   // where bwrap waits for its seccomp filter
-	program []byte       // the filter
+	gate    descriptor   // where bwrap waits for its options
+	options []byte
+	filter  descriptor // where bwrap waits for its seccomp filter
+	program []byte     // the filter
+	output  *outputMeter
 	process *process
 	bus     *busListener // nil: none
 	ended   chan struct{}
@@ -61,6 +66,7 @@ func (a *attempt) open(l Launcher) error {
 		return err
 	}
 	a.plan.Steps = steps
+	a.output = newOutputMeter(a.plan.Limits.Of(profile.LimitOutput))
 	next := 0
 	args := a.plan.args(func(Step) (string, string) {
 		next++
@@ -93,15 +99,16 @@ func (a *attempt) open(l Launcher) error {
 			return err
 		}
 	}
-	options, err := sealed("bwrap-args", nulTerminated(args))
+	options, optionsWriter, err := pipe()
 	if err != nil {
 		return err
 	}
+	a.gate, a.options = optionsWriter, nulTerminated(args)
 	a.path = l.Bwrap.Path
 	a.argv = append([]string{"bwrap", "--args", a.pass(options), "--"}, command...)
 	a.attr = l.guard.attributes()
 	a.attr.Setpgid = !l.Terminal
-	return nil
+	return a.checkOpenFiles()
 }
 
 type operand struct{ option, operand string }
@@ -165,10 +172,11 @@ func (a *attempt) pass(file descriptor) string {
 
 // start executes bwrap. The calling goroutine stays on its thread until wait returns.
 //
-// bwrap gets its filter only now that it is certain to end with us: until then it waits, and if we are gone it finds
-// none, which is an error to it.
+// bwrap gets its options only when its limits stand: until then it waits, and has started nothing that could be without
+// them. It gets its filter only now that it is certain to end with us; if we are gone it finds none, which is an error
+// to it.
 func (a *attempt) start(stdio Stdio) error {
-	process, err := startProcess(a.path, a.argv, stdio, a.files, a.attr)
+	process, err := startProcess(a.path, a.argv, a.output.measure(stdio), a.files, a.attr)
 	for i := range a.files {
 		a.files[i].close()
 	}
@@ -177,6 +185,13 @@ func (a *attempt) start(stdio Stdio) error {
 		return unavailable(startMessage(err), readFacts())
 	}
 	a.process = process
+	if err := a.limit(); err != nil {
+		a.process.kill()
+		a.process.wait()
+		return err
+	}
+	a.gate.write(a.options)
+	a.gate.close()
 	a.filter.write(a.program)
 	a.filter.close()
 	return nil
@@ -235,7 +250,7 @@ func (a *attempt) close() {
 	for i := range a.files {
 		a.files[i].close()
 	}
-	for _, file := range []*descriptor{&a.status, &a.report, &a.filter} {
+	for _, file := range []*descriptor{&a.status, &a.report, &a.gate, &a.filter} {
 		file.close()
 	}
 }

@@ -35,7 +35,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		NestedNamespaces: p.NestedNamespaces,
 		Environment:      bus.environment(p.Environment),
 		WorkingDirectory: p.WorkingDirectory,
-		Timeout:          p.Limits.Timeout,
+		Limits:           p.Limits,
 		Watched:          b.watched,
 		Notices:          b.notices,
 	}

@@ -141,7 +141,7 @@ func Protections(plan *Plan) []string {
 	if plan.Network == profile.NetworkDisabled {
 		lines[0] += ", network"
 	}
-	lines = append(lines, "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
+	lines = append(lines, describeCore(), "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
 	if plan.NestedNamespaces {
 		lines = append(lines, "user namespaces inside: allowed")
 	} else {

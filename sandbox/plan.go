@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/clairun/clai-sandbox/profile"
@@ -24,7 +23,7 @@ type Plan struct {
 
 	Environment      []profile.Variable
 	WorkingDirectory string
-	Timeout          time.Duration
+	Limits           profile.Limits
 
 	// Watched is what is looked through when the command has ended.
 	Watched []Watched
@@ -95,6 +94,7 @@ const (
 	NoticePathDenied    NoticeKind = "path_denied"       // a grant that leads where none may
 	NoticeProtected     NoticeKind = "protected_path"    // what is executed outside was made, or could not be protected
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
+	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much
 	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )
 

@@ -51,6 +51,9 @@ const (
 	Cancelled Outcome = "cancelled" // the context ended
 )
 
+// overflowed is a command that was ended for its output. In its Result it comes to an end like any other, with a notice.
+const overflowed = Outcome("overflowed")
+
 // A Result is a command that was run.
 type Result struct {
 	Outcome  Outcome
@@ -90,6 +93,9 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	}
 	if l.guard == guardBest {
 		l.guard = chooseGuard()
+	}
+	if err := plan.checkLimits(l.guard); err != nil {
+		return Result{}, err
 	}
 	a, err := l.prepare(&plan, command)
 	if err != nil {
@@ -149,8 +155,8 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 	}
 	var timeout, kill, again <-chan time.Time
 	var pending []syscall.Signal
-	if a.plan.Timeout > 0 {
-		timer := time.NewTimer(a.plan.Timeout)
+	if a.plan.Limits.Timeout > 0 {
+		timer := time.NewTimer(a.plan.Limits.Timeout)
 		defer timer.Stop()
 		timeout = timer.C
 	}
@@ -160,13 +166,16 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 			a.terminate()
 		}
 	}
-	cancelled := ctx.Done()
+	cancelled, overflow := ctx.Done(), a.output.overflow()
 	for {
 		select {
 		case <-a.ended:
 			return nil
 		case <-timeout:
 			end(TimedOut)
+		case <-overflow:
+			overflow = nil
+			end(overflowed)
 		case <-cancelled:
 			cancelled = nil
 			end(Cancelled)
@@ -196,6 +205,9 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	}
 	evidence := a.evidence()
 	evidence.Killed = result.Outcome != ""
+	if result.Outcome == overflowed {
+		result.Outcome = ""
+	}
 	verdict := Classify(evidence)
 	if verdict != VerdictRan && verdict != VerdictKilled {
 		return Result{}, l.diagnose(a)
@@ -214,6 +226,7 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	default:
 		result.Outcome = Exited
 	}
+	result.Notices = append(result.Notices, a.limitsReached(result)...)
 	return result, nil
 }
 
@@ -225,6 +238,7 @@ func (l Launcher) diagnose(failed *attempt) error {
 		return err
 	}
 	defer again.close()
+	again.output = nil // what bwrap says counts for nothing
 	stderr := &bounded{limit: 4 << 10}
 	if err := again.start(Stdio{Err: stderr}); err != nil {
 		return err
