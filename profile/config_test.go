@@ -106,7 +106,7 @@ func TestANearMissIsAnsweredWithTheKeyThatWasMeant(t *testing.T) {
 
 // everyKey is a file that has each key once.
 const everyKey = `{"$schema": "s", "defaults": {}, "agents": {"a": {"execution": {"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "explicit": true}], "hiddenPaths": ["~/y"], "protectedPaths": ["z"], "unprotectedPaths": [".vscode"]},
-	"sandbox": {"network": "filtered", "allowedDomains": ["a.example"], "deniedDomains": ["b.example"], "sessionBus": "deny", "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1}}}}}`
+	"sandbox": {"network": "filtered", "allowedDomains": ["a.example"], "deniedDomains": ["b.example"], "sessionBus": "deny", "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1, "memory": "2GiB", "processes": 100, "cpuSeconds": 60, "fileSize": "1GiB", "openFiles": 1024, "outputBytes": "16MiB"}}}}}`
 
 func TestNullIsNeverAValue(t *testing.T) {
 	if err := decodeConfig("config.json", []byte(everyKey), &configFile{}); err != nil {
@@ -138,7 +138,7 @@ func TestNullIsNeverAValue(t *testing.T) {
 		}
 	}
 	try(whole, func(v any) { whole = v })
-	if tried != 35 {
+	if tried != 41 {
 		t.Errorf("%d places for null", tried)
 	}
 }
@@ -434,5 +434,14 @@ func checkExecution(t *testing.T, e executionConfig) {
 	}
 	if n := e.Limits.TimeoutSeconds; n != nil && (*n < 0 || *n > 1<<31-1) {
 		t.Error(*n)
+	}
+	p := Profile{}
+	if err := p.resolveLimits(e.Limits, Request{}); err != nil {
+		t.Error(err)
+	}
+	for i, n := range p.Limits.Amounts {
+		if err := Limit(i).check(n); err != nil {
+			t.Errorf("%s: %d %v", Limit(i), n, err)
+		}
 	}
 }

@@ -1,9 +1,6 @@
 package profile
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // Access is what a sandbox may do with a path. The zero value is no access.
 type Access uint8
@@ -116,11 +113,6 @@ type Variable struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	Origin Origin `json:"origin"`
-}
-
-// Limits end a command that takes too much. Zero means no limit.
-type Limits struct {
-	Timeout time.Duration
 }
 
 // A Profile is what one agent's command may see and do.

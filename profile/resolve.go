@@ -20,6 +20,7 @@ type Request struct {
 	Environment      []string // NAME or NAME=VALUE
 	WorkingDirectory string   // empty: the caller's, if it is in the workspace, else the workspace
 	Timeout          time.Duration
+	Limits           []string // NAME=AMOUNT
 	Network          string   // empty: the configuration's
 	AllowDomains     []string // added to the configuration's
 	DenyDomains      []string
@@ -56,6 +57,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveProtected(settings, r) },
 		func() error { return p.resolveNetwork(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
+		func() error { return p.resolveLimits(settings.Limits, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },
 	} {
 		if err := step(); err != nil {
@@ -227,12 +229,6 @@ func (p *Profile) resolveModes(settings executionConfig, caller Caller, r Reques
 	}
 	if err := p.addSessionBusNames(r.SessionBusNames); err != nil {
 		return fmt.Errorf("--session-bus-name: %w", err)
-	}
-	if s := settings.Limits.TimeoutSeconds; s != nil {
-		p.Limits.Timeout = time.Duration(*s) * time.Second
-	}
-	if r.Timeout > 0 {
-		p.Limits.Timeout = r.Timeout
 	}
 	return nil
 }

@@ -24,6 +24,11 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	const variableName = "^[A-Za-z_][A-Za-z0-9_]*$"
 	const busNames = `^[A-Za-z_-][A-Za-z0-9_-]*(\.[A-Za-z_-][A-Za-z0-9_-]*)+(\.\*)?$`
 	const domainRule = `^(\*|(\*\.)?[^\s*/:@?#\[\]]+|[0-9.]+/[0-9]+|[0-9A-Fa-f:.]+(/[0-9]+)?|\[[0-9A-Fa-f:.]+(/[0-9]+)?\])(:[1-9][0-9]{0,4})?$`
+	size := &jsonschema.Schema{Type: "string", Pattern: "^[0-9]+([KMGT]iB)?$"}
+	count := func(l Limit) *jsonschema.Schema {
+		least, most := float64(limitTable[l].least), float64(limitTable[l].most)
+		return &jsonschema.Schema{Type: "integer", AnyOf: []*jsonschema.Schema{{Const: new(any(0))}, {Minimum: &least, Maximum: &most}}}
+	}
 	types := map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[Access]():         words(accessNames[1:]),
 		reflect.TypeFor[Network]():        words(networkNames),
@@ -35,6 +40,12 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[DomainRule]():     {Type: "string", Pattern: domainRule, MaxLength: new(maxRuleBytes)},
 		reflect.TypeFor[passedVariable](): {Type: "string", Pattern: variableName},
 		reflect.TypeFor[setVariable]():    {Type: "string"},
+		reflect.TypeFor[memoryLimit]():    size,
+		reflect.TypeFor[fileSizeLimit]():  size,
+		reflect.TypeFor[outputLimit]():    size,
+		reflect.TypeFor[processLimit]():   count(LimitProcesses),
+		reflect.TypeFor[cpuLimit]():       count(LimitCPU),
+		reflect.TypeFor[openFilesLimit](): count(LimitOpenFiles),
 	}
 	agent, err := jsonschema.For[agentConfig](&jsonschema.ForOptions{TypeSchemas: types})
 	if err != nil {
@@ -185,6 +196,16 @@ func TestConfigSchemaAndDecoderAgree(t *testing.T) {
 		execution(`"limits": {"timeoutSeconds": 1.5}`):                                                                         false,
 		execution(`"limits": {"timeoutSeconds": "1"}`):                                                                         false,
 		execution(`"limits": {"timeout": 1}`):                                                                                  false,
+		execution(`"limits": {"memory": "0", "processes": 0}`):                                                                 true,
+		execution(`"limits": {"memory": "512MiB"}`):                                                                            true,
+		execution(`"limits": {"memory": "512MB"}`):                                                                             false,
+		execution(`"limits": {"memory": 512}`):                                                                                 false,
+		execution(`"limits": {"processes": 16}`):                                                                               true,
+		execution(`"limits": {"processes": 15}`):                                                                               false,
+		execution(`"limits": {"cpuSeconds": 2147483648}`):                                                                      false,
+		execution(`"limits": {"openFiles": 1048577}`):                                                                          false,
+		execution(`"limits": {"openFiles": null}`):                                                                             false,
+		execution(`"limits": {"outputBytes": ""}`):                                                                             false,
 	} {
 		var value any
 		if err := json.Unmarshal([]byte(text), &value); err != nil {

@@ -28,16 +28,19 @@ type attempt struct {
 	report  descriptor    // the stub's, if there is one
 	rules   *fileRules    // nil: no second lock on files
 	ruleset string        // its descriptor inside
+	gate    descriptor    // where bwrap waits for its options
+	options []byte        // the options
 	filter  descriptor    // where bwrap waits for its seccomp filter
 	program []byte        // the filter
 	channel *net.UnixConn // where a filtered network's listener comes from
 	proxy   *egress.Proxy // that serves it
+	output  *outputMeter
 	process *process
 	bus     *busListener // nil: none
 	ended   chan struct{}
 
 	held     []*placeholders
-	shelf    shelf // where the placeholders come from
+	shelf    shelf  // where the placeholders come from
 	standIns []Step // what they are for
 }
 
@@ -76,6 +79,7 @@ func (a *attempt) open(l Launcher) (err error) {
 		return err
 	}
 	a.plan.Steps = steps
+	a.output = newOutputMeter(a.plan.Limits.Of(profile.LimitOutput))
 	next := 0
 	args := a.plan.args(func(Step) (string, string) {
 		next++
@@ -110,15 +114,16 @@ func (a *attempt) open(l Launcher) (err error) {
 	if err != nil {
 		return err
 	}
-	options, err := sealed("bwrap-args", nulTerminated(args))
+	options, optionsWriter, err := pipe()
 	if err != nil {
 		return err
 	}
+	a.gate, a.options = optionsWriter, nulTerminated(args)
 	a.path = l.Bwrap.Path
 	a.argv = append([]string{"bwrap", "--args", a.pass(options), "--"}, command...)
 	a.attr = l.guard.attributes()
 	a.attr.Setpgid = !l.Terminal
-	return nil
+	return a.checkOpenFiles()
 }
 
 type operand struct{ option, operand string }
@@ -259,9 +264,11 @@ func (a *attempt) pass(file descriptor) string {
 
 // start executes bwrap. The calling goroutine stays on its thread until wait returns.
 //
-// bwrap gets its filter only now that it is certain to end with us: until then it waits, and if we are gone it finds
-// none, which is an error to it.
+// bwrap gets its options only when its limits stand: until then it waits, and has started nothing that could be without
+// them. It gets its filter only now that it is certain to end with us; if we are gone it finds none, which is an error
+// to it.
 func (a *attempt) start(stdio Stdio) error {
+	stdio = a.output.measure(stdio)
 	if a.rules != nil {
 		for _, stream := range []any{stdio.In, stdio.Out, stdio.Err} {
 			a.rules.allowStream(stream)
@@ -276,6 +283,13 @@ func (a *attempt) start(stdio Stdio) error {
 		return unavailable(startMessage(err), readFacts())
 	}
 	a.process = process
+	if err := a.limit(); err != nil {
+		a.process.kill()
+		a.process.wait()
+		return err
+	}
+	a.gate.write(a.options)
+	a.gate.close()
 	a.filter.write(a.program)
 	a.filter.close()
 	a.serveNetwork()
@@ -336,7 +350,7 @@ func (a *attempt) close() {
 	for i := range a.files {
 		a.files[i].close()
 	}
-	for _, file := range []*descriptor{&a.status, &a.report, &a.filter} {
+	for _, file := range []*descriptor{&a.status, &a.report, &a.gate, &a.filter} {
 		file.close()
 	}
 	if a.channel != nil {

@@ -37,7 +37,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		NestedNamespaces: p.NestedNamespaces,
 		Environment:      proxied(&p, bus.environment(p.Environment)),
 		WorkingDirectory: p.WorkingDirectory,
-		Timeout:          p.Limits.Timeout,
+		Limits:           p.Limits,
 		Hidden:           b.hidden,
 		Watched:          b.watched,
 		Notices:          b.notices,

@@ -162,7 +162,7 @@ func Protections(plan *Plan) []string {
 	if plan.Network == profile.NetworkFiltered {
 		lines = append(lines, fmt.Sprintf("network: no interface but a loopback of its own; the proxy on %s is the only way out", proxyAddress))
 	}
-	lines = append(lines, "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
+	lines = append(lines, describeCore(), "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
 	if plan.NestedNamespaces {
 		lines = append(lines, "user namespaces inside: allowed")
 	} else {

@@ -443,7 +443,7 @@ func TestAFilteredNetworkChangesNothingOfHowCommandsEnd(t *testing.T) {
 			t.Errorf("%s: a command that cannot be executed: %v %+v", name, r.Failure, r.Result)
 		}
 		plan := h.build()
-		plan.Timeout = 200 * time.Millisecond
+		plan.Limits.Timeout = 200 * time.Millisecond
 		if r := h.runPlan(plan, "/bin/sleep", "100"); r.Outcome != TimedOut {
 			t.Errorf("%s: %+v", name, r)
 		}

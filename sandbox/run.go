@@ -64,6 +64,9 @@ const (
 	Cancelled Outcome = "cancelled" // the context ended
 )
 
+// overflowed is a command that was ended for its output. In its Result it comes to an end like any other, with a notice.
+const overflowed = Outcome("overflowed")
+
 // A Result is a command that was run.
 type Result struct {
 	Outcome  Outcome
@@ -103,6 +106,9 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	}
 	if l.guard == guardBest {
 		l.guard = chooseGuard()
+	}
+	if err := plan.checkLimits(l.guard); err != nil {
+		return Result{}, err
 	}
 	a, err := l.prepare(&plan, command)
 	if err != nil {
@@ -162,8 +168,8 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 	}
 	var timeout, kill, again <-chan time.Time
 	var pending []syscall.Signal
-	if a.plan.Timeout > 0 {
-		timer := time.NewTimer(a.plan.Timeout)
+	if a.plan.Limits.Timeout > 0 {
+		timer := time.NewTimer(a.plan.Limits.Timeout)
 		defer timer.Stop()
 		timeout = timer.C
 	}
@@ -173,13 +179,16 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 			a.terminate()
 		}
 	}
-	cancelled := ctx.Done()
+	cancelled, overflow := ctx.Done(), a.output.overflow()
 	for {
 		select {
 		case <-a.ended:
 			return nil
 		case <-timeout:
 			end(TimedOut)
+		case <-overflow:
+			overflow = nil
+			end(overflowed)
 		case <-cancelled:
 			cancelled = nil
 			end(Cancelled)
@@ -209,6 +218,9 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	}
 	evidence := a.evidence()
 	evidence.Killed = result.Outcome != ""
+	if result.Outcome == overflowed {
+		result.Outcome = ""
+	}
 	verdict := Classify(evidence)
 	if verdict != VerdictRan && verdict != VerdictKilled {
 		return Result{}, l.diagnose(a)
@@ -227,6 +239,7 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	default:
 		result.Outcome = Exited
 	}
+	result.Notices = append(result.Notices, a.limitsReached(result)...)
 	return result, nil
 }
 
@@ -239,6 +252,7 @@ func (l Launcher) diagnose(failed *attempt) error {
 		return err
 	}
 	defer again.close()
+	again.output = nil // what bwrap says counts for nothing
 	stderr := &bounded{limit: 4 << 10}
 	if err := again.start(Stdio{Err: stderr}); err != nil {
 		return err

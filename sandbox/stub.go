@@ -252,9 +252,9 @@ func (a *attempt) stubFailed() error {
 
 // sealedProgram is sealed, for a program.
 func sealedProgram(name string, text []byte) (descriptor, error) {
-	d, err := sealedWith(name, text, unix.MFD_EXEC)
+	d, err := sealed(name, text, unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all were
-		d, err = sealedWith(name, text, 0)
+		d, err = sealed(name, text, 0)
 	}
 	return d, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,6 +30,7 @@ func profileFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the `VARIABLE`, or set it: VARIABLE=VALUE; may be repeated"},
 		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
 		&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m"},
+		&cli.StringSliceFlag{Name: "limit", KeepSpace: true, Usage: "let the command take only so much, as `NAME=AMOUNT`: " + strings.Join(profile.LimitNames(), ", ") + "; such as memory=2GiB; 0 for no limit; may be repeated"},
 		&cli.BoolFlag{DisableDefaultText: true, Name: "allow-nesting", Usage: "let the command make user namespaces, as a browser or another sandbox does"},
 	}
 }
@@ -90,6 +92,7 @@ func requestFrom(c *cli.Context) (profile.Request, error) {
 		Environment:      c.StringSlice("env"),
 		WorkingDirectory: c.String("cwd"),
 		Timeout:          c.Duration("timeout"),
+		Limits:           c.StringSlice("limit"),
 		Network:          c.String("network"),
 		AllowDomains:     c.StringSlice("allow-domain"),
 		DenyDomains:      c.StringSlice("deny-domain"),
