@@ -26,9 +26,10 @@ type attempt struct {
 	report  descriptor   // the inner stage's, if there is one
 	gate    descriptor   // where bwrap waits for its options
 	options []byte
-	filter  descriptor // where bwrap waits for its seccomp filter
-	program []byte     // the filter
-	output  *outputMeter
+	filter  descriptor   // where bwrap waits for its seccomp filter
+	program []byte       // the filter
+	output  *outputMeter // nil: not measured
+	cgroup  *cgroup      // nil: none
 	process *process
 	bus     *busListener // nil: none
 	ended   chan struct{}
@@ -66,6 +67,13 @@ func (a *attempt) open(l Launcher) error {
 		return err
 	}
 	a.plan.Steps = steps
+	places := hostCgroups.places(a.plan.Limits)
+	if err := a.plan.checkLimits(l.guard, places); err != nil {
+		return err
+	}
+	if a.cgroup, err = newCgroup(places, a.plan.Limits); err != nil {
+		return &SetupError{Why: "make a cgroup: " + printable(err.Error())}
+	}
 	a.output = newOutputMeter(a.plan.Limits.Of(profile.LimitOutput))
 	next := 0
 	args := a.plan.args(func(Step) (string, string) {
@@ -247,6 +255,7 @@ func (a *attempt) readStatus() []byte {
 func (a *attempt) close() {
 	a.clearUp()
 	a.bus.close()
+	a.cgroup.remove()
 	for i := range a.files {
 		a.files[i].close()
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // A Launcher carries out plans with one bwrap.
@@ -93,9 +95,6 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	}
 	if l.guard == guardBest {
 		l.guard = chooseGuard()
-	}
-	if err := plan.checkLimits(l.guard); err != nil {
-		return Result{}, err
 	}
 	a, err := l.prepare(&plan, command)
 	if err != nil {
@@ -204,7 +203,7 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 		return Result{}, err
 	}
 	evidence := a.evidence()
-	evidence.Killed = result.Outcome != ""
+	evidence.Killed = result.Outcome != "" || a.cgroup.reached(profile.LimitMemory) > 0 // bwrap as well, may be
 	if result.Outcome == overflowed {
 		result.Outcome = ""
 	}
