@@ -182,6 +182,41 @@ func TestACgroupOfVersion2HoldsHere(t *testing.T) {
 	}
 }
 
+// The controllers aside, a cgroup of version 2 is made, joined and removed here as anywhere.
+func TestACgroupOfVersion2IsJoinedAndRemoved(t *testing.T) {
+	needRoot(t)
+	root := hostCgroups.root
+	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
+		root += "/unified"
+	}
+	dir := filepath.Join(root, cgroupPrefix+"test-join")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("no cgroup of version 2 can be made here: %v", err)
+	}
+	cmd := helperCommand(t, "wait")
+	input, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &cgroup{dirs: []string{dir}}
+	if err := g.join(cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	membership, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/cgroup")
+	if !strings.Contains(string(membership), "0::/"+filepath.Base(dir)+"\n") {
+		t.Errorf("it is in %s", membership)
+	}
+	input.Close()
+	cmd.Wait()
+	g.remove()
+	if err := unix.Rmdir(dir); err != unix.ENOENT {
+		t.Errorf("it is left: %v", err)
+	}
+}
+
 func TestAMemoryHogOfAnyKindEndsInItsCgroup(t *testing.T) {
 	places := ownCgroups(t)
 	h := newHost(t)

@@ -327,17 +327,27 @@ func TestOutputIsCountedOnItsWayIntoAFile(t *testing.T) {
 	}
 }
 
+// What the kernel's limits add to a start.
 func BenchmarkLimits(b *testing.B) {
-	for _, limited := range []bool{false, true} {
-		b.Run(fmt.Sprintf("limited=%v", limited), func(b *testing.B) {
-			h := newHost(b)
-			if limited {
-				h.limit(profile.LimitMemory, 512<<20)
-				h.limit(profile.LimitOpenFiles, 512)
+	for name, limits := range map[string]profile.Limits{
+		"none": {},
+		"all":  {Amounts: [6]int64{profile.LimitCPU: 10, profile.LimitFileSize: 1 << 30, profile.LimitOpenFiles: 1000}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			cmd := helperCommand(b, "wait")
+			input, err := cmd.StdinPipe()
+			if err == nil {
+				err = cmd.Start()
 			}
-			plan := h.build()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer cmd.Wait()
+			defer input.Close()
+			a := &attempt{plan: &Plan{Limits: limits}, process: &process{pid: cmd.Process.Pid}}
 			for b.Loop() {
-				if _, err := h.launcher.Run(context.Background(), plan, []string{"/bin/true"}, Stdio{}); err != nil {
+				hostCgroups.places(limits)
+				if err := a.limit(); err != nil {
 					b.Fatal(err)
 				}
 			}
