@@ -24,8 +24,7 @@ type attempt struct {
 	files   []descriptor // open for the child, closed after its start
 	status  descriptor   // bwrap's records
 	report  descriptor   // the inner stage's, if there is one
-	gate    descriptor   // where bwrap waits for its options
-	options []byte
+	gate    descriptor   // where bwrap waits before it reads its options
 	filter  descriptor   // where bwrap waits for its seccomp filter
 	program []byte       // the filter
 	output  *outputMeter // nil: not measured
@@ -107,13 +106,18 @@ func (a *attempt) open(l Launcher) error {
 			return err
 		}
 	}
-	options, optionsWriter, err := pipe()
+	gate, gateWriter, err := pipe()
 	if err != nil {
 		return err
 	}
-	a.gate, a.options = optionsWriter, nulTerminated(args)
+	a.gate = gateWriter
+	wait := a.pass(gate)
+	options, err := sealed("bwrap-args", nulTerminated(args))
+	if err != nil {
+		return err
+	}
 	a.path = l.Bwrap.Path
-	a.argv = append([]string{"bwrap", "--args", a.pass(options), "--"}, command...)
+	a.argv = append([]string{"bwrap", "--args", wait, "--args", a.pass(options), "--"}, command...)
 	a.attr = l.guard.attributes()
 	a.attr.Setpgid = !l.Terminal
 	return a.checkOpenFiles()
@@ -180,9 +184,9 @@ func (a *attempt) pass(file descriptor) string {
 
 // start executes bwrap. The calling goroutine stays on its thread until wait returns.
 //
-// bwrap gets its options only when its limits stand: until then it waits, and has started nothing that could be without
-// them. It gets its filter only now that it is certain to end with us; if we are gone it finds none, which is an error
-// to it.
+// bwrap reads its options only when its limits stand: until then it waits for the end of a file before them, which is
+// empty, and has started nothing that could be without limits. It gets its filter only now that it is certain to end with
+// us; if we are gone it finds none, which is an error to it.
 func (a *attempt) start(stdio Stdio) error {
 	process, err := startProcess(a.path, a.argv, a.output.measure(stdio), a.files, a.attr)
 	for i := range a.files {
@@ -198,7 +202,6 @@ func (a *attempt) start(stdio Stdio) error {
 		a.process.wait()
 		return err
 	}
-	a.gate.write(a.options)
 	a.gate.close()
 	a.filter.write(a.program)
 	a.filter.close()

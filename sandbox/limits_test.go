@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -192,6 +193,33 @@ func init() {
 				[]string{"/bin/sh", "-c", `set -- $(grep "core file" /proc/self/limits); printf "$5 $6 "`}, Stdio{Out: os.Stdout, Err: os.Stdout})
 		}
 		fmt.Println(strings.TrimPrefix(describeCore(), "core dumps: "), err)
+	}
+}
+
+// A limit that came later would leave out what bwrap had started by then.
+func TestBwrapStartsNothingBeforeItsLimitsStand(t *testing.T) {
+	h := newHost(t)
+	plan := h.build()
+	h.launcher.guard = chooseGuard()
+	a, err := h.launcher.prepare(&plan, []string{"/bin/true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	a.attr.Pdeathsig = 0 // this goroutine may change its thread
+	process, err := startProcess(a.path, a.argv, Stdio{}, a.files, a.attr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer process.wait()
+	defer process.kill()
+	deadline := time.Now().Add(10 * time.Second)
+	for waits := false; !waits; time.Sleep(time.Millisecond) {
+		at, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", process.pid))
+		if err != nil || len(descendantsOf(process.pid)) > 0 || time.Now().After(deadline) {
+			t.Fatalf("it is at %q with the descendants %v, %v", at, descendantsOf(process.pid), err)
+		}
+		waits = strings.Contains(string(at), "pipe_read")
 	}
 }
 

@@ -74,3 +74,24 @@ func closeOnExec() error {
 	}
 	return nil
 }
+
+// sealed puts text into a file in memory that nobody can change any more, for a child to read.
+func sealed(name string, text []byte) (descriptor, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return 0, fmt.Errorf("memfd_create: %w", err)
+	}
+	d := descriptor(fd)
+	if err = d.write(text); err == nil {
+		_, err = unix.Seek(fd, 0, unix.SEEK_SET)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		d.close()
+		return 0, fmt.Errorf("memfd: %w", err)
+	}
+	return d, nil
+}
