@@ -28,13 +28,13 @@ type attempt struct {
 	report  descriptor    // the stub's, if there is one
 	rules   *fileRules    // nil: no second lock on files
 	ruleset string        // its descriptor inside
-	gate    descriptor    // where bwrap waits for its options
-	options []byte        // the options
+	gate    descriptor    // where bwrap waits before it reads its options
 	filter  descriptor    // where bwrap waits for its seccomp filter
 	program []byte        // the filter
 	channel *net.UnixConn // where a filtered network's listener comes from
 	proxy   *egress.Proxy // that serves it
-	output  *outputMeter
+	output  *outputMeter  // nil: not measured
+	cgroup  *cgroup       // nil: none
 	process *process
 	bus     *busListener // nil: none
 	ended   chan struct{}
@@ -79,6 +79,13 @@ func (a *attempt) open(l Launcher) (err error) {
 		return err
 	}
 	a.plan.Steps = steps
+	places := hostCgroups.places(a.plan.Limits)
+	if err := a.plan.checkLimits(l.guard, places); err != nil {
+		return err
+	}
+	if a.cgroup, err = newCgroup(places, a.plan.Limits); err != nil {
+		return &SetupError{Why: "make a cgroup: " + printable(err.Error())}
+	}
 	a.output = newOutputMeter(a.plan.Limits.Of(profile.LimitOutput))
 	next := 0
 	args := a.plan.args(func(Step) (string, string) {
@@ -114,13 +121,18 @@ func (a *attempt) open(l Launcher) (err error) {
 	if err != nil {
 		return err
 	}
-	options, optionsWriter, err := pipe()
+	gate, gateWriter, err := pipe()
 	if err != nil {
 		return err
 	}
-	a.gate, a.options = optionsWriter, nulTerminated(args)
+	a.gate = gateWriter
+	wait := a.pass(gate)
+	options, err := sealed("bwrap-args", nulTerminated(args), 0)
+	if err != nil {
+		return err
+	}
 	a.path = l.Bwrap.Path
-	a.argv = append([]string{"bwrap", "--args", a.pass(options), "--"}, command...)
+	a.argv = append([]string{"bwrap", "--args", wait, "--args", a.pass(options), "--"}, command...)
 	a.attr = l.guard.attributes()
 	a.attr.Setpgid = !l.Terminal
 	return a.checkOpenFiles()
@@ -139,7 +151,7 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 	p := &stubProgram{}
 	p.call(stubMayFail, unix.SYS_CLOSE_RANGE, 3, uint64(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
 	if leaky {
-		for fd := range len(a.files) + 3 { // close_range is newer than such a bwrap
+		for fd := range len(a.files) + 8 { // close_range is newer than such a bwrap
 			p.call(stubMayFail, unix.SYS_FCNTL, uint64(3+fd), unix.F_SETFD, unix.FD_CLOEXEC)
 		}
 	}
@@ -264,9 +276,9 @@ func (a *attempt) pass(file descriptor) string {
 
 // start executes bwrap. The calling goroutine stays on its thread until wait returns.
 //
-// bwrap gets its options only when its limits stand: until then it waits, and has started nothing that could be without
-// them. It gets its filter only now that it is certain to end with us; if we are gone it finds none, which is an error
-// to it.
+// bwrap reads its options only when its limits stand: until then it waits for the end of a file before them, which is
+// empty, and has started nothing that could be without limits. It gets its filter only now that it is certain to end with
+// us; if we are gone it finds none, which is an error to it.
 func (a *attempt) start(stdio Stdio) error {
 	stdio = a.output.measure(stdio)
 	if a.rules != nil {
@@ -288,7 +300,6 @@ func (a *attempt) start(stdio Stdio) error {
 		a.process.wait()
 		return err
 	}
-	a.gate.write(a.options)
 	a.gate.close()
 	a.filter.write(a.program)
 	a.filter.close()
@@ -347,6 +358,7 @@ func (a *attempt) readStatus() []byte {
 func (a *attempt) close() {
 	a.clearUp()
 	a.bus.close()
+	a.cgroup.remove()
 	for i := range a.files {
 		a.files[i].close()
 	}

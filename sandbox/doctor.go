@@ -38,7 +38,7 @@ func Examine(ctx context.Context, plan Plan, bwrap Bwrap, err error) []Check {
 	if err == nil {
 		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap), checkFiltered(ctx, plan, bwrap))
 	}
-	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities(), checkSessionBus(&plan))
+	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities(), checkLimits(), checkSessionBus(&plan))
 }
 
 // checkKernel looks for what mounts are pinned with.
@@ -151,6 +151,25 @@ func checkCapabilities() Check {
 		return Check{Name: "capabilities", State: CheckOK, Found: "none to drop"}
 	}
 	return Check{Name: "capabilities", State: CheckOK, Found: "dropped for every command: " + strings.Join(names, " ")}
+}
+
+// checkLimits says what would hold a limit on memory and on processes, which rlimits hold worse.
+func checkLimits() Check {
+	c := Check{Name: "limits", State: CheckOK}
+	p := Plan{Limits: profile.Limits{Amounts: [...]int64{profile.LimitOutput: 0, profile.LimitMemory: 1, profile.LimitProcesses: 1}}}
+	var found []string
+	for _, held := range p.HeldLimits() {
+		found = append(found, fmt.Sprintf("%s: %s, %s", held.Limit, held.By, held.How))
+		if held.By != HeldByCgroup {
+			c.State = CheckWeak
+			c.Mend = "start it where a cgroup with the memory and pids controllers is yours: systemd-run --user --scope clai-sandbox run …"
+			if os.Getuid() == 0 {
+				c.Mend = "mount cgroup v2 writable, with the memory and pids controllers enabled below the root"
+			}
+		}
+	}
+	c.Found = strings.Join(found, "; ")
+	return c
 }
 
 // Protections says in a line each what keeps a command of this plan in, on this host, and what does not.

@@ -14,6 +14,7 @@ import (
 type Holder string
 
 const (
+	HeldByCgroup   Holder = "cgroup"   // the kernel, for all processes together
 	HeldByRlimit   Holder = "rlimit"   // the kernel, for each process (setrlimit(2))
 	HeldByLauncher Holder = "launcher" // this program, while it waits for the command
 	HeldByNothing  Holder = "nothing"  // a run with it is refused
@@ -28,9 +29,11 @@ type HeldLimit struct {
 }
 
 // HeldLimits says of each limit that the plan has what holds it on this host. The time limit is not among them.
-func (p *Plan) HeldLimits() []HeldLimit { return p.heldLimits(chooseGuard()) }
+func (p *Plan) HeldLimits() []HeldLimit {
+	return p.heldLimits(chooseGuard(), hostCgroups.places(p.Limits))
+}
 
-func (p *Plan) heldLimits(g guard) []HeldLimit {
+func (p *Plan) heldLimits(g guard, places map[profile.Limit]cgroupPlace) []HeldLimit {
 	list := []HeldLimit{}
 	for which, amount := range p.Limits.Amounts {
 		limit := profile.Limit(which)
@@ -38,16 +41,21 @@ func (p *Plan) heldLimits(g guard) []HeldLimit {
 			continue
 		}
 		by, how := HeldByRlimit, ""
-		switch limit {
-		case profile.LimitMemory:
+		place, grouped := places[limit]
+		switch {
+		case grouped && limit == profile.LimitMemory:
+			by, how = HeldByCgroup, fmt.Sprintf("all in the sandbox together, with what is in /tmp (cgroup v%d)", place.version)
+		case grouped:
+			by, how = HeldByCgroup, fmt.Sprintf("all in the sandbox together, threads too (cgroup v%d)", place.version)
+		case limit == profile.LimitMemory:
 			how = "each process on its own; neither shared memory nor what is in /tmp counts, and nothing tells when it is reached"
-		case profile.LimitProcesses:
+		case limit == profile.LimitProcesses:
 			by, how = holdsProcesses(g)
-		case profile.LimitCPU, profile.LimitOpenFiles:
+		case limit == profile.LimitCPU || limit == profile.LimitOpenFiles:
 			how = "each process on its own"
-		case profile.LimitFileSize:
+		case limit == profile.LimitFileSize:
 			how = "each file on its own"
-		case profile.LimitOutput:
+		case limit == profile.LimitOutput:
 			by, how = HeldByLauncher, "standard output and standard error together, which are pipes for it; what is beyond is lost"
 		}
 		list = append(list, HeldLimit{limit, limit.Amount(amount), by, how})
@@ -69,11 +77,11 @@ func holdsProcesses(g guard) (Holder, string) {
 }
 
 // checkLimits refuses what nothing on this host would hold.
-func (p *Plan) checkLimits(g guard) error {
-	for _, held := range p.heldLimits(g) {
+func (p *Plan) checkLimits(g guard, places map[profile.Limit]cgroupPlace) error {
+	for _, held := range p.heldLimits(g, places) {
 		if held.By == HeldByNothing {
 			return &SetupError{Why: fmt.Sprintf("the limit %s=%s cannot be held on this host: %s", held.Limit, held.Amount, held.How),
-				Hint: "leave it out, set it to 0, or run as another user"}
+				Hint: "leave it out, set it to 0, run as another user, or make a cgroup with the pids controller writable"}
 		}
 	}
 	return nil
@@ -85,13 +93,13 @@ type rlimit struct {
 	soft, hard uint64
 }
 
-// rlimits are the plan's. A core dump has always one: the host may pipe core dumps into a program (core(5)), which the
+// rlimits are the plan's, but for what a cgroup holds. A core dump has always one: the host may pipe core dumps into a program (core(5)), which the
 // kernel starts outside of every sandbox, as root, with what the command wrote into its memory. No size keeps it from
 // that but 1, which stands for just this.
-func (p *Plan) rlimits() []rlimit {
+func (p *Plan) rlimits(g *cgroup) []rlimit {
 	list := []rlimit{{unix.RLIMIT_CORE, 1, 1}}
 	for _, r := range rlimitTable {
-		if n := uint64(p.Limits.Of(r.limit)); n > 0 {
+		if n := uint64(p.Limits.Of(r.limit)); n > 0 && !g.has(r.limit) {
 			list = append(list, rlimit{r.resource, n, n + r.grace})
 		}
 	}
@@ -129,10 +137,14 @@ func (a *attempt) checkOpenFiles() error {
 
 // limit holds a bwrap that has not read its options yet to the plan's limits, and with it all that it starts.
 func (a *attempt) limit() error {
-	for _, r := range a.plan.rlimits() {
-		if err := r.impose(a.process.pid); err != nil {
-			return &SetupError{Why: "limit the command: " + err.Error()}
+	err := a.cgroup.join(a.process.pid)
+	for _, r := range a.plan.rlimits(a.cgroup) {
+		if err == nil {
+			err = r.impose(a.process.pid)
 		}
+	}
+	if err != nil {
+		return &SetupError{Why: "limit the command: " + err.Error()}
 	}
 	return nil
 }
@@ -177,6 +189,12 @@ func (a *attempt) limitsReached(result Result) []Notice {
 			limit, limit.Amount(amount), what, limit)})
 	}
 	limits := a.plan.Limits
+	if a.cgroup.reached(profile.LimitMemory) > 0 {
+		reached(profile.LimitMemory, "it took more, and the kernel killed it")
+	}
+	if n := a.cgroup.reached(profile.LimitProcesses); n > 0 {
+		reached(profile.LimitProcesses, fmt.Sprintf("further ones were not started, %d times", n))
+	}
 	if limits.Of(profile.LimitCPU) > 0 && result.Signal == syscall.SIGXCPU {
 		reached(profile.LimitCPU, "a process computed longer and was ended")
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,13 @@ import (
 
 // limit sets a limit as a configuration would.
 func (h *host) limit(which profile.Limit, amount int64) { h.profile.Limits.Amounts[which] = amount }
+
+// withoutCgroups makes this a host whose cgroups are not the caller's.
+func withoutCgroups(t *testing.T) {
+	real := hostCgroups
+	t.Cleanup(func() { hostCgroups = real })
+	hostCgroups = cgroupTree{}
+}
 
 // limitNotices are the texts of the notices that name a limit.
 func (r ran) limitNotices() []string {
@@ -99,11 +107,12 @@ func TestTooFewOpenFilesForTheSandboxIsSaid(t *testing.T) {
 	}
 }
 
-// The hog is bounded in itself: without the limit it would take 300 MB, and end well.
+// The hog is bounded in itself: without the limit it would take 150 MB, and end well.
 func TestAMemoryHogEndsInsideItsLimit(t *testing.T) {
+	withoutCgroups(t)
 	h := newHost(t)
 	h.limit(profile.LimitMemory, 64<<20)
-	hog := "head -c 300000000 /dev/zero | tail >/dev/null"
+	hog := "head -c 150000000 /dev/zero | tail >/dev/null"
 	r := h.run("/bin/sh", "-c", hog)
 	if r.Failure != nil || r.ExitCode == 0 {
 		t.Errorf("%+v %v %s", r.Result, r.Failure, r.Err)
@@ -118,6 +127,7 @@ func TestAMemoryHogEndsInsideItsLimit(t *testing.T) {
 const forkBomb = `mkfifo f; (i=0; while [ $i -lt 200 ]; do { echo started; read x <&3; } & i=$((i+1)); done) 3<>f; wait; echo after`
 
 func TestAForkBombEndsInsideItsLimit(t *testing.T) {
+	withoutCgroups(t)
 	h := newHost(t)
 	h.limit(profile.LimitProcesses, 50)
 	r := h.run("/bin/sh", "-c", forkBomb)
@@ -126,7 +136,7 @@ func TestAForkBombEndsInsideItsLimit(t *testing.T) {
 		if r.Out != "" || !strings.Contains(setup.Why, "the limit processes=50 cannot be held on this host") || setup.Hint == "" {
 			t.Errorf("%q %+v", r.Out, setup)
 		}
-		t.Skip("nothing on this host holds root's processes; that they are refused then is tested")
+		t.Skip("without a cgroup nothing holds root's processes; that they are refused then is tested")
 	}
 	if n := strings.Count(r.Out, "started"); r.Failure != nil || n < 20 || n > 50 {
 		t.Errorf("%d were started: %+v %v %s", n, r.Result, r.Failure, r.Err)
@@ -186,8 +196,36 @@ func init() {
 	}
 }
 
+// A limit that came later would leave out what bwrap had started by then.
+func TestBwrapStartsNothingBeforeItsLimitsStand(t *testing.T) {
+	h := newHost(t)
+	plan := h.build()
+	h.launcher.guard = chooseGuard()
+	a, err := h.launcher.prepare(&plan, []string{"/bin/true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	a.attr.Pdeathsig = 0 // this goroutine may change its thread
+	process, err := startProcess(a.path, a.argv, Stdio{}, a.files, a.attr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer process.wait()
+	defer process.kill()
+	deadline := time.Now().Add(10 * time.Second)
+	for waits := false; !waits; time.Sleep(time.Millisecond) {
+		at, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", process.pid))
+		if err != nil || len(descendantsOf(process.pid)) > 0 || time.Now().After(deadline) {
+			t.Fatalf("it is at %q with the descendants %v, %v", at, descendantsOf(process.pid), err)
+		}
+		waits = strings.Contains(string(at), "pipe_read")
+	}
+}
+
 func TestLimitsCannotBeRaisedInside(t *testing.T) {
 	h := newHost(t)
+	withoutCgroups(t)
 	h.limit(profile.LimitMemory, 512<<20)
 	h.limit(profile.LimitFileSize, 1<<20)
 	h.limit(profile.LimitOpenFiles, 200)
@@ -317,17 +355,27 @@ func TestOutputIsCountedOnItsWayIntoAFile(t *testing.T) {
 	}
 }
 
+// What the kernel's limits add to a start.
 func BenchmarkLimits(b *testing.B) {
-	for _, limited := range []bool{false, true} {
-		b.Run(fmt.Sprintf("limited=%v", limited), func(b *testing.B) {
-			h := newHost(b)
-			if limited {
-				h.limit(profile.LimitMemory, 512<<20)
-				h.limit(profile.LimitOpenFiles, 512)
+	for name, limits := range map[string]profile.Limits{
+		"none": {},
+		"all":  {Amounts: [6]int64{profile.LimitCPU: 10, profile.LimitFileSize: 1 << 30, profile.LimitOpenFiles: 1000}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			cmd := helperCommand(b, "wait")
+			input, err := cmd.StdinPipe()
+			if err == nil {
+				err = cmd.Start()
 			}
-			plan := h.build()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer cmd.Wait()
+			defer input.Close()
+			a := &attempt{plan: &Plan{Limits: limits}, process: &process{pid: cmd.Process.Pid}}
 			for b.Loop() {
-				if _, err := h.launcher.Run(context.Background(), plan, []string{"/bin/true"}, Stdio{}); err != nil {
+				hostCgroups.places(limits)
+				if err := a.limit(); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -107,9 +107,6 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if l.guard == guardBest {
 		l.guard = chooseGuard()
 	}
-	if err := plan.checkLimits(l.guard); err != nil {
-		return Result{}, err
-	}
 	a, err := l.prepare(&plan, command)
 	if err != nil {
 		return Result{}, err
@@ -217,7 +214,7 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 		return Result{}, err
 	}
 	evidence := a.evidence()
-	evidence.Killed = result.Outcome != ""
+	evidence.Killed = result.Outcome != "" || a.cgroup.reached(profile.LimitMemory) > 0 // bwrap as well, may be
 	if result.Outcome == overflowed {
 		result.Outcome = ""
 	}
