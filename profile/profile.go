@@ -84,6 +84,8 @@ const (
 	OriginConfig    OriginKind = "config"    // written in a configuration file
 	OriginWorkspace OriginKind = "workspace" // the directory that the command works in
 	OriginFlag      OriginKind = "flag"      // said on the command line
+	OriginApproval  OriginKind = "approval"  // an agent asked, and a person allowed it
+	OriginManual    OriginKind = "manual"    // a person added it to what is stored
 )
 
 // Origin tells a person why something is visible. Source is the place: a file and line, a flag as typed.

@@ -46,7 +46,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	if p.Agent == "" {
 		p.Agent = DefaultAgent
 	}
-	if err := checkAgent(p.Agent); err != nil {
+	if err := CheckAgent(p.Agent); err != nil {
 		return p, err
 	}
 	settings := config.settings(p.Agent)
@@ -84,7 +84,7 @@ func (p *Profile) resolveDirectories(caller Caller, r Request) error {
 		if p.WorkingDirectory, err = fromHere(r.WorkingDirectory, caller); err != nil {
 			return fmt.Errorf("--cwd: %w", err)
 		}
-	case below(caller.WorkingDirectory, p.Workspace):
+	case Within(caller.WorkingDirectory, p.Workspace):
 		p.WorkingDirectory = caller.WorkingDirectory
 	default:
 		p.WorkingDirectory = p.Workspace
@@ -97,10 +97,6 @@ func fromHere(typed string, caller Caller) (string, error) {
 		typed = filepath.Join(caller.WorkingDirectory, typed)
 	}
 	return ExpandPath(typed, caller.Home)
-}
-
-func below(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // resolveGrants lists the grants, the least specific first.
