@@ -15,6 +15,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"sandbox/egress":   {"profile"},
 		"sandbox":          {"profile", "sandbox/egress"},
 		"grants":           {"profile"},
+		"grants/store":     {"profile", "grants"},
 		"cmd/clai-sandbox": {"profile", "sandbox", "sandbox/egress", "grants", "policy"},
 	} {
 		out, err := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", module+room).CombinedOutput()
