@@ -112,7 +112,7 @@ func (r Rules) Decide(q Question, d Decision) (Place, error) {
 	if !named || !profile.Within(place.Resolved, now.Resolved) {
 		return Place{}, &DecisionError{Why: fmt.Sprintf("%s is not %s, nor below it", describe(place), describe(now))}
 	}
-	if err := r.refuse(place, d.Access); err != nil {
+	if err := r.Refuse(place, d.Access); err != nil {
 		return Place{}, err
 	}
 	return place, nil

@@ -92,13 +92,13 @@ func (r Rules) Ask(path string, access profile.Access, reason string) (Question,
 		return q, err
 	}
 	// What the path says is looked at before the disk is: nobody learns from us what is in /proc of this process.
-	if err := r.refuse(Place{Typed: typed, Resolved: typed}, access); err != nil {
+	if err := r.Refuse(Place{Typed: typed, Resolved: typed}, access); err != nil {
 		return q, err
 	}
 	if q.Place, err = Resolve(typed); err != nil {
 		return q, err
 	}
-	return q, r.refuse(q.Place, access)
+	return q, r.Refuse(q.Place, access)
 }
 
 // expand makes a path as typed absolute and clean.

@@ -39,8 +39,8 @@ func bothWays(dirs []string) []string {
 	return list
 }
 
-// refuse says, by a *NeverError, why nobody may grant a place.
-func (r Rules) refuse(p Place, access profile.Access) error {
+// Refuse says, by a *NeverError, why nobody may grant a place.
+func (r Rules) Refuse(p Place, access profile.Access) error {
 	for _, path := range []string{p.Typed, p.Resolved} {
 		if why := r.never(path, access); why != "" {
 			return &NeverError{Path: path, Why: why}

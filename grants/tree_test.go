@@ -193,7 +193,7 @@ func TestADecisionIsNeverWiderThanTheQuestion(t *testing.T) {
 				if place.Resolved != want || d.Access > q.Access {
 					t.Fatalf("seed %d: granted %s, want %s", seed, place.Resolved, want)
 				}
-			case within && named && formed && rules.refuse(Place{Typed: typed, Resolved: want}, d.Access) == nil:
+			case within && named && formed && rules.Refuse(Place{Typed: typed, Resolved: want}, d.Access) == nil:
 				t.Fatalf("seed %d: asked for %s %v, decided %+v: refused: %v", seed, wantAsked, access, d, err)
 			default:
 				refused++

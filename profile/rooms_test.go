@@ -16,6 +16,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"sandbox":          {"profile", "sandbox/egress"},
 		"grants":           {"profile"},
 		"grants/store":     {"profile", "grants"},
+		"grants/broker":    {"profile", "grants", "grants/store"},
 		"cmd/clai-sandbox": {"profile", "sandbox", "sandbox/egress", "grants", "policy"},
 	} {
 		out, err := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", module+room).CombinedOutput()

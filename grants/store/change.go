@@ -20,6 +20,8 @@ type Change struct {
 	Audit   int64 // how far the audit file has come; 0: as before
 	// Narrows says that the change takes away, so that the snapshot has to know it first.
 	Narrows bool
+	// OnlyThere puts nothing that is not there already: what was revoked meanwhile stays away.
+	OnlyThere bool
 }
 
 // maxRecords bounds what is kept of requests that have ended.
@@ -91,6 +93,9 @@ func (c Change) write(tx *bbolt.Tx) error {
 func (c Change) writeGrants(tx *bbolt.Tx, total *int) error {
 	all := tx.Bucket(grantsBucket)
 	for _, g := range c.Put {
+		if c.OnlyThere && (all.Bucket([]byte(g.Agent)) == nil || all.Bucket([]byte(g.Agent)).Get([]byte(g.ID)) == nil) {
+			continue
+		}
 		bucket, err := all.CreateBucketIfNotExists([]byte(g.Agent))
 		if err != nil {
 			return err
@@ -210,7 +215,7 @@ func (s *Store) CountUses(now time.Time) (Folded, error) {
 		folded.Grants = append(folded.Grants, *byID[id])
 	}
 	if len(folded.Grants) > 0 {
-		if err := s.Apply(Change{Put: folded.Grants, Narrows: true}); err != nil {
+		if err := s.Apply(Change{Put: folded.Grants, Narrows: true, OnlyThere: true}); err != nil {
 			return Folded{}, err
 		}
 	}
