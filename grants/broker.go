@@ -71,8 +71,8 @@ type Session struct {
 
 // An Asking is what an agent says when it asks.
 type Asking struct {
-	Path   string         `json:"path" jsonschema:"absolute, or below the home directory as ~/x"`
-	Access profile.Access `json:"access" jsonschema:"read_only or read_write"`
+	Path   string         `json:"requestedPath" jsonschema:"absolute, or below the home directory as ~/x"`
+	Access profile.Access `json:"requestedAccess" jsonschema:"read_only or read_write"`
 	Reason string         `json:"reason,omitempty" jsonschema:"why, for the person who decides"`
 }
 

@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -50,19 +51,24 @@ type Decision struct {
 	Via       string   `json:"via,omitempty" jsonschema:"how the person answered: terminal, web, desktop, mcp"`
 }
 
-// UnmarshalJSON wants the kind written out. One that is missing would read as a denial that nobody spoke.
-func (d *Decision) UnmarshalJSON(text []byte) error {
-	type plain Decision
-	present := struct {
+// Parse reads a decision from outside. It wants the kind written out: one that is missing would read as a denial that nobody
+// spoke. A key that it does not know may be meant to narrow, so that is an error as well.
+func (d *Decision) Parse(text []byte) error {
+	var present struct {
 		Kind *json.RawMessage `json:"kind"`
-	}{}
-	if err := json.Unmarshal(text, &present); err != nil {
-		return err
 	}
-	if present.Kind == nil {
+	if err := json.Unmarshal(text, &present); err != nil || present.Kind == nil {
 		return &InvalidError{"kind", "is missing: deny, allowOnce or allowAlways"}
 	}
-	return json.Unmarshal(text, (*plain)(d))
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(d); err != nil {
+		if ToWire(err).Code == CodeInternal {
+			err = &InvalidError{"decision", err.Error()}
+		}
+		return err
+	}
+	return nil
 }
 
 // A Duration is written as time.Duration prints it.

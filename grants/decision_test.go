@@ -1,7 +1,6 @@
 package grants
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -160,6 +159,7 @@ func TestWhatChangedSinceTheQuestionIsNotGranted(t *testing.T) {
 
 func TestADecisionMustSayItsKind(t *testing.T) {
 	for text, ok := range map[string]bool{
+		`[]`: false, `{"kind":"deny","pth":"/a"}`: false,
 		`{}`:               false,
 		`{"path":"/a"}`:    false,
 		`{"kind":""}`:      false,
@@ -174,7 +174,7 @@ func TestADecisionMustSayItsKind(t *testing.T) {
 		`{"kind":"allowOnce","path":"/a","access":"none"}`:                                             false,
 	} {
 		var d Decision
-		if err := json.Unmarshal([]byte(text), &d); (err == nil) != ok {
+		if err := d.Parse([]byte(text)); (err == nil) != ok {
 			t.Errorf("%s: %+v, %v", text, d, err)
 		}
 	}

@@ -9,9 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/clairun/clai-sandbox/grants"
 )
@@ -103,7 +100,7 @@ func (a *Audit) append(e event, user string, sync bool) (position int64, err err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.write(append(plain(text), '\n')); err != nil {
+	if err := a.write(append(grants.PlainJSON(text), '\n')); err != nil {
 		return 0, fmt.Errorf("audit file: %w", err)
 	}
 	if sync {
@@ -125,23 +122,4 @@ func (a *Audit) write(line []byte) error {
 	}
 	a.size += int64(n)
 	return nil
-}
-
-// plain escapes, in JSON text, what JSON lets stand and a terminal would obey or hide: only strings can hold it.
-func plain(text []byte) []byte {
-	out := make([]byte, 0, len(text)+16)
-	for len(text) > 0 {
-		r, n := utf8.DecodeRune(text)
-		switch {
-		case r < utf8.RuneSelf && r != 0x7f || r != utf8.RuneError && unicode.IsPrint(r):
-			out = append(out, text[:n]...)
-		case r > 0xFFFF:
-			hi, lo := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
-		}
-		text = text[n:]
-	}
-	return out
 }
