@@ -61,7 +61,7 @@ install: ## install what is in bin/ with its man pages and completions below DES
 	@[ -x bin/clai-sandbox ] || $(MAKE) --no-print-directory build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(COMMANDS:%=bin/%) $(DESTDIR)$(PREFIX)/bin
-	@packaging/install-data.sh '$(DATA)'
+	@packaging/install-data.sh '$(DATA)' '$(PREFIX)/bin'
 
 clean: ## remove what the other targets made here
 	rm -rf bin

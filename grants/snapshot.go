@@ -39,7 +39,8 @@ const (
 	snapshotMagic = "clai-sandbox-grants 1 "
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is made when it is first needed: package hash/crc32 keeps it.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // A Snapshot is what the store keeps of the file between two changes.
 type Snapshot struct {
@@ -81,7 +82,7 @@ func (s *Snapshot) Write(dir string, transaction uint64) error {
 	offset := 0
 	for _, agent := range agents {
 		section := s.sections[agent]
-		index = fmt.Appendf(index, "%s %d %d %08x\n", agent, offset, len(section), crc32.Checksum(section, castagnoli))
+		index = fmt.Appendf(index, "%s %d %d %08x\n", agent, offset, len(section), crc32.Checksum(section, castagnoli()))
 		offset += len(section)
 	}
 	head := fmt.Appendf(nil, "%s%d %d ", snapshotMagic, transaction, len(index))
@@ -117,7 +118,7 @@ func joined(head, index []byte, agents []string, sections map[string][]byte) []b
 }
 
 func headSum(head, index []byte) uint32 {
-	return crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, index)
+	return crc32.Update(crc32.Checksum(head, castagnoli()), castagnoli(), index)
 }
 
 // SnapshotError means that what is stored could not be learned. Nothing of it may be used.
@@ -271,7 +272,7 @@ func (h snapshotHead) read(file int, line []byte) ([]byte, error) {
 		return nil, errors.New("a line of the snapshot's index makes no sense")
 	}
 	section := make([]byte, size)
-	if n, err := pread(file, section, h.begin+offset); err != nil || n < size || crc32.Checksum(section, castagnoli) != sum {
+	if n, err := pread(file, section, h.begin+offset); err != nil || n < size || crc32.Checksum(section, castagnoli()) != sum {
 		return nil, fmt.Errorf("the snapshot's part about %s is damaged: its checksum is another", profile.Printable(name))
 	}
 	return section, nil
@@ -349,11 +350,11 @@ func openOwn(path string) (int, error) {
 	var stat unix.Stat_t
 	err = unix.Fstat(fd, &stat)
 	if err == nil && (stat.Mode&unix.S_IFMT != unix.S_IFREG || int(stat.Uid) != os.Getuid() || stat.Mode&0o022 != 0) {
-		err = errors.New("is not a file that only its owner can write")
+		err = errors.New("is not a file that only its owner can write: chmod 600")
 	}
 	if err != nil {
 		unix.Close(fd)
-		return 0, fmt.Errorf("%s: %w", profile.Printable(path), err)
+		return 0, &fs.PathError{Op: "open", Path: profile.Printable(path), Err: err}
 	}
 	return fd, nil
 }

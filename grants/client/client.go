@@ -24,7 +24,9 @@ var _ grants.Broker = (*Client)(nil)
 // send passes a request on. Where nobody listens, it starts somebody.
 func (c *Client) send(ctx context.Context, method, target string, body any) (*exchange, error) {
 	x, err := send(ctx, c.Socket, method, target, body)
-	if err != nil && c.Start != nil && nobodyListens(err) {
+	// A broker that has nothing to do stops. What only looks, or begins, may be said again to the next one.
+	again := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+	if err != nil && c.Start != nil && (nobodyListens(err) || again && (method == "GET" || target == "/v1/sessions")) {
 		if err := c.Start(ctx); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
@@ -27,6 +28,8 @@ type Server struct {
 	people  *http.Server
 	askers  *http.Server
 	started sync.WaitGroup
+
+	answered atomic.Int64
 }
 
 // The limits of each connection.
@@ -94,6 +97,17 @@ func (s *Server) ListenForSession(session string) (path string, done func(), err
 	}, nil
 }
 
+// Shutdown takes no more connections, and ends when those that were taken have their answers; what streams is cut off.
+func (s *Server) Shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = s.people.Shutdown(ctx)
+	s.Close()
+}
+
+// Answered counts what was asked of the server.
+func (s *Server) Answered() int64 { return s.answered.Load() }
+
 // Close ends all connections.
 func (s *Server) Close() {
 	s.people.Close()
@@ -108,6 +122,7 @@ func (s *Server) mux(list []route) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range list {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+			s.answered.Add(1)
 			limit := int64(maxBody)
 			if route.Body > 0 {
 				limit = route.Body

@@ -140,3 +140,20 @@ func TestADatabaseWithRandomDamageGrantsNothingNew(t *testing.T) {
 		t.Error("no damage was found: the test damages nothing")
 	}
 }
+
+// A database that others could have written, or that is none, is not taken for a damaged one and put aside.
+func TestADatabaseThatIsNotOursIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, grants.DatabaseName)
+	filled(t, dir)
+	os.Chmod(path, 0o666)
+	if _, _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	if list, err := grants.ReadSnapshot(dir, "main"); err == nil {
+		t.Errorf("it is used: %v", list)
+	}
+}

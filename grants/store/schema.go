@@ -97,7 +97,8 @@ func versionOf(db *bbolt.DB) (version int, err error) {
 	return version, err
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is made when it is first needed: package hash/crc32 keeps it.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // put stores a value behind its checksum, which covers the place as well: a value that a damaged page shows under another
 // key is found out.
@@ -123,9 +124,9 @@ func decode(place, key, value []byte, into any) error {
 }
 
 func sum(place, key, text []byte) uint32 {
-	c := crc32.Checksum(place, castagnoli)
-	c = crc32.Update(c, castagnoli, key)
-	return crc32.Update(c, castagnoli, text)
+	c := crc32.Checksum(place, castagnoli())
+	c = crc32.Update(c, castagnoli(), key)
+	return crc32.Update(c, castagnoli(), text)
 }
 
 func readTotals(tx *bbolt.Tx) (totals, error) {

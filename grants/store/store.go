@@ -79,7 +79,7 @@ func explain(path string, err error) error {
 	var newer *NewerError
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		e.Err, e.Hint = errors.New("another process has it open"), "is another gateway running? clai-sandbox gateway status"
+		e.Err, e.Hint = errors.New("another process has it open"), "is another gateway running?"
 	case errors.As(err, &newer):
 		e.Hint = "use the version that wrote it, or move the file away to begin anew"
 	}
