@@ -68,5 +68,10 @@ func (g Grant) Check() (now Place, c Condition, why string) {
 
 // Profile is the grant as a sandbox takes it.
 func (g Grant) Profile() profile.Grant {
-	return profile.Grant{Path: g.Path, Access: g.Access, Origin: profile.Origin{Kind: g.Origin.Kind, Source: "grant " + g.ID}}
+	kind := g.Origin.Kind
+	if kind == "" { // the snapshot does not say
+		kind = profile.OriginApproval
+	}
+	return profile.Grant{Path: g.Path, Access: g.Access, Origin: profile.Origin{Kind: kind, Source: "grant " + g.ID},
+		Expected: &profile.Expected{Path: g.Resolved, Device: g.Object.Device, Inode: g.Object.Inode}}
 }

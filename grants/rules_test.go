@@ -79,6 +79,19 @@ func TestSomePlacesAreNeverGranted(t *testing.T) {
 	}
 }
 
+func TestAPersonIsWarnedOfWhatIsExecutedLater(t *testing.T) {
+	home := newHome(t)
+	rules := testRules(home)
+	for path, want := range map[string]bool{"/p/.git/hooks": true, "/p/.envrc": true, "/.bashrc": true, "/p/.vscode/x": true, "/p/src": false, "/p/x.envrc": false} {
+		for _, access := range []profile.Access{profile.ReadOnly, profile.ReadWrite} {
+			found := slices.ContainsFunc(rules.Warnings(ask(t, rules, home+path, access)), func(w Warning) bool { return w.Kind == WarnExecuted })
+			if found != (want && access == profile.ReadWrite) {
+				t.Errorf("%s %v: %v", path, access, found)
+			}
+		}
+	}
+}
+
 func TestAPersonIsWarned(t *testing.T) {
 	home := newHome(t)
 	write(t, home+"/.ssh/id_ed25519", "")

@@ -20,6 +20,7 @@ const (
 	WarnElsewhere WarningKind = "leads_elsewhere" // symbolic links lead to another place than the path says
 	WarnMissing   WarningKind = "does_not_exist"  // nothing is there yet
 	WarnSocket    WarningKind = "socket"          // a service listens there, outside any sandbox
+	WarnExecuted  WarningKind = "executed_later"  // something outside the sandbox executes what is written there
 	WarnChanged   WarningKind = "changed"         // it leads to something else than when it was asked for
 )
 
@@ -32,16 +33,8 @@ type Warning struct {
 // broad are directories that hold much more than one task needs. Every directory directly below the root counts as well.
 var broad = []string{"/var/lib", "/var/home", "/usr/local", "/usr/share", "/usr/lib", "/usr/bin"}
 
-// sensitive are places where programs keep what lets others in, below the home directory and elsewhere.
+// sensitive are places outside the home directory where programs keep what lets others in.
 var (
-	sensitiveHome = []string{
-		".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".pgpass", ".my.cnf", ".npmrc",
-		".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".config/gh", ".config/gcloud", ".config/git/credentials",
-		".config/op", ".config/rclone", ".config/sops", ".config/age", ".config/hub", ".config/google-chrome", ".config/chromium",
-		".config/BraveSoftware", ".mozilla", ".thunderbird", ".password-store", ".local/share/keyrings", ".local/share/kwalletd",
-		".terraform.d", ".vault-token", ".m2/settings.xml", ".gem/credentials", ".bash_history", ".zsh_history", ".claude",
-		".claude.json", ".codex", ".gemini",
-	}
 	sensitiveSystem = []string{"/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", "/root", "/var/lib/docker", "/var/lib/kubelet"}
 	sensitiveNames  = []string{".env", "id_rsa", "id_ed25519", "id_ecdsa", "credentials.json", "secrets.json", "secrets.yaml"}
 )
@@ -68,7 +61,20 @@ func (r Rules) Warnings(q Question) []Warning {
 	if what := r.sensitive(p.Resolved); what != "" {
 		warn(WarnSensitive, "%s", what)
 	}
+	if what := executedLater(p.Resolved); what != "" && q.Access == profile.ReadWrite {
+		warn(WarnExecuted, "something outside the sandbox executes %s later, or does as it says", profile.Printable(what))
+	}
 	return list
+}
+
+// executedLater is the part of a path that is protected in writable directories, or nothing.
+func executedLater(path string) string {
+	for _, protected := range append((&profile.Profile{}).ProtectedIn(true), profile.ProtectedPath{Name: ".git"}) {
+		if strings.Contains(path+"/", "/"+protected.Name+"/") {
+			return protected.Name
+		}
+	}
+	return ""
 }
 
 func (r Rules) tooBroad(path string) string {
@@ -91,7 +97,7 @@ func (r Rules) tooBroad(path string) string {
 func (r Rules) sensitive(path string) string {
 	stores := append([]string{}, sensitiveSystem...)
 	for _, home := range r.home {
-		for _, name := range sensitiveHome {
+		for _, name := range profile.CredentialStores() {
 			stores = append(stores, join(home, name))
 		}
 	}

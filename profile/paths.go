@@ -91,5 +91,5 @@ func ParseGrant(text, home string) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
 	}
-	return Grant{path, access, Origin{OriginFlag, "--grant " + printable(text)}, explicit}, nil
+	return Grant{Path: path, Access: access, Origin: Origin{OriginFlag, "--grant " + printable(text)}, Explicit: explicit}, nil
 }

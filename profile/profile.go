@@ -108,6 +108,14 @@ type Grant struct {
 	Origin Origin `json:"origin"`
 	// Explicit grants show the hidden paths below them, too.
 	Explicit bool `json:"explicit,omitempty"`
+	// Expected is what the path must lead to still, or the grant is left out. Nil: whatever it leads to.
+	Expected *Expected `json:"-"`
+}
+
+// Expected is what a path led to when a person allowed it.
+type Expected struct {
+	Path          string // with its symbolic links followed
+	Device, Inode uint64 // 0: anything that is there
 }
 
 // A Variable is one environment variable of the command.

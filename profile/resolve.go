@@ -119,7 +119,7 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", extra.origin.Source, err)
 			}
-			if err := add(Grant{path, extra.Access, extra.origin, extra.Explicit}); err != nil {
+			if err := add(Grant{Path: path, Access: extra.Access, Origin: extra.origin, Explicit: extra.Explicit}); err != nil {
 				return err
 			}
 		}

@@ -35,7 +35,7 @@ var words = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[grants.Scope]():        oneOf(grants.ScopeOnce, grants.ScopeAlways, grants.ScopeAlready),
 	reflect.TypeFor[grants.Visibility]():   oneOf(grants.VisibleNow, grants.VisibleNextCommand),
 	reflect.TypeFor[grants.WarningKind](): oneOf(grants.WarnTooBroad, grants.WarnSensitive, grants.WarnElsewhere, grants.WarnMissing, grants.WarnSocket,
-		grants.WarnChanged),
+		grants.WarnExecuted, grants.WarnChanged),
 	reflect.TypeFor[grants.NoticeKind](): oneOf(grants.NoticePathGranted, grants.NoticePathGrantDenied, grants.NoticeSandboxUnavailable,
 		grants.NoticeCommandDenied, grants.NoticePathDenied, grants.NoticePathLeftOut, grants.NoticeStore),
 	reflect.TypeFor[grants.EventKind](): oneOf(grants.EventSession, grants.EventRequestPending, grants.EventRequestChanged, grants.EventRequestEnded,
