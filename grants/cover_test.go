@@ -58,7 +58,7 @@ func TestWhatIsCovered(t *testing.T) {
 		{Path: home + "/work", Access: rw},
 		{Path: home + "/work/lib", Access: ro},
 		{Path: home + "/named", Access: ro},
-	}, []string{home + "/work/secret", home + "/named", home + "/other/hidden"})
+	}, []string{home + "/work/secret", home + "/named", home + "/other/hidden", home + "/work/out/through-a-link"})
 	for _, c := range []struct {
 		path     string
 		access   profile.Access
@@ -79,6 +79,7 @@ func TestWhatIsCovered(t *testing.T) {
 		{"/other", ro, nil, false},
 		{"/work/out/file", ro, nil, false}, // leads to /other
 		{"/other/file", rw, map[string]profile.Access{"/other": ro}, false},
+		{"/other/through-a-link", ro, map[string]profile.Access{"/other": rw}, false},
 		{"/other/hidden", ro, map[string]profile.Access{"/other": rw}, false},
 	} {
 		got := view.Covers(ask(t, rules, home+c.path, c.access), func(path string) profile.Access {

@@ -80,6 +80,21 @@ func TestAnApprovalShowsTheObjectThatWasAllowed(t *testing.T) {
 	}
 }
 
+// What was allowed before it was there has no object yet, but a place.
+func TestAnApprovalOfWhatWasNotThereFollowsNoLink(t *testing.T) {
+	h := newHost(t)
+	h.profile.Grants = h.profile.Grants[1:]
+	dir := newDirectory(t)
+	h.write(dir+"/other/file", "secret")
+	h.symlink("other", dir+"/new")
+	h.profile.Grants = append(h.profile.Grants, profile.Grant{Path: dir + "/new", Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginApproval},
+		Expected: &profile.Expected{Path: dir + "/new"}})
+	r := h.run("/bin/sh", "-c", "cat "+dir+"/new/file "+dir+"/other/file 2>/dev/null; true")
+	if r.Failure != nil || r.Out != "" || len(r.Notices) != 1 {
+		t.Errorf("%q, %v, %+v", r.Out, r.Failure, r.Notices)
+	}
+}
+
 // TestAnApprovalIsNeverRacedIntoAnotherObject swaps the directory that was allowed with another one and with a link, as
 // fast as it can, while sandboxes start.
 func TestAnApprovalIsNeverRacedIntoAnotherObject(t *testing.T) {

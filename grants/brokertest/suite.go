@@ -45,6 +45,7 @@ func Run(t *testing.T, start func(t *testing.T, limits Limits) *Bench) {
 		"a question nobody answers ends":                        timesOut,
 		"a question is withdrawn with whoever asked":            withdraws,
 		"an agent that asks too much is told":                   limits,
+		"only so many requests of one agent wait":               fills,
 		"what nobody may grant is refused at once":              refuses,
 		"what cannot be meant is an error":                      invalid,
 		"a grant for the session ends with it":                  once,
@@ -448,6 +449,24 @@ func limits(t *testing.T, start starter) {
 	if answer := b.must(t, s.ID, list[0].RequestedPath, ro); answer.Outcome != grants.OutcomeDenied {
 		t.Errorf("%+v", answer)
 	}
+}
+
+func fills(t *testing.T, start starter) {
+	b := start(t, Limits{MaxPending: 3, AskEvery: time.Nanosecond})
+	sessions := []*grants.Session{b.open(t, grants.SessionSpec{}), b.open(t, grants.SessionSpec{})}
+	for i := range 3 {
+		b.ask(t.Context(), sessions[i%2].ID, fmt.Sprint("~/file", i), ro)
+	}
+	list := b.pending(t, 3)
+	var busy *grants.BusyError
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := b.Ask(ctx, sessions[1].ID, grants.Asking{Path: "~/more", Access: ro}); !errors.As(err, &busy) {
+		t.Errorf("%v", err)
+	}
+	b.decide(t, list[0].ID, grants.Decision{})
+	b.ask(t.Context(), sessions[1].ID, "~/more", ro)
+	b.pending(t, 3)
 }
 
 func refuses(t *testing.T, start starter) {

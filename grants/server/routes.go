@@ -48,22 +48,20 @@ var askRoutes = []route{
 	{Method: "POST", Path: "/v1/grants/requests", Takes: grants.Asking{}, Gives: grants.Answer{}, handle: askFromInside},
 }
 
-func askForSession(s *Server, w http.ResponseWriter, r *http.Request) (any, error) {
+func askForSession(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
 	var body grants.AskBody
 	if err := receive(r, &body); err != nil {
 		return nil, err
 	}
-	patient(w)
 	return result(s.broker.Ask(r.Context(), body.Session, body.Asking))
 }
 
 // askFromInside knows who asks by the socket. A body that names a session or an agent has a key too many.
-func askFromInside(s *Server, w http.ResponseWriter, r *http.Request) (any, error) {
+func askFromInside(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
 	var body grants.Asking
 	if err := receive(r, &body); err != nil {
 		return nil, err
 	}
-	patient(w)
 	session, _ := r.Context().Value(sessionKey{}).(string)
 	return result(s.broker.Ask(r.Context(), session, body))
 }

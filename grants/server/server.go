@@ -184,7 +184,8 @@ var statuses = map[grants.ErrorCode]int{
 	grants.CodeInternal:        http.StatusInternalServerError,
 }
 
-// receive reads the body, which is one JSON object of known keys.
+// receive reads the body, which is one JSON object of known keys, to its end: from there on the connection has no deadline
+// any more (net/http watches it for the peer's leaving), so that an answer may take minutes.
 func receive(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
@@ -200,10 +201,4 @@ func receive(r *http.Request, into any) error {
 		return err
 	}
 	return &grants.InvalidError{Field: "body", Why: fmt.Sprintf("is not the JSON object that is wanted here: %v", err)}
-}
-
-// patient takes the deadline for sending the body off a connection, whose answer may take minutes. A peer that leaves
-// ends the request's context all the same.
-func patient(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -227,6 +230,9 @@ func hurried(s *Server) {
 
 // A peer that sends slowly, or nothing, does not keep a connection.
 func TestAPeerThatSendsNothingIsCutOff(t *testing.T) {
+	if s := New("", ""); s.people.ReadHeaderTimeout == 0 || s.people.ReadTimeout == 0 || s.askers.ReadHeaderTimeout == 0 || s.askers.ReadTimeout == 0 {
+		t.Error("there is no deadline")
+	}
 	b := newBench(t, broker.Options{}, hurried)
 	for _, begin := range []string{"", "POST /v1/grants HTTP/1.1\r\nHost: x\r\n", "POST /v1/grants HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"} {
 		conn, err := net.Dial("unix", b.socket)
@@ -308,6 +314,68 @@ func TestALongPathToTheSocketWorks(t *testing.T) {
 	defer s.Close()
 	if status, err := (&client.Client{Socket: path}).Status(t.Context()); err != nil || status.PID != os.Getpid() {
 		t.Errorf("%+v, %v", status, err)
+	}
+}
+
+func TestADirectoryThatOthersEnterIsClosedToThem(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	os.Mkdir(dir, 0o755)
+	os.Chmod(dir, 0o755)
+	l, err := Listen(filepath.Join(dir, "x.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// Where the modes of files do not keep another user out, the kernel's word about the peer does.
+func TestAnotherUserIsNotLetIn(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be another user for a moment")
+	}
+	b := newBench(t, broker.Options{})
+	dial := func(uid int) (answer string, err error) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // and never unlocked: the thread ends with what it was made into
+			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+				err = errno
+				return
+			}
+			var fd int
+			if fd, err = syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0); err != nil {
+				return
+			}
+			defer syscall.Close(fd)
+			if err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: b.socket}); err != nil {
+				return
+			}
+			syscall.Write(fd, []byte("GET /v1/status HTTP/1.0\r\n\r\n"))
+			buffer := make([]byte, 4096)
+			n, _ := syscall.Read(fd, buffer)
+			answer = string(buffer[:max(n, 0)])
+		}()
+		<-done
+		return answer, err
+	}
+	for _, path := range []string{b.socket, filepath.Dir(b.socket), b.home, filepath.Dir(b.home)} { // the test's own
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if answer, err := dial(0); err != nil || !strings.Contains(answer, "200 OK") {
+		t.Errorf("%q, %v", answer, err)
+	}
+	answer, err := dial(12345)
+	if errors.Is(err, syscall.EACCES) {
+		t.Skipf("%s keeps other users out already", os.TempDir())
+	}
+	if err != nil || answer != "" {
+		t.Errorf("another user is answered: %q, %v", answer, err)
 	}
 }
 

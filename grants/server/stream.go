@@ -16,7 +16,6 @@ type stream struct {
 }
 
 func newStream(w http.ResponseWriter) *stream {
-	patient(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)

@@ -141,6 +141,76 @@ func TestADatabaseWithRandomDamageGrantsNothingNew(t *testing.T) {
 	}
 }
 
+// pagesOf lists where pages of a kind begin.
+func pagesOf(text []byte, flag uint16) []int {
+	var list []int
+	for at := 0; at < len(text); at += os.Getpagesize() {
+		if order.Uint16(text[at+8:]) == flag && int(order.Uint64(text[at:])) == at/os.Getpagesize() {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// The checksums of values do not see what is wrong with the pages around them.
+func TestABrokenStructureIsFound(t *testing.T) {
+	for name, damage := range map[string]func(text []byte){
+		"branches that lead to themselves": func(text []byte) {
+			for _, at := range pagesOf(text, branchFlag) {
+				order.PutUint64(text[at+pageHeader+8:], order.Uint64(text[at:]))
+			}
+		},
+		"branches that lead out of the file": func(text []byte) {
+			for _, at := range pagesOf(text, branchFlag) {
+				order.PutUint64(text[at+pageHeader+8:], 1<<40)
+			}
+		},
+		"pages that are used and free": func(text []byte) {
+			leaf := pagesOf(text, leafFlag)[0] / os.Getpagesize()
+			for _, at := range pagesOf(text, freelistFlag) {
+				for i := range int(order.Uint16(text[at+10:])) {
+					order.PutUint64(text[at+pageHeader+8*i:], uint64(leaf))
+				}
+			}
+		},
+		"leaves that lost their last value": func(text []byte) {
+			for _, at := range pagesOf(text, leafFlag) {
+				if n := order.Uint16(text[at+10:]); n > 2 {
+					order.PutUint16(text[at+10:], n-1)
+				}
+			}
+		},
+		"keys in another order": func(text []byte) {
+			for _, at := range pagesOf(text, leafFlag) {
+				if order.Uint16(text[at+10:]) > 2 {
+					first, second := text[at+pageHeader:at+pageHeader+element], text[at+pageHeader+element:at+pageHeader+2*element]
+					pos := order.Uint32(first[4:])
+					order.PutUint32(first[4:], order.Uint32(second[4:])+element)
+					order.PutUint32(second[4:], pos-element)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			text := filled(t, dir)
+			damage(text)
+			os.WriteFile(filepath.Join(dir, grants.DatabaseName), text, 0o600)
+			s, notices, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if len(notices) != 1 {
+				t.Errorf("it was not found")
+			}
+			if all, err := s.Grants(); err != nil || len(all) != 80 {
+				t.Errorf("%d grants, %v", len(all), err)
+			}
+		})
+	}
+}
+
 // A database that others could have written, or that is none, is not taken for a damaged one and put aside.
 func TestADatabaseThatIsNotOursIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()

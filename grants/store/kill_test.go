@@ -64,6 +64,11 @@ func TestNothingDecidedIsLostWhenTheWriterIsKilled(t *testing.T) {
 				t.Fatalf("kill %d: the snapshot shows %s, which was revoked or never given", i, g.ID)
 			}
 		}
+		// Also one that is not used, because it is of another transaction: a database that is damaged begins with it.
+		whole, err := grants.ReadWholeSnapshot(dir)
+		if err != nil {
+			t.Fatalf("kill %d: %v", i, err)
+		}
 		s, notices, err := Open(dir)
 		if err != nil || len(notices) > 0 {
 			t.Fatalf("kill %d: %v %+v", i, err, notices)
@@ -77,6 +82,11 @@ func TestNothingDecidedIsLostWhenTheWriterIsKilled(t *testing.T) {
 			there[g.ID] = true
 			if g != newGrant("main", g.ID, "/p/"+g.ID) {
 				t.Fatalf("kill %d: nobody gave %+v", i, g)
+			}
+		}
+		for _, g := range whole {
+			if !there[g.ID] {
+				t.Fatalf("kill %d: the snapshot has %s, and the database does not", i, g.ID)
 			}
 		}
 		for n := range 30 {
