@@ -7,7 +7,7 @@ export CGO_ENABLED := 0
 PREFIX   ?= /usr/local
 FUZZTIME ?= 30s
 # The packages whose tests root runs a second time as an ordinary user.
-USER_PACKAGES ?= ./sandbox/... ./cmd/...
+USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/... ./integration/...
 
 COMMANDS := $(patsubst cmd/%/,%,$(sort $(wildcard cmd/clai-sandbox*/)))
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -38,7 +38,7 @@ bench: build ## measure a start beside bare bwrap with the same options, and wha
 	@packaging/setup.sh run
 	go build -o bin/bench ./packaging/bench
 	bin/bench -binary bin/clai-sandbox
-	go test -run '^$$' -bench . -benchmem ./sandbox
+	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/...
 
 test-arm64: ## run the stub's tests as arm64 code in an emulator (qemu-user-static)
 	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/sandbox-arm64.test ./sandbox

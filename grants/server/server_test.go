@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,10 +36,15 @@ type bench struct {
 
 func newBench(t testing.TB, o broker.Options, configure ...func(*Server)) *bench {
 	t.Helper()
-	home, err := filepath.EvalSymlinks(t.TempDir())
+	// A short name: the address of a socket has little room.
+	home, err := os.MkdirTemp("", "g")
+	if err == nil {
+		home, err = filepath.EvalSymlinks(home)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(home) })
 	b := &bench{home: home, state: home + "/.state", socket: home + "/.run/" + grants.SocketName}
 	b.Client = &client.Client{Socket: b.socket}
 	kept, _, err := store.Open(b.state)
@@ -183,7 +189,7 @@ func TestWhatIsNotWantedIsRefused(t *testing.T) {
 		{"POST", "/v1/grants", `{"agentId":"main","path":"~/a","access":"read_only","more":1}`, 400},
 		{"POST", "/v1/grants", `{"agentId":"main","path":"~/a","access":"all"}`, 400},
 		{"POST", "/v1/grants", `{"agentId":"main","path":"/proc","access":"read_only"}`, 403},
-		{"POST", "/v1/grants", `{"agentId":"main","path":"` + strings.Repeat("x", maxBody) + `"}`, 400},
+		{"POST", "/v1/grants", strings.Repeat(" ", maxBody) + `{"agentId":"main","path":"~/a","access":"read_only"}`, 400},
 		{"POST", "/v1/grants/requests/none/decision", `{"kind":"deny"}`, 404},
 		{"POST", "/v1/grants/requests/none/decision", `{"reason":"x"}`, 400},
 		{"POST", "/v1/grants/requests/none/decision", `{"kind":"deny","unless":"x"}`, 400},
@@ -362,7 +368,7 @@ func TestAnotherUserIsNotLetIn(t *testing.T) {
 		<-done
 		return answer, err
 	}
-	for _, path := range []string{b.socket, filepath.Dir(b.socket), b.home, filepath.Dir(b.home)} { // the test's own
+	for _, path := range []string{b.socket, filepath.Dir(b.socket), b.home} { // the test's own
 		if err := os.Chmod(path, 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -438,8 +444,10 @@ func BenchmarkAskToAnswerOverTheWire(b *testing.B) {
 		b.Fatal(err)
 	}
 	n := 0
+	var took []time.Duration
 	for b.Loop() {
 		n++
+		begin := time.Now()
 		path := fmt.Sprint("~/file", n)
 		answered := make(chan error)
 		go func() {
@@ -458,8 +466,11 @@ func BenchmarkAskToAnswerOverTheWire(b *testing.B) {
 		if err := <-answered; err != nil {
 			b.Fatal(err)
 		}
+		took = append(took, time.Since(begin))
 		for len(s.Events) > 0 {
 			<-s.Events
 		}
 	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }

@@ -2,7 +2,9 @@ package store
 
 import (
 	"fmt"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
 )
@@ -27,6 +29,32 @@ func BenchmarkReadSnapshotOfTenThousand(b *testing.B) {
 	for b.Loop() {
 		if list, err := grants.ReadSnapshot(dir, "agent-499"); err != nil || len(list) != 20 {
 			b.Fatal(len(list), err)
+		}
+	}
+}
+
+// What a run of an agent with twenty stored grants pays, with the look at each and the word that it leaves.
+func BenchmarkRunWithTwentyOfTenThousand(b *testing.B) {
+	s, dir := crowd(b)
+	home := b.TempDir()
+	var list []grants.Grant
+	for n := range 20 {
+		path := fmt.Sprint(home, "/some/directory/", n)
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			b.Fatal(err)
+		}
+		place, err := grants.Resolve(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		g := newGrant("agent-7", fmt.Sprint("g-7-", n), path)
+		g.Resolved, g.Object = place.Resolved, place.Object
+		list = append(list, g)
+	}
+	apply(b, s, Change{Put: list})
+	for b.Loop() {
+		if shown, notices := grants.Stored(dir, "agent-7", time.Now()); len(shown) != 20 {
+			b.Fatal(len(shown), notices)
 		}
 	}
 }

@@ -175,7 +175,7 @@ func TestABrokenStructureIsFound(t *testing.T) {
 		},
 		"leaves that lost their last value": func(text []byte) {
 			for _, at := range pagesOf(text, leafFlag) {
-				if n := order.Uint16(text[at+10:]); n > 2 {
+				if n := order.Uint16(text[at+10:]); n > 2 && order.Uint32(text[at+pageHeader:]) == 0 { // values, and no buckets
 					order.PutUint16(text[at+10:], n-1)
 				}
 			}
