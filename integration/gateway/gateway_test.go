@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -74,7 +75,7 @@ func newPlace(t *testing.T) place {
 		t.Fatal(err)
 	}
 	p := place{home, caller.Directories()}
-	t.Cleanup(p.stop)
+	t.Cleanup(func() { p.stop(t) })
 	return p
 }
 
@@ -96,10 +97,22 @@ func (p place) pid() int {
 	return s.PID
 }
 
-func (p place) stop() {
-	if pid := p.pid(); pid != 0 && pid != os.Getpid() {
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
+// stop ends the gateway, and those that waited for its end. Each has the log open that its starter gave it.
+func (p place) stop(t *testing.T) {
+	eventually(t, "all gateways of the test are gone", func() bool {
+		gone := true
+		outputs, _ := filepath.Glob("/proc/[0-9]*/fd/2")
+		for _, output := range outputs {
+			if log, err := os.Readlink(output); err != nil || log != p.d.State+"/gateway.log" {
+				continue
+			}
+			gone = false
+			if pid, err := strconv.Atoi(strings.Split(output, "/")[2]); err == nil {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		return gone
+	})
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
