@@ -233,7 +233,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"session-bus": wordsOf(new(profile.SessionBus).UnmarshalText(nil)),
 		"grant":       {":ro", ":rw"},
 	}
-	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "limit", "json-fd"}
+	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

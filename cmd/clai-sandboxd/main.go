@@ -1,0 +1,126 @@
+// Command clai-sandboxd holds the long-running modes of clai-sandbox, which finds it beside itself: people know one
+// command. It links what that one must not, to start fast.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/grants/store"
+	"github.com/clairun/clai-sandbox/integration/gateway"
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// version is set when the program is built.
+var version = "dev"
+
+// statusFailed is the exit status where nothing could be started, as that of clai-sandbox.
+const statusFailed = 125
+
+func main() {
+	if err := newApp().Run(os.Args); err != nil {
+		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(oneLine(err)))
+		os.Exit(statusFailed)
+	}
+}
+
+// oneLine is an error with what mends it.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	var open *store.OpenError
+	if errors.As(err, &open) && open.Hint != "" {
+		text += "; " + open.Hint
+	}
+	return text
+}
+
+func newApp() *cli.App {
+	return &cli.App{
+		Name:            "clai-sandboxd",
+		Usage:           "the long-running modes of clai-sandbox",
+		Version:         version,
+		HideHelpCommand: true,
+		Commands:        []*cli.Command{gatewayCommand()},
+		ExitErrHandler:  func(*cli.Context, error) {},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fmt.Errorf("unknown mode %q; clai-sandboxd --help lists them", c.Args().First())
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+}
+
+func gatewayCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "gateway",
+		Usage:           "hold what agents ask until a person answers",
+		HideHelpCommand: true,
+		Description: "Owns the database of path grants, and listens on a unix socket in the runtime directory that only its user reaches. It is\n" +
+			"started on demand, by systemd or by the command that needs it, and ends when nobody has needed it for a while.",
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "idle", Value: 10 * time.Minute, Usage: "end after `DURATION` without use; 0 for never"},
+			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "end a request that nobody answers after `DURATION`"},
+		},
+		Action: runGateway,
+	}
+}
+
+func runGateway(c *cli.Context) error {
+	if c.Args().Present() {
+		return fmt.Errorf("gateway takes no argument %q", c.Args().First())
+	}
+	if c.Duration("timeout") <= 0 || c.Duration("idle") < 0 {
+		return errors.New("--timeout must be longer than 0, and --idle not less")
+	}
+	syscall.Umask(0o077)
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		return err
+	}
+	listener, err := gateway.Passed()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	err = gateway.Run(ctx, gateway.Options{
+		Directories: caller.Directories(), Home: caller.Home, User: caller.User, Version: version, Programs: programs(caller.Directories()),
+		Timeout: c.Duration("timeout"), Idle: c.Duration("idle"), Listener: listener,
+		Notify: func(n grants.Notice) { fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(n.Text)) },
+	})
+	var running *gateway.RunningError
+	if errors.As(err, &running) {
+		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+running.Error())
+		return nil
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// programs are the directories with bwrap and with this program.
+func programs(d profile.Directories) []string {
+	var list []string
+	if bwrap, err := sandbox.FindBwrap(os.Getenv("CLAI_SANDBOX_BWRAP"), d.State); err == nil {
+		list = append(list, filepath.Dir(bwrap.Path))
+	} else {
+		list = append(list, "/usr/bin")
+	}
+	if self, err := os.Executable(); err == nil {
+		list = append(list, filepath.Dir(self))
+	}
+	return list
+}
