@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-arm64 escape bench lint fuzz generate install clean
+.PHONY: help run build test test-arm64 escape scoreboard bench lint fuzz generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
@@ -37,6 +37,9 @@ test: ## set up this machine for the tests, vet, and run them all; as root also 
 escape: build ## try all escapes, as root also as an ordinary user, and print what stopped each
 	@packaging/setup.sh test
 	@packaging/escape.sh
+
+scoreboard: ## try the escapes in other launchers of sandboxes too, and write docs/scoreboard.md; as root: USER=somebody
+	@packaging/scoreboard.sh $(if $(filter 0,$(shell id -u)),$(USER))
 
 bench: build ## measure a start beside bare bwrap with the same options, and what plans cost
 	@packaging/setup.sh run

@@ -23,6 +23,8 @@ import (
 // first would take longer than all of that: about 1 ms for Go, 0.3 ms for C.
 
 // stub and stubAddress are in assembly. stub is never called.
+//
+//lint:ignore U1000 its code is copied
 func stub()
 func stubAddress() *byte
 

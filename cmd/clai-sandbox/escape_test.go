@@ -309,10 +309,10 @@ func TestEscapes(t *testing.T) {
 		user = "root"
 	}
 	for i, a := range attempts {
+		if !a.applies() {
+			continue // it takes the other user's rights, with or without a sandbox
+		}
 		t.Run(fmt.Sprintf("%02d %s", i+1, a.title), func(t *testing.T) {
-			if !a.applies() {
-				t.Skipf("an attempt of %s's", a.only)
-			}
 			t.Parallel()
 			p := newPlace(t)
 			through, err := a.make(p, ours)
