@@ -106,6 +106,16 @@ func TestTheWorkspaceIsNoGrantForWhatIsHiddenInIt(t *testing.T) {
 	}
 }
 
+// What hides it is found again by the next run, because nothing above it can be renamed.
+func TestWhatHoldsAHiddenPathStaysWhereItIs(t *testing.T) {
+	h := hiddenHost(t)
+	store := h.write(h.profile.Home+"/data/keys/store/key", "secret")
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: filepath.Dir(store)})
+	h.grant(h.profile.Home+"/data", profile.ReadWrite)
+	h.refused("mv ~/data/keys ~/data/aside 2>/dev/null")
+	h.refused("cat ~/data/*/store/key 2>/dev/null")
+}
+
 func TestAnUnreadableHiddenPathStopsNothing(t *testing.T) {
 	h := hiddenHost(t)
 	for _, name := range []string{".aws", ".netrc", ".config"} {

@@ -18,12 +18,12 @@ func needFileRules(t *testing.T) {
 
 func TestAMountByMistakeIsNotYetABreach(t *testing.T) {
 	needFileRules(t)
-	h := newHost(t)
+	h := hiddenHost(t)
 	dir := filepath.Join(filepath.Dir(h.profile.Home), "secret")
 	secret := h.write(dir+"/file", "secret")
 	h.write(h.profile.Home+"/file", "before")
 	h.launcher.mistakes = []string{"--bind", dir, dir, "--bind", h.profile.Home, "/mistake"}
-	attempts := "cat " + secret + "; echo x > " + secret + "; touch " + secret + "2; mkdir " + secret + "3; echo x > /mistake/file; touch /mistake/new"
+	attempts := "cat " + secret + "; cat /mistake/.aws/credentials; echo x > " + secret + "; touch " + secret + "2; mkdir " + secret + "3; echo x > /mistake/file; touch /mistake/new"
 	shown := "ls " + dir + " /mistake >/dev/null && cat /mistake/file && "
 	if r := h.run("/bin/sh", "-c", shown+attempts); r.Failure != nil || r.Out != "before" {
 		t.Errorf("%v %q %q", r.Failure, r.Out, r.Err)

@@ -170,6 +170,11 @@ func TestASubmoduleCommitsAndItsSettingsStay(t *testing.T) {
 	for _, script := range attempts {
 		h.refused("cd lib && " + script + " 2>/dev/null")
 	}
+	// Its part of the project's repository is protected by itself, too: nothing may be checked out.
+	os.Rename(work+"/lib", h.profile.Home+"/lib")
+	h.refused("echo x > .git/modules/lib/hooks/post-checkout 2>/dev/null")
+	h.refused("echo x >> .git/modules/lib/config 2>/dev/null")
+	os.Rename(h.profile.Home+"/lib", work+"/lib")
 	// The submodule by itself as the workspace: what is git's of it lies in the project above.
 	lib := work + "/lib"
 	h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = lib, lib, lib
