@@ -1,11 +1,12 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench lint fuzz generate install clean
+.PHONY: help run build test bench lint fuzz cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
 
 PREFIX   ?= /usr/local
 FUZZTIME ?= 30s
+EXEC_CASES_DIR ?= ../shared/cases/exec
 # The packages whose tests root runs a second time as an ordinary user.
 USER_PACKAGES ?= ./sandbox/... ./cmd/...
 
@@ -17,15 +18,14 @@ STATICCHECK = go tool -modfile=packaging/tools.mod staticcheck
 DATA      = $(DESTDIR)$(PREFIX)/share
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: ## set up this machine, build, and show what a sandboxed command can and cannot do
 	@packaging/setup.sh run
 	@$(MAKE) --no-print-directory build
 	@packaging/demo.sh
 
-build: ## build the commands into bin/
-	@mkdir -p bin
+build: | bin ## build the commands into bin/
 	$(BUILD) -o bin/ $(COMMANDS:%=./cmd/%)
 
 test: ## set up this machine for the tests, vet, and run them all; as root also as an ordinary user
@@ -47,6 +47,10 @@ lint: ## check formatting, vet, staticcheck, and the shell scripts where shellch
 	@if command -v shellcheck >/dev/null; then set -x; shellcheck .ci/run packaging/*.sh; \
 	else echo "no shellcheck here: the shell scripts are not checked"; fi
 
+cases: | bin ## try the behaviour cases of EXEC_CASES_DIR (../shared/cases/exec), and count those that are equal, stricter and looser
+	@EXEC_CASES_DIR='$(abspath $(EXEC_CASES_DIR))' go test -count=1 -run '^TestCases$$' -v ./policy >bin/cases.log 2>&1; status=$$?; \
+	grep -E '^[A-Za-z_]+(\.json)? equal=' bin/cases.log; grep -E -A2 ': (looser|wrong): ' bin/cases.log || true; exit $$status
+
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@packaging/fuzz.sh $(FUZZTIME)
 
@@ -58,6 +62,9 @@ install: ## install what is in bin/ with its man pages and completions below DES
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(COMMANDS:%=bin/%) $(DESTDIR)$(PREFIX)/bin
 	@packaging/install-data.sh '$(DATA)'
+
+bin:
+	@mkdir -p bin
 
 clean: ## remove what the other targets made here
 	rm -rf bin

@@ -13,6 +13,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 	for room, may := range map[string][]string{
 		"profile":          {},
 		"sandbox":          {"profile"},
+		"policy":           {},
 		"cmd/clai-sandbox": {"profile", "sandbox", "grants", "policy"},
 	} {
 		out, err := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", module+room).CombinedOutput()

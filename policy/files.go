@@ -1,0 +1,70 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Files is what a policy sees of the file system of the host that runs the command. Every path is absolute.
+type Files interface {
+	// Real follows every link of a path.
+	Real(path string) (string, error)
+	// Stat tells of what a path leads to, through links.
+	Stat(path string) (FileKind, error)
+	// Hash is the hex SHA-256 of a regular file of at most MaxScript bytes.
+	Hash(path string) (string, error)
+}
+
+// A FileKind is what a path leads to.
+type FileKind uint8
+
+const (
+	FileOther      FileKind = iota // a device, a socket: nothing to run
+	FileDirectory                  //
+	FileRegular                    // without the right to execute it
+	FileExecutable                 // a regular file that somebody may execute
+)
+
+// MaxScript bounds the files that an approval is bound to, in bytes.
+const MaxScript = 16 << 20
+
+// Disk is the file system of this host.
+type Disk struct{}
+
+func (Disk) Real(path string) (string, error) { return filepath.EvalSymlinks(path) }
+
+func (Disk) Stat(path string) (FileKind, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return FileOther, err
+	case info.IsDir():
+		return FileDirectory, nil
+	case !info.Mode().IsRegular():
+		return FileOther, nil
+	case info.Mode().Perm()&0o111 == 0: // and not access(2): root may execute what anybody may
+		return FileRegular, nil
+	}
+	return FileExecutable, nil
+}
+
+func (Disk) Hash(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	n, err := io.Copy(hash, io.LimitReader(f, MaxScript+1))
+	switch {
+	case err != nil:
+		return "", err
+	case n > MaxScript:
+		return "", fmt.Errorf("%s is larger than %d bytes", path, MaxScript)
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
