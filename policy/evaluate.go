@@ -65,6 +65,9 @@ type Command struct {
 	inner   []string // argv without wrappers
 	rebuilt []string
 	opaque  bool // it may run what was not looked at
+
+	shell    bool
+	scriptAt int // in inner
 }
 
 // An Evaluation is what a line's commands are, and whether all of them are allowed.
@@ -228,7 +231,12 @@ func (e *evaluator) command(argv []string, depth int, grows bool) *Command {
 		c.deny(r)
 	}
 	if err != nil {
-		c.Why = err.Error()
+		if name := baseOf(u.Policy[0]); isShell(name) && c.Denied == nil { // for the deny list, and for who reads
+			e.shell(c, shellUse(name, u.Policy), exec, depth, grows)
+		}
+		if c.Denied == nil {
+			c.By, c.Durable, c.Why = ByNothing, false, err.Error()
+		}
 		return c
 	}
 	if len(u.Policy) != len(u.Argv) || isMultiplexer(baseOf(exec.Real)) {
@@ -413,6 +421,7 @@ func (e *evaluator) carry(c *Command, name string, depth int) {
 
 // shell is a command that starts a shell. No entry for the shell's own path allows what it is told to do.
 func (e *evaluator) shell(c *Command, use ShellUse, exec Executable, depth int, grows bool) {
+	c.shell, c.scriptAt = true, use.Script
 	switch {
 	case c.Denied != nil:
 	case use.Inline:
