@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench lint fuzz cases generate install clean
+.PHONY: help run build test bench lint fuzz fuzz-policy cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
@@ -18,7 +18,7 @@ STATICCHECK = go tool -modfile=packaging/tools.mod staticcheck
 DATA      = $(DESTDIR)$(PREFIX)/share
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: ## set up this machine, build, and show what a sandboxed command can and cannot do
 	@packaging/setup.sh run
@@ -46,6 +46,9 @@ lint: ## check formatting, vet, staticcheck, and the shell scripts where shellch
 	$(STATICCHECK) ./...
 	@if command -v shellcheck >/dev/null; then set -x; shellcheck .ci/run packaging/*.sh; \
 	else echo "no shellcheck here: the shell scripts are not checked"; fi
+
+fuzz-policy: ## for FUZZTIME, have real shells execute what the policy allows, and compare with what it built
+	go test -count=1 -run '^TestTheShells' -v -timeout 0 ./policy -shells $(FUZZTIME)
 
 cases: | bin ## try the behaviour cases of EXEC_CASES_DIR (../shared/cases/exec), and count those that are equal, stricter and looser
 	@EXEC_CASES_DIR='$(abspath $(EXEC_CASES_DIR))' go test -count=1 -run '^TestCases$$' -v ./policy >bin/cases.log 2>&1; status=$$?; \
