@@ -339,15 +339,15 @@ func (a *Approvals) entries(place string, raw json.RawMessage, lenient bool) ([]
 			}
 		}
 		if e.ID == "" {
-			e.ID = newID()
+			e.ID = NewID()
 		}
 		entries = append(entries, e)
 	}
 	return entries, nil
 }
 
-// newID is a random UUID.
-func newID() string {
+// NewID is a random UUID.
+func NewID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80

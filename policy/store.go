@@ -196,9 +196,11 @@ func (s Store) change(edit func(*Snapshot) error) (*Snapshot, error) {
 		return nil, &FileError{s.Path, fmt.Errorf("would be larger than %d bytes", MaxApprovals), ""}
 	}
 	// What was written must be readable, or everything would be denied from now on.
+	problems := now.Approvals.Problems // some are gone with what was dropped
 	if now.Approvals, err = ParseApprovals(text); err != nil {
 		return nil, err
 	}
+	now.Approvals.Problems = problems
 	now.Exists, now.Hash = true, hashText(text)
 	return now, s.write(text)
 }

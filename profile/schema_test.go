@@ -22,17 +22,22 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		return s
 	}
 	const variableName = "^[A-Za-z_][A-Za-z0-9_]*$"
+	const programName = "^[A-Za-z0-9._+-]{1,64}$"
 	const busNames = `^[A-Za-z_-][A-Za-z0-9_-]*(\.[A-Za-z_-][A-Za-z0-9_-]*)+(\.\*)?$`
 	types := map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[Access]():         words(accessNames[1:]),
-		reflect.TypeFor[Network]():        words(networkNames),
-		reflect.TypeFor[SessionBus]():     words(sessionBusNames),
-		reflect.TypeFor[typedPath]():      {Type: "string", Pattern: "^(/|~/|~$)"},
-		reflect.TypeFor[hiddenPath]():     {Type: "string", Pattern: "^(/|~/|~$)"},
-		reflect.TypeFor[protectedName]():  {Type: "string", Pattern: "^[^/~]"},
-		reflect.TypeFor[busName]():        {Type: "string", Pattern: busNames, MaxLength: new(255)},
-		reflect.TypeFor[passedVariable](): {Type: "string", Pattern: variableName},
-		reflect.TypeFor[setVariable]():    {Type: "string"},
+		reflect.TypeFor[Access]():          words(accessNames[1:]),
+		reflect.TypeFor[Network]():         words(networkNames),
+		reflect.TypeFor[SessionBus]():      words(sessionBusNames),
+		reflect.TypeFor[typedPath]():       {Type: "string", Pattern: "^(/|~/|~$)"},
+		reflect.TypeFor[hiddenPath]():      {Type: "string", Pattern: "^(/|~/|~$)"},
+		reflect.TypeFor[protectedName]():   {Type: "string", Pattern: "^[^/~]"},
+		reflect.TypeFor[busName]():         {Type: "string", Pattern: busNames, MaxLength: new(255)},
+		reflect.TypeFor[passedVariable]():  {Type: "string", Pattern: variableName},
+		reflect.TypeFor[setVariable]():     {Type: "string"},
+		reflect.TypeFor[outsideHost]():     words(outsideHosts),
+		reflect.TypeFor[outsideSecurity](): words(outsideSecurities),
+		reflect.TypeFor[outsideAsk]():      words(outsideAsks),
+		reflect.TypeFor[safeBin]():         {Type: "string", Pattern: programName},
 	}
 	agent, err := jsonschema.For[agentConfig](&jsonschema.ForOptions{TypeSchemas: types})
 	if err != nil {
@@ -51,6 +56,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	schema.Properties["agents"].PropertyNames = &jsonschema.Schema{Pattern: "^[A-Za-z0-9._-]{1,64}$"}
 	execution := agent.Properties["execution"].Properties
 	execution["environment"].Properties["set"].PropertyNames = &jsonschema.Schema{Pattern: variableName}
+	execution["outside"].Properties["safeBinProfiles"].PropertyNames = &jsonschema.Schema{Pattern: programName}
 	timeout := execution["limits"].Properties["timeoutSeconds"]
 	timeout.Minimum, timeout.Maximum = new(0.0), new(float64(1<<31-1))
 	withoutNull(schema)
@@ -165,6 +171,16 @@ func TestConfigSchemaAndDecoderAgree(t *testing.T) {
 		execution(`"limits": {"timeoutSeconds": -1}`):                                                          false,
 		execution(`"limits": {"timeoutSeconds": 1.5}`):                                                         false,
 		execution(`"limits": {"timeoutSeconds": "1"}`):                                                         false,
+		execution(`"outside": {"host": "auto", "security": "full", "ask": "always", "node": "n"}`):             true,
+		execution(`"outside": {"host": "Gateway"}`):                                                            false,
+		execution(`"outside": {"security": "none"}`):                                                           false,
+		execution(`"outside": {"ask": "never"}`):                                                               false,
+		execution(`"outside": {"safeBins": ["wc", "g++"]}`):                                                    true,
+		execution(`"outside": {"safeBins": ["/bin/wc"]}`):                                                      false,
+		execution(`"outside": {"safeBins": [""]}`):                                                             false,
+		execution(`"outside": {"safeBinProfiles": {"wc": {"booleanFlags": ["-l"]}}}`):                          true,
+		execution(`"outside": {"safeBinProfiles": {"/wc": {}}}`):                                               false,
+		execution(`"outside": {"safeBinProfiles": {"wc": {"flags": []}}}`):                                     false,
 		execution(`"limits": {"timeout": 1}`):                                                                  false,
 	} {
 		var value any
