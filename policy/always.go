@@ -83,8 +83,8 @@ func entryFor(exec Executable, args []string, cwd string, pathAlone bool) []Entr
 // allowsLine says whether a line as a whole was allowed for good.
 func (l *Lists) allowsLine(text, cwd string) *Entry {
 	pattern := ""
-	for i := range l.allow {
-		r := &l.allow[i]
+	for i := range l.allow.rules {
+		r := &l.allow.rules[i]
 		if !r.command || !r.durable() {
 			continue
 		}

@@ -489,6 +489,17 @@ const MainAgent = "main"
 
 // Resolve joins the layers of the file for an agent, field by field: agent, "*", defaults, what the caller would have, built-in.
 func (a *Approvals) Resolve(agent string, caller Wish) Resolved {
+	r := a.resolveFields(agent, caller)
+	for _, list := range a.allowLists(r.Agent) {
+		r.Allow = append(r.Allow, list...)
+	}
+	for _, list := range a.denyLists(r.Agent) {
+		r.Deny = append(r.Deny, list...)
+	}
+	return r
+}
+
+func (a *Approvals) resolveFields(agent string, caller Wish) Resolved {
 	if agent = strings.TrimSpace(agent); agent == "" {
 		agent = MainAgent
 	}
@@ -500,35 +511,47 @@ func (a *Approvals) Resolve(agent string, caller Wish) Resolved {
 	if caller.Ask != nil {
 		r.Ask = *caller.Ask
 	}
-	layers := []struct {
-		name string
-		*AgentApprovals
-	}{{"agents." + agent, a.Agents[agent]}, {"agents.*", a.Agents["*"]}, {"defaults", &a.Defaults}}
 	// The last layer first: an earlier one overwrites it.
-	for i := len(layers) - 1; i >= 0; i-- {
-		layer := layers[i]
-		if layer.AgentApprovals == nil {
-			continue
-		}
-		if layer.Security.Set {
-			r.Security, r.Sources.Security = layer.Security.Value, layer.name+".security"
-		}
-		if layer.Ask.Set {
-			r.Ask, r.Sources.Ask = layer.Ask.Value, layer.name+".ask"
-		}
-		if layer.AskFallback.Set {
-			r.AskFallback, r.Sources.AskFallback = layer.AskFallback.Value, layer.name+".askFallback"
-		}
-		if layer.AutoAllowSkills != nil {
-			r.AutoAllowSkills = *layer.AutoAllowSkills
-		}
-		r.Deny = append(r.Deny, layer.Denylist...)
-	}
-	// Entries of the defaults are for every agent too, but only in the deny list: older files have none there.
-	for _, name := range [...]string{"*", agent} {
-		if layer := a.Agents[name]; layer != nil && (name != "*" || agent != "*") {
-			r.Allow = append(r.Allow, layer.Allowlist...)
-		}
-	}
+	r.overlay("defaults", &a.Defaults)
+	r.overlay("agents.*", a.Agents["*"])
+	r.overlay("agents."+agent, a.Agents[agent])
 	return r
+}
+
+func (r *Resolved) overlay(name string, layer *AgentApprovals) {
+	if layer == nil {
+		return
+	}
+	if layer.Security.Set {
+		r.Security, r.Sources.Security = layer.Security.Value, name+".security"
+	}
+	if layer.Ask.Set {
+		r.Ask, r.Sources.Ask = layer.Ask.Value, name+".ask"
+	}
+	if layer.AskFallback.Set {
+		r.AskFallback, r.Sources.AskFallback = layer.AskFallback.Value, name+".askFallback"
+	}
+	if layer.AutoAllowSkills != nil {
+		r.AutoAllowSkills = *layer.AutoAllowSkills
+	}
+}
+
+// allowLists are those of "*" and of the agent. Older files have none in the defaults, and what stands there allows nothing.
+func (a *Approvals) allowLists(agent string) (lists [2][]Entry) {
+	for i, name := range [...]string{"*", agent} {
+		if layer := a.Agents[name]; layer != nil && (i == 0 || agent != "*") {
+			lists[i] = layer.Allowlist
+		}
+	}
+	return lists
+}
+
+func (a *Approvals) denyLists(agent string) (lists [3][]Entry) {
+	lists[0] = a.Defaults.Denylist
+	for i, name := range [...]string{"*", agent} {
+		if layer := a.Agents[name]; layer != nil && (i == 0 || agent != "*") {
+			lists[i+1] = layer.Denylist
+		}
+	}
+	return lists
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -62,9 +61,14 @@ func NewArgPattern(text string) (ArgPattern, error) {
 
 // Match says whether the arguments behind the program's name, in this working directory, are those that were meant.
 func (p ArgPattern) Match(cwd string, args []string) bool {
+	return p.match(args, func() string { return HashArguments(cwd, args) })
+}
+
+// match takes the hash from whoever has it already: a list may hold a thousand of them.
+func (p ArgPattern) match(args []string, hash func() string) bool {
 	switch {
 	case p.hash != "":
-		return subtle.ConstantTimeCompare([]byte(p.hash), []byte(HashArguments(cwd, args))) == 1
+		return p.hash == hash() // it is no secret
 	case p.expression == nil:
 		return false
 	case p.nul:

@@ -269,7 +269,8 @@ func tryMatch(t *trial) outcome {
 	if len(in.Argv) > 1 {
 		args = in.Argv[1:]
 	}
-	r := match(rules, m, use{exec, "/", args, false})
+	set := newRuleSet(rules)
+	r := match(&set, m, use{exec: exec, cwd: "/", args: args})
 	switch {
 	case r == nil || want.MatchIndex == nil:
 		return judge(r != nil, want.MatchIndex != nil, "argument pattern")

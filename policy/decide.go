@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // A Verdict is the answer to a command. The zero value is deny.
@@ -39,7 +40,7 @@ func (r *Request) text() string {
 	return r.Command
 }
 
-// A Policy decides for one host. Make one for each state of the configuration and of the approvals file.
+// A Policy decides for one host. It may be used by many at once, as long as nobody changes what it has.
 type Policy struct {
 	Machine      *Machine
 	Layers       Layers
@@ -48,6 +49,22 @@ type Policy struct {
 	SafeBins     SafeBins
 	Skills       []Skill
 	InlineUnsafe bool // do not ask about code in the arguments; the zero value asks
+
+	lock  sync.Mutex
+	lists map[string]compiled // by agent
+}
+
+// compiled are the lists of an agent, made ready, and what they were made of.
+type compiled struct {
+	of    [5]listIdentity
+	fold  bool
+	lists *Lists
+}
+
+// A listIdentity tells a list from one that was put in its place.
+type listIdentity struct {
+	first *Entry
+	n     int
 }
 
 // A Decision is what is to happen with a command.
@@ -114,7 +131,7 @@ func (p *Policy) Decide(r Request) Decision {
 	if err := d.environment(r); err != nil {
 		return d
 	}
-	lists := p.lists(resolved)
+	lists := p.listsOf(resolved)
 	for _, problem := range append(p.Approvals.Problems, lists.Problems...) {
 		d.step("approvals file", "%s", DisplayText(problem))
 	}
@@ -146,7 +163,7 @@ func (d *Decision) unreadable(err error) {
 
 // merge joins the configuration with the file of the host, field by field: the stricter counts.
 func (d *Decision) merge(a *Approvals, agent string, place Placement) Resolved {
-	resolved := a.Resolve(agent, Wish{Security: &place.Security, Ask: &place.Ask})
+	resolved := a.resolveFields(agent, Wish{Security: &place.Security, Ask: &place.Ask})
 	d.Security = place.Security.Stricter(resolved.Security)
 	d.Ask = place.Ask.Stricter(resolved.Ask)
 	d.Fallback = d.Security.Stricter(resolved.AskFallback)
@@ -176,13 +193,38 @@ func (d *Decision) environment(r Request) error {
 	return err
 }
 
-func (p *Policy) lists(r Resolved) *Lists {
-	l := NewLists(p.Machine, r.Allow, r.Deny, r.CaseInsensitive)
+// maxCompiled bounds the agents whose lists are kept: their names come from outside.
+const maxCompiled = 256
+
+func (p *Policy) listsOf(r Resolved) *Lists {
+	identity := p.identity(r.Agent)
+	p.lock.Lock()
+	c, ok := p.lists[r.Agent]
+	if !ok || c.of != identity || c.fold != r.CaseInsensitive {
+		if p.lists == nil || len(p.lists) == maxCompiled {
+			p.lists = map[string]compiled{}
+		}
+		full := p.Approvals.Resolve(r.Agent, Wish{})
+		c = compiled{identity, r.CaseInsensitive, NewLists(p.Machine, full.Allow, full.Deny, r.CaseInsensitive)}
+		p.lists[r.Agent] = c
+	}
+	p.lock.Unlock()
+	l := *c.lists
 	l.SafeBins = p.SafeBins
 	if r.AutoAllowSkills {
 		l.Skills = p.Skills
 	}
-	return l
+	return &l
+}
+
+func (p *Policy) identity(agent string) (of [5]listIdentity) {
+	allow, deny := p.Approvals.allowLists(agent), p.Approvals.denyLists(agent)
+	for i, list := range [...][]Entry{allow[0], allow[1], deny[0], deny[1], deny[2]} {
+		if len(list) > 0 {
+			of[i] = listIdentity{&list[0], len(list)}
+		}
+	}
+	return of
 }
 
 func (d *Decision) evaluate(p *Policy, l *Lists, r Request) {

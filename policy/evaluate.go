@@ -34,13 +34,16 @@ type Lists struct {
 	SafeBins SafeBins
 	Skills   []Skill // none unless they are allowed automatically
 
-	allow, deny []rule
+	allow ruleSet
+	deny  []rule
 }
 
 // NewLists compiles an agent's entries.
 func NewLists(m *Machine, allow, deny []Entry, caseInsensitive bool) *Lists {
 	l := &Lists{}
-	l.allow, l.Problems = compile(allow, m.Home, caseInsensitive)
+	var rules []rule
+	rules, l.Problems = compile(allow, m.Home, caseInsensitive)
+	l.allow = newRuleSet(rules)
 	var problems []string
 	l.deny, problems = compile(deny, m.Home, caseInsensitive)
 	l.Problems = append(l.Problems, problems...)
@@ -89,6 +92,25 @@ type evaluator struct {
 	lists   *Lists
 	cwd     string
 	again   bool // the words are those that were built, and no longer those that were sent
+	found   []found
+}
+
+// found is what a word led to: within one evaluation, every look at it gives the same answer.
+type found struct {
+	word string
+	exec Executable
+	err  error
+}
+
+func (e *evaluator) find(word string) (Executable, error) {
+	for i := range e.found {
+		if e.found[i].word == word {
+			return e.found[i].exec, e.found[i].err
+		}
+	}
+	exec, err := e.machine.Find(word, e.cwd)
+	e.found = append(e.found, found{word, exec, err})
+	return exec, err
 }
 
 // EvaluateLine holds a shell line against the lists.
@@ -225,9 +247,9 @@ func (e *evaluator) command(argv []string, depth int, grows bool) *Command {
 		return c
 	}
 	e.denyWrappers(c, u)
-	exec, err := e.machine.Find(u.Policy[0], e.cwd)
+	exec, err := e.find(u.Policy[0])
 	c.Executable = exec
-	if r := denies(e.lists.deny, e.machine, use{exec, e.cwd, u.Policy[1:], grows}); r != nil {
+	if r := denies(e.lists.deny, e.machine, e.use(exec, u.Policy[1:], grows)); r != nil {
 		c.deny(r)
 	}
 	if err != nil {
@@ -254,7 +276,7 @@ func (e *evaluator) command(argv []string, depth int, grows bool) *Command {
 
 // realName is the base name of what a word leads to, so that a link to a wrapper counts as the wrapper.
 func (e *evaluator) realName(word string) string {
-	exec, err := e.machine.Find(word, e.cwd)
+	exec, err := e.find(word)
 	if err != nil {
 		return ""
 	}
@@ -282,11 +304,11 @@ func (e *evaluator) denyAnyWord(c *Command, argv []string) {
 		return
 	}
 	for i := range argv {
-		exec, err := e.machine.Find(argv[i], e.cwd)
+		exec, err := e.find(argv[i])
 		if err != nil {
 			exec = Executable{Word: argv[i]}
 		}
-		if r := denies(e.lists.deny, e.machine, use{exec, e.cwd, argv[i+1:], false}); r != nil {
+		if r := denies(e.lists.deny, e.machine, e.use(exec, argv[i+1:], false)); r != nil {
 			c.deny(r)
 			return
 		}
@@ -295,11 +317,11 @@ func (e *evaluator) denyAnyWord(c *Command, argv []string) {
 
 func (e *evaluator) denyWrappers(c *Command, u Unwrapped) {
 	for _, words := range u.Outer {
-		exec, err := e.machine.Find(words[0], e.cwd)
+		exec, err := e.find(words[0])
 		if err != nil {
 			exec = Executable{Word: words[0]}
 		}
-		if r := denies(e.lists.deny, e.machine, use{exec, e.cwd, words[1:], true}); r != nil {
+		if r := denies(e.lists.deny, e.machine, e.use(exec, words[1:], true)); r != nil {
 			c.deny(r)
 			return
 		}
@@ -322,7 +344,7 @@ func (e *evaluator) multiplexed(c *Command, u Unwrapped, exec Executable, grows 
 	if isShell(applet) || isWrapper(applet) || interpreter(familyOf(applet)) || baseOf(exec.Word) != baseOf(exec.Real) {
 		return
 	}
-	r := match(e.lists.allow, e.machine, use{exec, e.cwd, c.inner[1:], grows})
+	r := match(&e.lists.allow, e.machine, e.use(exec, c.inner[1:], grows))
 	if r != nil && r.hasArgs && len(u.Outer) == 0 {
 		c.opaque = false
 		c.allow(ByAllowlist, r)
@@ -361,7 +383,7 @@ func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) 
 		}
 	}
 	c.rebuilt = append([]string{exec.Real}, args...)
-	r := match(e.lists.allow, e.machine, use{exec, e.cwd, args, grows})
+	r := match(&e.lists.allow, e.machine, e.use(exec, args, grows))
 	switch {
 	case c.Denied != nil:
 	case r != nil:
@@ -500,12 +522,12 @@ func (e *evaluator) script(c *Command, use ShellUse, shell Executable, grows boo
 	}
 	c.Script = real
 	args := c.inner[use.Script+1:]
-	as := useOf(script, e.cwd, args, grows)
+	as := e.use(script, args, grows)
 	if r := denies(e.lists.deny, e.machine, as); r != nil {
 		c.deny(r)
 		return
 	}
-	if r := match(e.lists.allow, e.machine, as); r != nil && !r.any {
+	if r := match(&e.lists.allow, e.machine, as); r != nil && !r.any {
 		c.allow(ByAllowlist, r)
 		c.rebuilt = append([]string{shell.Real, real}, args...)
 		return
@@ -513,8 +535,8 @@ func (e *evaluator) script(c *Command, use ShellUse, shell Executable, grows boo
 	c.Why = fmt.Sprintf("no entry allows the script %s", real)
 }
 
-func useOf(exec Executable, cwd string, args []string, grows bool) use {
-	return use{exec, cwd, args, grows}
+func (e *evaluator) use(exec Executable, args []string, grows bool) use {
+	return use{exec: exec, cwd: e.cwd, args: args, grows: grows}
 }
 
 // wrapped puts the wrappers back that do something, by their real paths. They must be the system's own; env does nothing.
@@ -527,7 +549,7 @@ func (e *evaluator) wrapped(c *Command, u Unwrapped) {
 		if u.Wrappers[i] == "env" {
 			continue
 		}
-		exec, err := e.machine.Find(words[0], e.cwd)
+		exec, err := e.find(words[0])
 		if err != nil || !e.machine.trusts(exec.Real) {
 			c.By, c.Why = ByNothing, fmt.Sprintf("the wrapper %s is not one of the system's programs", words[0])
 			return

@@ -53,8 +53,9 @@ func (m *Machine) Find(word, cwd string) (Executable, error) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
-		if kind, err := m.Files.Stat(dir + "/" + word); err == nil && kind == FileExecutable {
-			return m.resolve(word, dir+"/"+word)
+		path := dir + "/" + word
+		if kind, err := m.Files.Stat(path); err == nil && kind == FileExecutable {
+			return m.real(word, path)
 		}
 	}
 	return Executable{Word: word}, &NotFoundError{word, "is not on the host's PATH"}
@@ -71,9 +72,13 @@ func (m *Machine) resolve(word, path string) (Executable, error) {
 	case kind != FileExecutable:
 		return none, &NotFoundError{word, "is not executable"}
 	}
+	return m.real(word, path)
+}
+
+func (m *Machine) real(word, path string) (Executable, error) {
 	real, err := m.Files.Real(path)
 	if err != nil {
-		return none, &NotFoundError{word, "cannot be resolved"}
+		return Executable{Word: word}, &NotFoundError{word, "cannot be resolved"}
 	}
 	e := Executable{Word: word, Path: filepath.Clean(path), Real: real}
 	// Taken by the letter, ".." behind a link leads elsewhere than in the kernel: only the real path is true.

@@ -7,6 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 )
 
 // Files is what a policy sees of the file system of the host that runs the command. Every path is absolute.
@@ -35,18 +38,38 @@ const MaxScript = 16 << 20
 // Disk is the file system of this host.
 type Disk struct{}
 
-func (Disk) Real(path string) (string, error) { return filepath.EvalSymlinks(path) }
+// Real asks the kernel, which walks the path once; where it cannot tell, it is walked link by link.
+func (Disk) Real(path string) (string, error) {
+	fd, err := syscall.Open(path, unixPath|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer syscall.Close(fd)
+	var buffer [4096]byte
+	n, err := syscall.Readlink("/proc/self/fd/"+strconv.Itoa(fd), buffer[:])
+	real := string(buffer[:max(n, 0)])
+	if err != nil || n == len(buffer) || !filepath.IsAbs(real) || strings.HasSuffix(real, " (deleted)") {
+		return filepath.EvalSymlinks(path)
+	}
+	return real, nil
+}
+
+const unixPath = 0x200000 // O_PATH: opens nothing, and needs no right to read
 
 func (Disk) Stat(path string) (FileKind, error) {
-	info, err := os.Stat(path)
+	var info syscall.Stat_t
+	err := syscall.Stat(path, &info)
+	for err == syscall.EINTR {
+		err = syscall.Stat(path, &info)
+	}
 	switch {
 	case err != nil:
-		return FileOther, err
-	case info.IsDir():
+		return FileOther, &os.PathError{Op: "stat", Path: path, Err: err}
+	case info.Mode&syscall.S_IFMT == syscall.S_IFDIR:
 		return FileDirectory, nil
-	case !info.Mode().IsRegular():
+	case info.Mode&syscall.S_IFMT != syscall.S_IFREG:
 		return FileOther, nil
-	case info.Mode().Perm()&0o111 == 0: // and not access(2): root may execute what anybody may
+	case info.Mode&0o111 == 0: // and not access(2): root may execute what anybody may
 		return FileRegular, nil
 	}
 	return FileExecutable, nil

@@ -14,6 +14,7 @@ const (
 	MaxLine     = 64 << 10 // bytes
 	maxSegments = 64
 	maxWords    = 4096
+	maxBrackets = 1000 // each may be a recursion of the parser's
 )
 
 // A Joint is the operator between two commands of a line.
@@ -78,9 +79,16 @@ func refuseBytes(text string) *Refusal {
 	case !utf8.ValidString(text):
 		return &Refusal{"text that is not UTF-8", 0}
 	}
+	brackets := 0
 	for i := 0; i < len(text); i++ {
-		if c := text[i]; c < ' ' && c != '\t' && c != '\n' || c == 0x7f {
+		switch c := text[i]; {
+		case c < ' ' && c != '\t' && c != '\n', c == 0x7f:
 			return &Refusal{"a control character", i}
+		case c == '(', c == '{', c == '`':
+			// Wherever they stand: quotes are for the parser to tell.
+			if brackets++; brackets > maxBrackets {
+				return &Refusal{"a line of so many brackets", i}
+			}
 		}
 	}
 	return nil

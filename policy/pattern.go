@@ -6,6 +6,7 @@ import "strings"
 type Pattern struct {
 	text    string
 	literal int // bytes before the first * or ?
+	ending  int // bytes behind the last
 	fold    bool
 }
 
@@ -21,6 +22,7 @@ func NewPattern(text, home string) Pattern {
 	if p.literal < 0 {
 		p.literal = len(text)
 	}
+	p.ending = len(text) - 1 - strings.LastIndexAny(text, "*?")
 	return p
 }
 
@@ -44,12 +46,20 @@ func (p Pattern) Match(path string) bool {
 	if p.literal == len(p.text) {
 		return len(path) == p.literal
 	}
+	// Most patterns of a long list end here.
+	if len(path) < p.literal+p.ending || path[len(path)-p.ending:] != p.text[len(p.text)-p.ending:] {
+		return false
+	}
 	return glob(p.text[p.literal:], path[p.literal:])
 }
 
 // glob walks all states of the pattern at once. State i is: everything before p[i] has matched.
 func glob(p, s string) bool {
-	now, next := make([]bool, len(p)+1), make([]bool, len(p)+1)
+	var small [2][128]bool
+	now, next := small[0][:], small[1][:]
+	if len(p) >= len(now) {
+		now, next = make([]bool, len(p)+1), make([]bool, len(p)+1)
+	}
 	now[0] = true
 	skipStars(p, now)
 	for j := 0; j < len(s); j++ {

@@ -65,8 +65,47 @@ func (r *rule) allowsPath(path string) bool {
 	return r.any || !r.name && !r.command && r.pattern.Match(path)
 }
 
-func (r *rule) allowsArgs(cwd string, args []string, grows bool) bool {
-	return !r.hasArgs || !grows && r.args.Match(cwd, args)
+func (r *rule) allowsArgs(u *use) bool {
+	return !r.hasArgs || !u.grows && r.args.match(u.args, u.hashed)
+}
+
+// A ruleSet is a list with an index: most entries of a long one name a single path.
+type ruleSet struct {
+	rules []rule
+	exact map[string][]int32 // by the path, in the list's order
+	rest  []int32
+}
+
+func newRuleSet(rules []rule) ruleSet {
+	s := ruleSet{rules: rules, exact: map[string][]int32{}}
+	for i := range rules {
+		r := &rules[i]
+		if r.any || r.pattern.fold || r.pattern.literal != len(r.pattern.text) {
+			s.rest = append(s.rest, int32(i))
+		} else {
+			s.exact[r.pattern.text] = append(s.exact[r.pattern.text], int32(i))
+		}
+	}
+	return s
+}
+
+// find is the first rule that allows a path with the arguments of a use.
+func (s *ruleSet) find(path string, u *use) *rule {
+	best := int32(len(s.rules))
+	for _, list := range [...][]int32{s.exact[path], s.rest} {
+		for _, i := range list {
+			if i >= best {
+				break
+			}
+			if r := &s.rules[i]; r.allowsPath(path) && r.allowsArgs(u) {
+				best = i
+			}
+		}
+	}
+	if int(best) == len(s.rules) {
+		return nil
+	}
+	return &s.rules[best]
 }
 
 // A use is one program with its arguments, to be looked up in a list.
@@ -75,19 +114,21 @@ type use struct {
 	cwd   string
 	args  []string
 	grows bool // more arguments come while it runs (xargs): no argument pattern can be for it
+	hash  string
+}
+
+// hashed is the hash of the arguments and the directory, made once.
+func (u *use) hashed() string {
+	if u.hash == "" {
+		u.hash = HashArguments(u.cwd, u.args)
+	}
+	return u.hash
 }
 
 // match finds the entry that allows a use. Where a link leads to another path, both need an entry, so that a link in an
 // allowed directory does not let in what it points to. An allow-always with its arguments was given for the real path.
-func match(rules []rule, m *Machine, u use) *rule {
-	find := func(path string) *rule {
-		for i := range rules {
-			if r := &rules[i]; r.allowsPath(path) && r.allowsArgs(u.cwd, u.args, u.grows) {
-				return r
-			}
-		}
-		return nil
-	}
+func match(rules *ruleSet, m *Machine, u use) *rule {
+	find := func(path string) *rule { return rules.find(path, &u) }
 	first := find(u.exec.Path)
 	if u.exec.Path == u.exec.Real {
 		if first != nil {
@@ -145,7 +186,7 @@ func denies(rules []rule, m *Machine, u use) *rule {
 			continue
 		}
 		// A pattern that cannot be read denies with any arguments; so does one for a command that will get more of them.
-		if !r.hasArgs || r.args == (ArgPattern{}) || u.grows || r.args.Match(u.cwd, u.args) {
+		if !r.hasArgs || r.args == (ArgPattern{}) || u.grows || r.args.match(u.args, u.hashed) {
 			return r
 		}
 	}
