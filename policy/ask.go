@@ -107,7 +107,7 @@ func (j Judgement) Message() string {
 }
 
 // Unanswered decides where an answer was needed and none came. What is unsafe never runs without an answer: code in the
-// arguments, and what is not understood where a deny list would have to be.
+// arguments, and what was not taken apart, in which there may be code.
 func Unanswered(fallback Security, f Facts, unsafe bool) (run bool, reason string) {
 	switch fallback {
 	case SecurityFull:

@@ -240,6 +240,9 @@ func (d *Decision) evaluate(p *Policy, l *Lists, r Request) {
 	d.facts = Facts{Understood: d.Result.Refusal == nil && !d.Result.HereDocument, Satisfied: d.Result.Satisfied,
 		Durable: d.Result.Durable && d.Result.Satisfied}
 	d.unchecked = d.Result.Opaque && len(l.deny) > 0
+	if inline, ok := looksInline(r.text()); ok && d.Result.Opaque && len(d.Result.Inline) == 0 {
+		d.Result.Inline = append(d.Result.Inline, inline)
+	}
 	if entry := l.allowsLine(r.text(), r.Cwd); entry != nil {
 		d.facts.Durable = true
 		d.Used = append(d.Used, *entry)
@@ -399,8 +402,9 @@ func (d Decision) Answered(answer Answer) Decision {
 		d.Verdict, d.Reason = Run, ""
 		d.step("answer", "%s", answer)
 	case answer == AnswerNone:
-		run, reason := Unanswered(d.Fallback, d.facts, len(d.Result.Inline) > 0 || d.unchecked)
-		d.step("answer", "none; ask fallback is %s", d.Fallback)
+		// In what was not taken apart there may be code, and what a deny list names.
+		run, reason := Unanswered(d.Fallback, d.facts, len(d.Result.Inline) > 0 || d.Result.Opaque)
+		d.step("answer", "none; ask fallback is %s, and never runs code in the arguments, nor what was not taken apart", d.Fallback)
 		if run {
 			d.Verdict, d.Reason = Run, ""
 			return d

@@ -268,6 +268,21 @@ func makeFlag(args []string) string {
 	return ""
 }
 
+// looksInline looks for code in the arguments in a line that was not understood. It reads words as a hurried reader would, and
+// is no proof that there is none.
+func looksInline(text string) (Inline, bool) {
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n;|&()`'\"<>{}", r) })
+	for i := range words {
+		words[i] = strings.ReplaceAll(words[i], "\\", "")
+	}
+	for i := range words {
+		if inline, ok := FindInline(words[i:min(len(words), i+128)]); ok {
+			return inline, true
+		}
+	}
+	return Inline{}, false
+}
+
 // InterpreterLike says whether a pattern names a program that runs what its arguments say. An allow-always stores no path for it.
 func InterpreterLike(pattern string) bool {
 	return interpreter(familyOf(baseOf(strings.TrimSpace(pattern))))
