@@ -16,7 +16,9 @@ func CommandPattern(text string) string {
 // AllowAlways is what an answer "always" stores for a line: for each command the real path of its program with a hash of its
 // arguments and the working directory, or, where the person chose so in as many words, the path alone. Nothing is stored for
 // wrappers and shells; for an interpreter, or a program that runs others, only the line as a whole.
-func (r *Evaluation) AllowAlways(text, cwd string, pathAlone, strictInline bool) []Entry {
+//
+// As is the command as it is compared the next time: for a shell's line the line alone, else its words.
+func (r *Evaluation) AllowAlways(text string, as []string, cwd string, pathAlone, strictInline bool) []Entry {
 	if r.Denied != nil || strictInline && len(r.Inline) > 0 {
 		return nil
 	}
@@ -27,7 +29,7 @@ func (r *Evaluation) AllowAlways(text, cwd string, pathAlone, strictInline bool)
 	}
 	if whole {
 		// The pattern holds a part of a hash, and no directory: the argument pattern holds both in full.
-		entries = append(entries, Entry{Pattern: CommandPattern(text), ArgPattern: HashArguments(cwd, []string{text}), Source: sourceAllowAlways})
+		entries = append(entries, Entry{Pattern: CommandPattern(text), ArgPattern: HashArguments(cwd, as), Source: sourceAllowAlways})
 	}
 	return entries
 }
@@ -63,7 +65,7 @@ func (c *Command) storable(cwd string, pathAlone bool) ([]Entry, bool) {
 		return entries, !whole && len(c.Inner) > 0 && c.By == ByPayload
 	}
 	word, real := c.Executable.names()
-	if c.opaque || c.Denied != nil || c.Executable.Real == "" || interpreter(familyOf(word)) || interpreter(familyOf(real)) {
+	if c.opaque || c.Denied != nil || c.Executable.Real == "" || !sameByName(word, real) || interpreter(familyOf(word)) || interpreter(familyOf(real)) {
 		return nil, false
 	}
 	return entryFor(c.Executable, c.inner[1:], cwd, pathAlone), true
@@ -80,8 +82,9 @@ func entryFor(exec Executable, args []string, cwd string, pathAlone bool) []Entr
 	return entries
 }
 
-// allowsLine says whether a line as a whole was allowed for good.
-func (l *Lists) allowsLine(text, cwd string) *Entry {
+// allowsLine says whether a command as a whole was allowed for good. The text alone is not enough: the words rg and $(id) have the text
+// of a line in which a shell would run id.
+func (l *Lists) allowsLine(text string, as []string, cwd string) *Entry {
 	pattern := ""
 	for i := range l.allow.rules {
 		r := &l.allow.rules[i]
@@ -91,7 +94,7 @@ func (l *Lists) allowsLine(text, cwd string) *Entry {
 		if pattern == "" {
 			pattern = CommandPattern(text)
 		}
-		if strings.TrimSpace(r.Pattern) == pattern && (!r.hasArgs || r.args.Match(cwd, []string{text})) {
+		if strings.TrimSpace(r.Pattern) == pattern && r.hasArgs && r.args.hash != "" && r.args.Match(cwd, as) {
 			entry := r.Entry
 			return &entry
 		}

@@ -102,6 +102,9 @@ func ParseApprovals(text []byte) (*Approvals, error) {
 			return nil, err
 		}
 	}
+	if len(a.Defaults.Allowlist) > 0 {
+		a.problem("defaults.allowlist", "allows nothing: entries for every agent stand in agents.*")
+	}
 	if raw := top.take("agents"); isSet(raw) {
 		if err := a.agents(raw); err != nil {
 			return nil, err

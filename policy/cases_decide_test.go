@@ -376,7 +376,7 @@ func tryAllowAlways(t *trial) outcome {
 		result = (&evaluator{machine: m, lists: in.lists(m), cwd: in.Cwd}).line(segments)
 	}
 	var got []string
-	for _, e := range result.AllowAlways("text", in.Cwd, false, in.StrictInlineEval) {
+	for _, e := range result.AllowAlways("text", []string{"text"}, in.Cwd, false, in.StrictInlineEval) {
 		if !strings.HasPrefix(e.Pattern, commandPrefix) {
 			got = append(got, e.Pattern)
 		}

@@ -40,6 +40,14 @@ func (r *Request) text() string {
 	return r.Command
 }
 
+// as is the command as hashes and bindings take it: words are no line, whatever their text looks like.
+func (r *Request) as(m *Machine) []string {
+	if r.Argv != nil {
+		return r.Argv
+	}
+	return []string{m.Shell, "-c", r.Command}
+}
+
 // A Policy decides for one host. It may be used by many at once, as long as nobody changes what it has.
 type Policy struct {
 	Machine      *Machine
@@ -84,6 +92,9 @@ type Decision struct {
 	Always   []Entry     `json:"allowAlways,omitempty"` // what "always" would store
 	Used     []Entry     `json:"-"`                     // entries that let it run
 	Result   *Evaluation `json:"evaluation,omitempty"`
+
+	// Shell says that a shell reads what runs: Environment must be told so.
+	Shell bool `json:"shell,omitempty"`
 
 	facts     Facts
 	unchecked bool // there is a deny list, and not everything could be held against it
@@ -243,7 +254,7 @@ func (d *Decision) evaluate(p *Policy, l *Lists, r Request) {
 	if inline, ok := looksInline(r.text()); ok && d.Result.Opaque && len(d.Result.Inline) == 0 {
 		d.Result.Inline = append(d.Result.Inline, inline)
 	}
-	if entry := l.allowsLine(r.text(), r.Cwd); entry != nil {
+	if entry := l.allowsLine(r.text(), r.as(p.Machine), r.Cwd); entry != nil {
 		d.facts.Durable = true
 		d.Used = append(d.Used, *entry)
 		d.step("allowlist", "this very line, in this directory, was allowed for good")
@@ -292,10 +303,11 @@ func (d *Decision) judge(p *Policy, l *Lists, r Request) {
 	}
 	d.bind(p, r)
 	d.what(r)
+	d.shell(r)
 	if d.Verdict == AskPerson {
 		d.Offers = Answers(d.Ask)
 		if d.Ask != AskAlways {
-			d.Always = d.Result.AllowAlways(r.text(), r.Cwd, false, inline)
+			d.Always = d.Result.AllowAlways(r.text(), r.as(p.Machine), r.Cwd, false, inline)
 		}
 	}
 }
@@ -335,13 +347,22 @@ func (d *Decision) what(r Request) {
 	}
 }
 
+// shell says whether a shell reads what runs, and which overrides do not reach it then.
+func (d *Decision) shell(r Request) {
+	d.Shell = d.Argv == nil
+	for _, c := range d.Result.Commands {
+		d.Shell = d.Shell || c.shell || c.opaque
+	}
+	for _, name := range sortedNames(r.Env) {
+		if !KeepOverride(name, d.Shell) {
+			d.step("environment", "%s is not overridden: a shell reads the command", DisplayText(name))
+		}
+	}
+}
+
 // bind says what an approval is for.
 func (d *Decision) bind(p *Policy, r Request) {
-	argv := r.Argv
-	if argv == nil {
-		argv = []string{r.Command}
-	}
-	b := &Bound{Binding: NewBinding(argv, r.Cwd, r.Agent, r.Session, r.Env), Asker: r.Asker, Node: d.Node, Unbound: d.Result.Opaque}
+	b := &Bound{Binding: NewBinding(r.as(p.Machine), r.Cwd, r.Agent, r.Session, r.Env), Asker: r.Asker, Node: d.Node, Unbound: d.Result.Opaque}
 	if real, err := p.Machine.Files.Real(r.Cwd); err != nil || real != r.Cwd {
 		d.step("directory", "%s is not a directory by its real path: a link in it could lead elsewhere later", DisplayText(r.Cwd))
 		d.deny("working-directory")

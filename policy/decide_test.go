@@ -154,14 +154,14 @@ func TestCodeInTheArgumentsIsAskedAboutWhateverAListSays(t *testing.T) {
 
 func TestWhatRunsIsBuiltAnew(t *testing.T) {
 	tr := newTree(t, "rg", "git")
-	tr.link("rg", "bin/link")
-	p := tr.policy("rg", "git", "link")
+	tr.link("rg", "bin/r")
+	p := tr.policy("rg", "git", "r")
 	for line, want := range map[string]string{
 		"rg a":                       "'DIR/bin/rg' 'a'",
 		"env rg a":                   "'DIR/bin/rg' 'a'",
 		"nice -n 5 rg \"it's\"":      `'DIR/bin/nice' '-n' '5' 'DIR/bin/rg' 'it'\''s'`,
 		"rg a&&git b||rg c;git d|rg": "'DIR/bin/rg' 'a' && 'DIR/bin/git' 'b' || 'DIR/bin/rg' 'c' ; 'DIR/bin/git' 'd' | 'DIR/bin/rg'",
-		"link a # b":                 "'DIR/bin/rg' 'a'",
+		"r a # b":                    "'DIR/bin/rg' 'a'",
 		"sh -c 'rg a; git b'":        `'DIR/bin/sh' '-c' ''\''DIR/bin/rg'\'' '\''a'\'' ; '\''DIR/bin/git'\'' '\''b'\'''`,
 	} {
 		d := tr.decide(p, line)

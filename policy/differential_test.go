@@ -114,7 +114,7 @@ func newShells(t testing.TB) *shells {
 	s.populate(t)
 	s.machine = &Machine{Files: Disk{}, Path: []string{dir + "/bin"}, Home: dir + "/home", Trusted: []string{dir + "/bin", "/usr/bin", "/bin"}, Shell: "/bin/sh"}
 	var allow []Entry
-	for _, name := range []string{"rg", "git", "two", "no", "link"} {
+	for _, name := range []string{"rg", "git", "two", "no", "r"} {
 		allow = append(allow, Entry{Pattern: dir + "/bin/" + name})
 	}
 	for _, path := range []string{dir + "/work/tool", dir + "/work/script", dir + "/work/odd name", dir + "/bin/xargs", dir + "/bin/find", "/usr/bin/xargs", "/usr/bin/find"} {
@@ -151,7 +151,7 @@ func (s *shells) populate(t testing.TB) {
 	for _, path := range []string{"work/tool", "work/script", "work/odd name", "work/rg", "work/sub/git"} {
 		write(path)
 	}
-	links := map[string]string{"bin/link": "rg"}
+	links := map[string]string{"bin/r": "rg"}
 	for _, name := range realPrograms {
 		path, _ := exec.LookPath(name)
 		links["bin/"+name], _ = filepath.EvalSymlinks(path)
@@ -338,7 +338,7 @@ func absolute(dir, name string) string {
 func (s *shells) seeds() []string {
 	list := []string{
 		"rg a", "rg a && git b || two c; no d | head -n 1", "no || git x", "no && git x", "rg 'a b' \"c d\" e\\ f", "rg '' \"\"", "rg a#b #c",
-		"rg a$ \"b$\" $", "rg 'a\nb'", "rg \"a\\$b\\\"c\\\\d\\e\"", "./tool x", "../bin/rg x", "'./odd name' y", "link z", "env rg a", "nice -n 5 rg a",
+		"rg a$ \"b$\" $", "rg 'a\nb'", "rg \"a\\$b\\\"c\\\\d\\e\"", "./tool x", "../bin/rg x", "'./odd name' y", "r z", "env rg a", "nice -n 5 rg a",
 		"timeout 5 rg a", "env nice nohup timeout 5 rg a", "stdbuf -o L git a", "rg a | xargs git b", "rg | xargs -I{} git {}b{}",
 		"find . -name tool -exec git {} \\;", "find sub -type f -exec two x {} +", "sh -c 'rg a && git b'", "bash -c \"rg 'a' ; git b\"", "sh ./script a b",
 		"rg % ^ @ + , . / : = -- - -x --x=y", "rg {} {}", "rg é 'ü' \"ß\" 日本", "rg\ta\t\tb", " rg a ", "rg a\t# c", "rg '\\' \"\\\\\" \\\\",
@@ -367,7 +367,7 @@ func (s *shells) line(data []byte) string {
 		}
 		b.WriteString(c.pick("", "", "", "", "", "env ", "nice ", "nice -n 3 ", "nohup ", "timeout 9 ", "time ", "env -- ", "stdbuf -oL ", "command ", "! ", "x=1 ",
 			"env a=b ", "exec ", "sudo ", "xargs "))
-		b.WriteString(c.pick("rg", "git", "two", "no", "link", "./tool", "sh ./script", "head", "wc", s.dir+"/bin/rg", "'./odd name'", "r\\g", "\"git\"", "t'wo'", "curl", "id",
+		b.WriteString(c.pick("rg", "git", "two", "no", "r", "./tool", "sh ./script", "head", "wc", s.dir+"/bin/rg", "'./odd name'", "r\\g", "\"git\"", "t'wo'", "curl", "id",
 			"../work/tool", "sub/git", "find . -name tool -exec git", "sh -c 'rg a; git b'", "bash -c 'no || two'", "$x", "eval", "cd"))
 		for range c.next(4) {
 			b.WriteString(c.pick(" ", " ", "  ", "\t"))

@@ -395,10 +395,20 @@ func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) 
 	default:
 		c.Why = fmt.Sprintf("no entry allows %s", exec.Real)
 	}
+	if c.By != ByNothing && !sameByName(word, real) {
+		c.By, c.Durable = ByNothing, false
+		c.Why = fmt.Sprintf("it is %s under the name of %s: called by its own name, as what runs is, it may do something else", real, word)
+	}
 	e.carry(c, word, depth)
 	if c.Inner == nil && real != word {
 		e.carry(c, real, depth)
 	}
+}
+
+// sameByName says whether a program does the same under the name of a link as under its own: python3 and python3.11, awk and mawk. xz
+// under the name of unxz does not, nor does what has a hundred names.
+func sameByName(link, real string) bool {
+	return strings.HasPrefix(real, link) || strings.HasSuffix(real, link)
 }
 
 // skill says whether a bare name led to a program of a skill, and to that very file.
@@ -550,7 +560,7 @@ func (e *evaluator) wrapped(c *Command, u Unwrapped) {
 			continue
 		}
 		exec, err := e.find(words[0])
-		if err != nil || !e.machine.trusts(exec.Real) {
+		if err != nil || !e.machine.trusts(exec.Real) || baseOf(exec.Real) != u.Wrappers[i] {
 			c.By, c.Why = ByNothing, fmt.Sprintf("the wrapper %s is not one of the system's programs", words[0])
 			return
 		}

@@ -239,7 +239,7 @@ func TestAllowAlwaysStoresNeitherShellNorWrapperNorTail(t *testing.T) {
 	} {
 		result := EvaluateLine(tr.m, tr.lists(), line, tr.cwd())
 		var got []string
-		for _, e := range result.AllowAlways(line, tr.cwd(), false, false) {
+		for _, e := range result.AllowAlways(line, []string{line}, tr.cwd(), false, false) {
 			if e.Source != sourceAllowAlways || !strings.HasPrefix(e.ArgPattern, argHashPrefix) {
 				t.Errorf("%q stores %+v", line, e)
 			}
@@ -404,8 +404,59 @@ func TestALinkInAnAllowedDirectoryLetsNothingElseIn(t *testing.T) {
 			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
 		}
 	}
-	if d := tr.decide(tr.policy("DIR/bin/*", "DIR/outside/*"), "link a"); d.Verdict != Run || d.Argv[0] != tr.dir+"/outside/evil" {
+	tr.link("../outside/evil", "bin/ev")
+	if d := tr.decide(tr.policy("DIR/bin/*", "DIR/outside/*"), "ev a"); d.Verdict != Run || d.Argv[0] != tr.dir+"/outside/evil" {
 		t.Errorf("both are allowed: %v %q", d.Verdict, d.Argv)
+	}
+}
+
+func TestAProgramUnderAnotherNameIsAskedAbout(t *testing.T) {
+	tr := newTree(t, "xz", "python3.11", "mawk", "busybox", "coreutils")
+	for link, target := range map[string]string{"unxz": "xz", "python3": "python3.11", "awk": "mawk", "ls": "busybox", "wc": "coreutils"} {
+		tr.link(target, "bin/"+link)
+	}
+	for line, want := range map[string]Verdict{"unxz f": AskPerson, "xz f": Run, "python3 f": Run, "awk -f f": Run, "ls": AskPerson, "wc": AskPerson} {
+		if d := tr.decide(tr.policy("DIR/bin/*"), line); d.Verdict != want {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
+func TestWordsAndALineOfTheSameTextAreTwoCommands(t *testing.T) {
+	tr := newTree(t, "rg", "find")
+	for _, argv := range [][]string{{"find", "$(rg)"}, {"find $(rg)"}, {"find", ".", ";", "rg"}} {
+		p := tr.policy()
+		words := Request{Argv: argv, Cwd: tr.cwd()}
+		d := p.Decide(words)
+		p.Approvals.Agents["main"].Allowlist = append(d.Always, Entry{Pattern: CommandPattern(words.text()), Source: sourceAllowAlways})
+		line := Request{Command: CommandText(argv), Cwd: tr.cwd()}
+		if d := p.Decide(line); d.Verdict != AskPerson {
+			t.Errorf("%q allows %q: %v", argv, line.Command, d.Verdict)
+		}
+		if d.BoundTo != nil {
+			if run := p.Decide(line).BoundTo; run != nil && d.BoundTo.Check(run.Binding) == nil {
+				t.Errorf("an approval of %q is one of %q", argv, line.Command)
+			}
+		}
+		if d := p.Decide(words); argv[0] == "find" && d.Verdict != Run {
+			t.Errorf("%q is not allowed for good: %v", argv, d.Verdict)
+		}
+	}
+}
+
+func TestThroughAShellOnlyHowTextLooksIsOverridden(t *testing.T) {
+	tr := newTree(t, "rg", "git")
+	p := tr.policy("rg", "git")
+	for _, c := range []struct {
+		r     Request
+		shell bool
+	}{{Request{Command: "rg a"}, false}, {Request{Argv: []string{"rg"}}, false}, {Request{Command: "rg a && git b"}, true}, {Request{Argv: []string{"sh", "-c", "rg; git"}}, true}, {Request{Command: "rg $x"}, true},
+		{Request{Argv: []string{"env", "A=b", "sh", "-c", "rg"}}, true}} {
+		c.r.Cwd, c.r.Env = tr.cwd(), map[string]string{"FOO": "x"}
+		d := p.Decide(c.r)
+		if told := strings.Contains(strings.Join(d.Lines(), "\n"), "FOO is not overridden"); d.Shell != c.shell || told != c.shell {
+			t.Errorf("%+v: %v %v", c.r, d.Shell, told)
+		}
 	}
 }
 
@@ -514,5 +565,13 @@ func TestANodeOrGatewayWithoutAFileRunsNothing(t *testing.T) {
 	}
 	if d := (&Policy{}).Decide(Request{}); d.Verdict == Run && d.Host != HostSandbox {
 		t.Errorf("the zero policy: %v", d)
+	}
+}
+
+func TestFilesOfTheKernelAreNoScripts(t *testing.T) {
+	for _, path := range []string{"/proc/kmsg", "/proc/self/environ", "/sys/kernel/uevent_seqnum", "/dev/zero"} {
+		if _, err := (Disk{}).Hash(path); err == nil {
+			t.Errorf("%s is read", path)
+		}
 	}
 }
