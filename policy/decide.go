@@ -77,24 +77,24 @@ type listIdentity struct {
 
 // A Decision is what is to happen with a command.
 type Decision struct {
-	Verdict  Verdict     `json:"verdict"`
-	Host     Host        `json:"host"`
-	Node     string      `json:"node,omitempty"`
-	Reason   string      `json:"reason,omitempty"` // of a denial or of a question, in the words that events carry
-	Why      []Step      `json:"why"`
-	Command  string      `json:"command,omitempty"` // what a shell of the host runs: the line built anew
-	Argv     []string    `json:"argv,omitempty"`    // the same for one command alone: run this where it is there
-	BoundTo  *Bound      `json:"boundTo,omitempty"`
-	Security Security    `json:"security"`
-	Ask      Ask         `json:"ask"`
-	Fallback Security    `json:"askFallback"`
-	Offers   []Answer    `json:"offers,omitempty"`      // of a prompt
-	Always   []Entry     `json:"allowAlways,omitempty"` // what "always" would store
-	Used     []Entry     `json:"-"`                     // entries that let it run
-	Result   *Evaluation `json:"evaluation,omitempty"`
+	Verdict  Verdict     `json:"verdict" jsonschema:"what is to happen"`
+	Host     Host        `json:"host" jsonschema:"where it runs"`
+	Node     string      `json:"node,omitempty" jsonschema:"which node"`
+	Reason   string      `json:"reason,omitempty" jsonschema:"of a denial or of a question, in the word that events carry"` // of a denial or of a question, in the words that events carry
+	Why      []Step      `json:"why" jsonschema:"the steps that led there"`
+	Command  string      `json:"command,omitempty" jsonschema:"the line that a shell of the host runs, built anew from what was analysed"` // what a shell of the host runs: the line built anew
+	Argv     []string    `json:"argv,omitempty" jsonschema:"the same for one command alone, which no shell needs to read"`                 // the same for one command alone: run this where it is there
+	BoundTo  *Bound      `json:"boundTo,omitempty" jsonschema:"what an approval holds for, and nothing else"`
+	Security Security    `json:"security" jsonschema:"how much runs without an answer, after configuration and approvals file"`
+	Ask      Ask         `json:"ask" jsonschema:"when a person is asked"`
+	Fallback Security    `json:"askFallback" jsonschema:"what happens without an answer"`
+	Offers   []Answer    `json:"offers,omitempty" jsonschema:"the answers that a prompt offers"`              // of a prompt
+	Always   []Entry     `json:"allowAlways,omitempty" jsonschema:"what the answer allow-always would store"` // what "always" would store
+	Used     []Entry     `json:"-"`                                                                           // entries that let it run
+	Result   *Evaluation `json:"evaluation,omitempty" jsonschema:"the command part by part"`
 
 	// Shell says that a shell reads what runs: Environment must be told so.
-	Shell bool `json:"shell,omitempty"`
+	Shell bool `json:"shell,omitempty" jsonschema:"whether a shell reads what runs"`
 
 	facts     Facts
 	unchecked bool // there is a deny list, and not everything could be held against it
@@ -103,12 +103,12 @@ type Decision struct {
 // Bound is what an approval of a decision holds for, and nothing else.
 type Bound struct {
 	Binding
-	Asker    string       `json:"asker,omitempty"`
-	Node     string       `json:"node,omitempty"`
-	Programs []Executable `json:"programs"`
-	Scripts  []BoundFile  `json:"scripts,omitempty"`
+	Asker    string       `json:"asker,omitempty" jsonschema:"who asked"`
+	Node     string       `json:"node,omitempty" jsonschema:"which node"`
+	Programs []Executable `json:"programs" jsonschema:"what the words lead to, by real paths"`
+	Scripts  []BoundFile  `json:"scripts,omitempty" jsonschema:"scripts, by their SHA-256"`
 	// Unbound says that what runs is not all in what was looked at: the approval is for the text alone.
-	Unbound bool `json:"unbound,omitempty"`
+	Unbound bool `json:"unbound,omitempty" jsonschema:"what runs is not all in what was looked at: the approval is for the text alone"`
 }
 
 func (d *Decision) step(about, format string, a ...any) {

@@ -52,18 +52,18 @@ func NewLists(m *Machine, allow, deny []Entry, caseInsensitive bool) *Lists {
 
 // A Command is what became of one command of a line.
 type Command struct {
-	Argv       []string   `json:"argv"`
-	Joint      string     `json:"joint,omitempty"` // the operator behind it
-	Wrappers   []string   `json:"wrappers,omitempty"`
-	Executable Executable `json:"executable"`
-	Script     string     `json:"script,omitempty"` // what a shell is to read
-	By         By         `json:"by"`
-	Durable    bool       `json:"durable,omitempty"` // by an answer that a person gave for good
-	Entry      *Entry     `json:"entry,omitempty"`
-	Denied     *Entry     `json:"denied,omitempty"`
-	Inline     *Inline    `json:"inline,omitempty"`
-	Inner      []*Command `json:"inner,omitempty"` // of a shell's line, or carried in the arguments
-	Why        string     `json:"why"`
+	Argv       []string   `json:"argv" jsonschema:"the words"`
+	Joint      string     `json:"joint,omitempty" jsonschema:"the operator behind it"`
+	Wrappers   []string   `json:"wrappers,omitempty" jsonschema:"programs that were looked through"`
+	Executable Executable `json:"executable" jsonschema:"what the first word leads to"`
+	Script     string     `json:"script,omitempty" jsonschema:"the script that a shell is to read"`
+	By         By         `json:"by" jsonschema:"why it needs no answer; empty: it does"`
+	Durable    bool       `json:"durable,omitempty" jsonschema:"by an answer that a person gave for good"`
+	Entry      *Entry     `json:"entry,omitempty" jsonschema:"the entry that allows it"`
+	Denied     *Entry     `json:"denied,omitempty" jsonschema:"the deny entry that forbids it"`
+	Inline     *Inline    `json:"inline,omitempty" jsonschema:"code in the arguments"`
+	Inner      []*Command `json:"inner,omitempty" jsonschema:"the commands of a shell's line, or carried in the arguments"`
+	Why        string     `json:"why" jsonschema:"the same, for a person"`
 
 	inner   []string // argv without wrappers
 	rebuilt []string
@@ -75,16 +75,16 @@ type Command struct {
 
 // An Evaluation is what a line's commands are, and whether all of them are allowed.
 type Evaluation struct {
-	Commands     []*Command `json:"commands"`
-	Refusal      *Refusal   `json:"refusal,omitempty"` // the line is not understood
-	Satisfied    bool       `json:"satisfied"`
-	Durable      bool       `json:"durable"` // every command by an answer that was given for good
-	HereDocument bool       `json:"hereDocument,omitempty"`
-	Command      string     `json:"command,omitempty"` // the line built anew, where all is allowed
-	Argv         []string   `json:"argv,omitempty"`    // the same for one command alone
-	Denied       *Entry     `json:"denied,omitempty"`
-	Opaque       bool       `json:"opaque,omitempty"` // something may run that was not looked at
-	Inline       []Inline   `json:"inline,omitempty"`
+	Commands     []*Command `json:"commands" jsonschema:"each command of the line"`
+	Refusal      *Refusal   `json:"refusal,omitempty" jsonschema:"why the line is not understood"`
+	Satisfied    bool       `json:"satisfied" jsonschema:"every command is allowed"`
+	Durable      bool       `json:"durable" jsonschema:"every command by an answer that was given for good"`
+	HereDocument bool       `json:"hereDocument,omitempty" jsonschema:"text of the line is a command's input"`
+	Command      string     `json:"command,omitempty" jsonschema:"the line built anew, where all is allowed"`
+	Argv         []string   `json:"argv,omitempty"` // the same for one command alone
+	Denied       *Entry     `json:"denied,omitempty" jsonschema:"the deny entry that forbids it"`
+	Opaque       bool       `json:"opaque,omitempty" jsonschema:"something may run that was not looked at"`
+	Inline       []Inline   `json:"inline,omitempty" jsonschema:"code in the arguments"`
 }
 
 type evaluator struct {

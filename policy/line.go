@@ -43,8 +43,8 @@ type Segment struct {
 
 // A Refusal is why a line is not plainly understood. It is no mistake of whoever wrote the line.
 type Refusal struct {
-	What   string // "$( )", "a redirection"
-	Offset int    // in bytes, of the place in the line
+	What   string `json:"what" jsonschema:"what is not analysed, for a person"`
+	Offset int    `json:"offset" jsonschema:"its place in the line, in bytes"`
 }
 
 func (r *Refusal) Error() string {

@@ -14,8 +14,14 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
+// asCommand is set where the test binary is to be the command.
+const asCommand = "CLAI_SANDBOXD_TEST_COMMAND"
+
 // TestMain makes the test binary the command. People type clai-sandbox, which hands these over.
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
 	testscript.Main(m, map[string]func(){"clai-sandbox": main})
 }
 
