@@ -34,11 +34,11 @@ test: ## set up this machine for the tests, vet, and run them all; as root also 
 	go vet ./...
 	@packaging/test.sh $(USER_PACKAGES)
 
-bench: build ## measure a start beside bare bwrap with the same options, and what plans cost
+bench: build ## measure a start beside bare bwrap with the same options, and what plans and verdicts cost
 	@packaging/setup.sh run
 	go build -o bin/bench ./packaging/bench
 	bin/bench -binary bin/clai-sandbox
-	go test -run '^$$' -bench . -benchmem ./sandbox
+	go test -run '^$$' -bench . -benchmem ./sandbox ./policy
 
 lint: ## check formatting, vet, staticcheck, and the shell scripts where shellcheck is installed
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { printf 'not formatted (gofmt -w):\n%s\n' "$$files"; exit 1; }

@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // CommandText is argv as one line for people. It is no shell line: nothing may execute it.
 func CommandText(argv []string) string {
@@ -123,8 +120,12 @@ type ApproveCommand struct {
 	Answer Answer
 }
 
-// ErrApproveUsage says how it is typed.
-var ErrApproveUsage = fmt.Errorf("Usage: /approve <id> <decision> (see the pending approval message for available decisions)") //nolint
+// An ApproveUsageError says how an answer is typed.
+type ApproveUsageError struct{}
+
+func (ApproveUsageError) Error() string {
+	return "Usage: /approve <id> <decision> (see the pending approval message for available decisions)"
+}
 
 // ParseApprove reads a chat's line. Without ok it is no /approve at all. Whether whoever typed it may answer is for the caller: an
 // agent may not.
@@ -139,7 +140,7 @@ func ParseApprove(text string) (_ ApproveCommand, ok bool, _ error) {
 	}
 	words = words[1:]
 	if len(words) < 2 {
-		return ApproveCommand{}, true, ErrApproveUsage
+		return ApproveCommand{}, true, ApproveUsageError{}
 	}
 	if answer, ok := spokenAnswer(words[0]); ok {
 		return ApproveCommand{strings.Join(words[1:], " "), answer}, true, nil
@@ -147,7 +148,7 @@ func ParseApprove(text string) (_ ApproveCommand, ok bool, _ error) {
 	if answer, ok := spokenAnswer(words[1]); ok {
 		return ApproveCommand{words[0], answer}, true, nil
 	}
-	return ApproveCommand{}, true, ErrApproveUsage
+	return ApproveCommand{}, true, ApproveUsageError{}
 }
 
 func spokenAnswer(word string) (Answer, bool) {

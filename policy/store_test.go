@@ -216,7 +216,7 @@ func TestAChangeNeedsTheHashOfWhatItChanges(t *testing.T) {
 	if err != nil || second.Hash == first.Hash || second.Approvals.Socket.Token != "secret" || second.Approvals.Socket.Path != "/s" {
 		t.Errorf("%+v %v", second, err)
 	}
-	if shown := fmt.Sprintf("%s", second.Shown().File); strings.Contains(shown, "secret") || !strings.Contains(shown, "/bin/two") {
+	if shown := string(second.Shown().File); strings.Contains(shown, "secret") || !strings.Contains(shown, "/bin/two") {
 		t.Errorf("shown: %s", shown)
 	}
 	if _, err := s.Set(json.RawMessage(`{"version": 3}`), second.Hash); err == nil {
