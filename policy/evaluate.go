@@ -240,8 +240,11 @@ func (e *evaluator) command(argv []string, depth int, grows bool) *Command {
 		return c
 	}
 	u := unwrap(argv, e.realName)
-	c.Wrappers, c.inner = u.Wrappers, u.Policy
 	if u.Blocked != "" {
+		u.Policy = u.Argv
+	}
+	c.Wrappers, c.inner = u.Wrappers, u.Policy
+	if u.Blocked != "" && !(isMultiplexer(u.Blocked) && len(u.Policy) == len(argv)) {
 		c.Why, c.opaque = fmt.Sprintf("%s: %s", u.Blocked, u.Why), true
 		e.denyAnyWord(c, argv)
 		return c
@@ -261,7 +264,7 @@ func (e *evaluator) command(argv []string, depth int, grows bool) *Command {
 		}
 		return c
 	}
-	if len(u.Policy) != len(u.Argv) || isMultiplexer(baseOf(exec.Real)) {
+	if u.Blocked != "" || len(u.Policy) != len(u.Argv) || isMultiplexer(baseOf(exec.Real)) {
 		e.multiplexed(c, u, exec, grows)
 		return c
 	}

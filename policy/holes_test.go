@@ -575,3 +575,84 @@ func TestFilesOfTheKernelAreNoScripts(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyTheSystemsOwnShellsAndWrappersAreUsed(t *testing.T) {
+	tr := newTree(t, "rg", "git", "nohup", "bash")
+	tr.write("work/run.sh", "", 0o644)
+	for _, name := range []string{"sh", "timeout", "nice", "env"} {
+		tr.write("evil/"+name, "#!/bin/sh\n", 0o755)
+	}
+	tr.link("git", "bin/stdbuf")
+	p := tr.policy("rg", "DIR/work/run.sh", "DIR/evil/*")
+	for _, line := range []string{"DIR/evil/sh ./run.sh", "DIR/evil/timeout 5 rg", "DIR/evil/nice rg", "stdbuf -oL rg"} {
+		if d := tr.decide(p, line); d.Verdict != AskPerson {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+	// env does nothing, and is not run; a shell's line is run by the host's own sh.
+	for line, want := range map[string]string{"DIR/evil/env rg a": "'DIR/bin/rg' 'a'", "DIR/evil/sh -c 'rg; rg'": `'DIR/bin/sh' '-c' ''\''DIR/bin/rg'\'' ; '\''DIR/bin/rg'\'''`} {
+		if d := tr.decide(p, line); d.Verdict != Run || d.Command != strings.ReplaceAll(want, "DIR", tr.dir) {
+			t.Errorf("%q: %v %s", line, d.Verdict, d.Command)
+		}
+	}
+}
+
+func TestAnEntryForEveryProgramIsNotOneForEveryScriptOrShell(t *testing.T) {
+	tr := newTree(t, "rg", "bash", "busybox")
+	tr.write("work/run.sh", "", 0o644)
+	for _, line := range []string{"sh ./run.sh", "bash ./run.sh a", "bash", "sh -c rg", "sh -c 'rg $x; rg'", "sh -c 'nosuch; rg'", "busybox sh", "busybox rm x", "sh -lc 'rg; rg'", "sudo rg"} {
+		if d := tr.decide(tr.policy("*", "DIR/bin/*", "DIR/**/bash"), line); d.Verdict != AskPerson {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
+func TestCarriedCommandsCountWhereCodeInTheArgumentsIsNotAskedAbout(t *testing.T) {
+	tr := newTree(t, "rg", "git", "curl", "xargs", "find", "nohup")
+	tr.link("xargs", "bin/xa")
+	p := tr.policy("rg", "git", "xargs", "find", "DIR/bin/xa")
+	p.InlineUnsafe = true
+	p.Approvals.Agents["main"].Allowlist = append(p.Approvals.Agents["main"].Allowlist, Entry{Pattern: tr.dir + "/bin/nohup"}, Entry{Pattern: tr.dir + "/bin/curl", ArgPattern: "safe"})
+	for _, line := range []string{"rg a | xargs curl", "xargs curl safe", "find . -exec curl {} \\;", "find . -exec rg {} + -exec curl {} +", "xargs -I rg rg a", "xargs -I % %", "xargs -I{} {}", "find . -exec {} \\;",
+		"find . -exec ./{} \\;", "xargs sh -c 'rg; git'", "xargs -a f rg", "xargs --arg-file=f rg", "xargs -i rg", "xargs -I % nice % a", "xargs env", "xargs nice", "xargs timeout 5", "find . -exec", "find . -exec rg",
+		"xargs xargs curl", "find . -exec find . -exec curl {} \\; \\;", "xa curl", "xargs head", "find . -ok curl {} \\;", "find . -execdir curl {} +", "xargs xargs xargs xargs rg"} {
+		if d := tr.decide(p, line); d.Verdict != AskPerson {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+	for line, want := range map[string]string{
+		"rg a | xargs git b":                    "'DIR/bin/rg' 'a' | 'DIR/bin/xargs' 'DIR/bin/git' 'b'",
+		"xargs -n 1 -P2 -0 git":                 "'DIR/bin/xargs' '-n' '1' '-P2' '-0' 'DIR/bin/git'",
+		"xargs -I % git % a":                    "'DIR/bin/xargs' '-I' '%' 'DIR/bin/git' '%' 'a'",
+		"find . -exec git {} + -exec rg {} \\;": "'DIR/bin/find' '.' '-exec' 'DIR/bin/git' '{}' '+' '-exec' 'DIR/bin/rg' '{}' ';'",
+		"xargs env git":                         "'DIR/bin/xargs' 'DIR/bin/git'",
+		"xargs":                                 "'DIR/bin/xargs'",
+	} {
+		if d := tr.decide(p, line); d.Verdict != Run || d.Command != strings.ReplaceAll(want, "DIR", tr.dir) {
+			t.Errorf("%q: %v %s\n%s", line, d.Verdict, d.Command, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
+func TestAnAppletIsAllowedOnlyByItsName(t *testing.T) {
+	tr := newTree(t, "busybox", "rg")
+	tr.link("busybox", "bin/ls")
+	p := tr.policy()
+	p.InlineUnsafe = true
+	for argPattern, c := range map[string]struct{ run, ask []string }{
+		"ls.*": {[]string{"busybox ls", "busybox ls -l"}, []string{"busybox wc", "busybox", "ls", "busybox lsx a b\\ c", "nice busybox ls", "busybox -- ls"}},
+		".*":   {[]string{"busybox ls"}, []string{"busybox sh -c id", "busybox ash x", "busybox awk 1", "busybox env id", "busybox nice id", "busybox xargs id", "busybox find . -exec id +", "busybox time id", "busybox busybox sh"}},
+	} {
+		p.Approvals.Agents["main"].Allowlist = []Entry{{Pattern: tr.dir + "/bin/busybox", ArgPattern: argPattern}}
+		for _, line := range c.run {
+			if d := tr.decide(p, line); d.Verdict != Run {
+				t.Errorf("%s: %q: %v\n%s", argPattern, line, d.Verdict, strings.Join(d.Lines(), "\n"))
+			}
+		}
+		for _, line := range c.ask {
+			if d := tr.decide(p, line); d.Verdict != AskPerson {
+				t.Errorf("%s: %q: %v\n%s", argPattern, line, d.Verdict, strings.Join(d.Lines(), "\n"))
+			}
+		}
+	}
+}
