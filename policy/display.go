@@ -26,8 +26,8 @@ func DisplayText(text string) string {
 	return b.String()
 }
 
-// hidden says whether a reader would not see a character, or take it for another: control and format characters, other spaces
-// than the usual one, fillers that print as nothing, combining signs that change what stands before them.
+// hidden says whether a reader would not see a character, or take it for a space: control and format characters, other spaces than the
+// usual one, fillers that print as nothing, signs that choose a variant of what stands before them.
 func hidden(r rune) bool {
 	switch r {
 	case ' ':

@@ -416,9 +416,6 @@ func sameByName(link, real string) bool {
 
 // skill says whether a bare name led to a program of a skill, and to that very file.
 func (e *evaluator) skill(exec Executable) bool {
-	if strings.Contains(exec.Word, "/") && !e.again {
-		return false
-	}
 	for _, s := range e.lists.Skills {
 		if (e.again || s.Name == exec.Word) && (s.ResolvedPath == exec.Real || s.ResolvedPath == exec.Path && exec.Path == exec.Real) {
 			return true

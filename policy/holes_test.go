@@ -405,6 +405,11 @@ func TestALinkInAnAllowedDirectoryLetsNothingElseIn(t *testing.T) {
 		}
 	}
 	tr.link("../outside/evil", "bin/ev")
+	for _, allowed := range []string{"DIR/outside/*", "DIR/bin/*"} {
+		if d := tr.decide(tr.policy(allowed), "ev a"); d.Verdict != AskPerson {
+			t.Errorf("with %s alone: %v", allowed, d.Verdict)
+		}
+	}
 	if d := tr.decide(tr.policy("DIR/bin/*", "DIR/outside/*"), "ev a"); d.Verdict != Run || d.Argv[0] != tr.dir+"/outside/evil" {
 		t.Errorf("both are allowed: %v %q", d.Verdict, d.Argv)
 	}
