@@ -87,6 +87,19 @@ func TestTheStricterOfConfigurationAndFileCounts(t *testing.T) {
 	}
 }
 
+func TestWhoeverWantsAPersonAskedMoreOftenIsFollowed(t *testing.T) {
+	tr := newTree(t, "rg")
+	for _, configured := range []Ask{AskAlways, AskOnMiss, AskOff} {
+		for _, file := range []Ask{AskAlways, AskOnMiss, AskOff} {
+			p := tr.policy("rg")
+			p.Layers.Global.Ask, p.Approvals.Agents["main"].Ask = &configured, Say(file)
+			if d := tr.decide(p, "rg a"); d.Ask != min(configured, file) || (d.Verdict == AskPerson) != (d.Ask == AskAlways) {
+				t.Errorf("%v and %v: %v, %v", configured, file, d.Ask, d.Verdict)
+			}
+		}
+	}
+}
+
 func TestWhatHappensWithoutAnAnswer(t *testing.T) {
 	tr := newTree(t, "rg", "git", "python3")
 	full := SecurityFull

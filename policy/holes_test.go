@@ -81,6 +81,18 @@ func TestAnApprovalIsForOneEnvironmentDirectoryAgentAndSession(t *testing.T) {
 	if err := bound.Check(NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"B": "2", "A": "1"})); err != nil {
 		t.Error(err)
 	}
+	for want, run := range map[string]Binding{
+		CodeEnvMismatch: NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "2"}), CodeRequestMismatch: NewBinding([]string{"git"}, "/w", "main", "s", nil),
+	} {
+		var e *BindingError
+		if err := bound.Check(run); !errors.As(err, &e) || e.Code != want {
+			t.Errorf("%v, not %s", err, want)
+		}
+	}
+	var e *BindingError
+	if err := NewBinding([]string{"a"}, "/", "", "", nil).Check(NewBinding([]string{"a"}, "/", "", "", map[string]string{"A": "1"})); !errors.As(err, &e) || e.Code != CodeEnvMissing {
+		t.Error(err)
+	}
 	for name, run := range map[string]Binding{
 		"another value":    NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "3"}),
 		"one more":         NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2", "C": "3"}),
@@ -383,6 +395,7 @@ func TestASafeBinaryThatIsFirstOnThePathIsNotSafe(t *testing.T) {
 	if d := tr.decide(tr.policy(), "head -n 1"); d.Verdict != AskPerson {
 		t.Errorf("%v", d.Verdict)
 	}
+	t.Chdir(tr.dir)
 	tr.m.Path = []string{"", ".", "evil", tr.dir + "/bin"}
 	if d := tr.decide(tr.policy(), "head -n 1"); d.Verdict != Run {
 		t.Errorf("relative elements count: %q", d.Lines())
@@ -390,6 +403,24 @@ func TestASafeBinaryThatIsFirstOnThePathIsNotSafe(t *testing.T) {
 	tr.link("../evil/head", "bin/tail")
 	if d := tr.decide(tr.policy(), "tail -n 1"); d.Verdict != AskPerson {
 		t.Errorf("a link in the trusted directory: %v", d.Verdict)
+	}
+}
+
+func TestAProfileSaysWhichArgumentsASafeBinaryHas(t *testing.T) {
+	tr := newTree(t, "wc", "head", "jq", "awk", "cut", "sort", "grep", "mytool", "xargs")
+	p := tr.policy()
+	p.SafeBins = SafeBins{Names: append(DefaultSafeBins(), "jq", "awk", "sort", "grep", "mytool", "xargs"), Profiles: map[string]SafeBinProfile{
+		"wc": {BooleanFlags: []string{"-l", "-w", "--lines"}, MaxPositional: new(0)}, "head": {BooleanFlags: []string{"-5"}, AllowedValueFlags: []string{"-n"}, MaxPositional: new(0)},
+		"jq": {MaxPositional: new(1), BooleanFlags: []string{"-r"}, DeniedFlags: []string{"-f"}}, "awk": {}, "xargs": {}}}
+	for line, want := range map[string]Verdict{
+		"wc -l": Run, "wc -lw": Run, "wc --lines": Run, "wc --li": Run, "wc --lines=3": AskPerson, "wc -lx": AskPerson, "wc -l f": AskPerson, "wc -c": AskPerson, "head -5": Run, "head -12": Run, "head -5x": AskPerson,
+		"head -n -5": Run, "head -c 1": AskPerson, "jq .a": Run, "jq -r .a": Run, "jq env": AskPerson, "jq '$ENV.x'": AskPerson, "jq .env": Run, "jq 'import \"x\" as y; .'": AskPerson, "jq -f x": AskPerson, "jq . f": AskPerson,
+		"jq -rf x": AskPerson, "awk 1": AskPerson, "awk": AskPerson, "xargs": AskPerson, "mytool": AskPerson, "cut -xf1": AskPerson, "sort -rk1": AskPerson, "sort -rn": AskPerson, "sort -k1": Run, "grep --b=1 -e x": AskPerson,
+		"grep --bef=1 -e x": Run, "grep -e": AskPerson, "grep -ex": Run, "cut -d": AskPerson, "cut -d ''": AskPerson, "cut --output-delimiter=: -f 1": Run,
+	} {
+		if d := tr.decide(p, line); d.Verdict != want {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func TestWhatIsNotPlainlyUnderstoodIsRefused(t *testing.T) {
 		"cd /", "export A=1", "eval a", ". a", "source a", "exec a", "set -e", "alias a=b", "command a", "builtin a", "trap a EXIT",
 		`"cd" /`, `c\d /`, "unset a", "a && cd /", "a; eval b",
 		"cat <<EOF\n$x\nEOF", "cat <<EOF\n$(x)\nEOF", "cat <<EOF\n`x`\nEOF", "cat <<EOF\nx", "cat <<EOF\nx\nEOF\ncurl y",
-		"cat <<A <<B\nx\nA\ny\nB", "cat <<E &&\nx\nE\ncurl y", "cat <<E |\nx\nE\ncurl y", "cat <<E\nx\nE\n\n", "'' a", `"" a`, "a\u00a0b", "a\u200bb", "a\u202eb", "a \\", "'a", `"a`, "a 'b",
+		"cat <<A <<B\nx\nA\ny\nB", "cat <<E &&\nx\nE\ncurl y", "cat <<E |\nx\nE\ncurl y", "cat <<E\nx\nE\n\n", "a > f\n", "a < f\n", "a <<< f\n", "'' a", `"" a`, "a\u00a0b", "a\u200bb", "a\u202eb", "a \\", "'a", `"a`, "a 'b",
 		strings.Repeat("a ", MaxLine), "a " + strings.Repeat("b ", maxWords+1), "a" + strings.Repeat(";a", maxSegments),
 	} {
 		if segments, refusal := ParseLine(line); refusal == nil {

@@ -270,6 +270,23 @@ func TestWhatOthersKeepInTheFileStays(t *testing.T) {
 	}
 }
 
+func TestAWordThatNobodyKnowsIsTheStrictest(t *testing.T) {
+	for _, word := range []string{`"none"`, `"Full"`, `" full"`, `true`, `1`, `["full"]`, `{}`, `""`} {
+		a, err := ParseApprovals([]byte(`{"version": 1, "defaults": {"security": "full", "ask": "off", "askFallback": "full", "autoAllowSkills": true},
+			"agents": {"*": {"security": "full"}, "main": {"security": ` + word + `, "ask": ` + word + `, "askFallback": ` + word + `, "autoAllowSkills": "yes"}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		full, off := SecurityFull, AskOff
+		if r := a.Resolve("main", Wish{Security: &full, Ask: &off}); r.Security != SecurityDeny || r.Ask != AskAlways || r.AskFallback != SecurityDeny || r.AutoAllowSkills || len(a.Problems) != 4 {
+			t.Errorf("%s: %+v %q", word, r, a.Problems)
+		}
+		if r := a.Resolve("other", Wish{}); r.Security != SecurityFull || r.Ask != AskOff || !r.AutoAllowSkills {
+			t.Errorf("%s: another agent: %+v", word, r)
+		}
+	}
+}
+
 func TestTokensAreLongAndDiffer(t *testing.T) {
 	if a, b := NewToken(), NewToken(); a == b || len(a) != 32 {
 		t.Errorf("%s %s", a, b)

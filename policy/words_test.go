@@ -118,6 +118,12 @@ func TestListsOfTheRequestServer(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
+	all, _ := NewHostExecRules(HostExecLists{AutoApprove: []string{"(?s).*"}}, HostExecLists{})
+	for _, argv := range [][]string{{"a\x00b"}, {strings.Repeat("a", MaxLine+1)}, nil} {
+		if v, _ := all.Decide(argv); v != Deny {
+			t.Errorf("%.20q: %v", argv, v)
+		}
+	}
 	if v, _ := (&HostExecRules{}).Decide([]string{"ls"}); v != Deny {
 		t.Error(v)
 	}
