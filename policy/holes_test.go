@@ -646,7 +646,8 @@ func TestAnEntryForEveryProgramIsNotOneForEveryScriptOrShell(t *testing.T) {
 func TestCarriedCommandsCountWhereCodeInTheArgumentsIsNotAskedAbout(t *testing.T) {
 	tr := newTree(t, "rg", "git", "curl", "xargs", "find", "nohup")
 	tr.link("xargs", "bin/xa")
-	p := tr.policy("rg", "git", "xargs", "find", "DIR/bin/xa")
+	tr.write("work/{}", "", 0o755) // find puts any name in its place
+	p := tr.policy("rg", "git", "xargs", "find", "DIR/bin/xa", "DIR/work/*")
 	p.InlineUnsafe = true
 	p.Approvals.Agents["main"].Allowlist = append(p.Approvals.Agents["main"].Allowlist, Entry{Pattern: tr.dir + "/bin/nohup"}, Entry{Pattern: tr.dir + "/bin/curl", ArgPattern: "safe"})
 	for _, line := range []string{"rg a | xargs curl", "xargs curl safe", "find . -exec curl {} \\;", "find . -exec rg {} + -exec curl {} +", "xargs -I rg rg a", "xargs -I % %", "xargs -I{} {}", "find . -exec {} \\;",
@@ -689,6 +690,31 @@ func TestAnAppletIsAllowedOnlyByItsName(t *testing.T) {
 			if d := tr.decide(p, line); d.Verdict != AskPerson {
 				t.Errorf("%s: %q: %v\n%s", argPattern, line, d.Verdict, strings.Join(d.Lines(), "\n"))
 			}
+		}
+	}
+}
+
+func TestADirectoryThatBecameALinkIsNotTheOneThatWasApproved(t *testing.T) {
+	tr := newTree(t, "rg")
+	d := tr.decide(tr.policy("rg"), "rg a")
+	plan, err := tr.m.Prepare(CommandRequest{Argv: []string{tr.dir + "/bin/rg"}}, tr.cwd(), "", "")
+	if err := errors.Join(err, tr.m.Recheck(plan), tr.m.StillBound(d.BoundTo)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(tr.cwd(), tr.dir+"/old"), os.Symlink(tr.dir+"/old", tr.cwd())); err != nil {
+		t.Fatal(err)
+	}
+	if tr.m.Recheck(plan) == nil || tr.m.StillBound(d.BoundTo) == nil {
+		t.Error("it is taken for the same")
+	}
+}
+
+func TestAllowAlwaysStoresNothingThatNeededNoAnswer(t *testing.T) {
+	tr := newTree(t, "rg", "git", "cat")
+	for line, want := range map[string]int{"cat a && rg b && git c": 1, "rg a && cat b": 2, "rg a | git b": 2, "cat a": 1} {
+		result := EvaluateLine(tr.m, tr.lists("rg", "git"), line, tr.cwd())
+		if got := result.AllowAlways(line, []string{line}, tr.cwd(), false, false); len(got) != want {
+			t.Errorf("%q: %+v", line, got)
 		}
 	}
 }
