@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench lint fuzz fuzz-policy cases generate install clean
+.PHONY: help run build test test-arm64 escape bench lint fuzz fuzz-policy cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
@@ -34,11 +34,19 @@ test: ## set up this machine for the tests, vet, and run them all; as root also 
 	go vet ./...
 	@packaging/test.sh $(USER_PACKAGES)
 
+escape: build ## try all escapes, as root also as an ordinary user, and print what stopped each
+	@packaging/setup.sh test
+	@packaging/escape.sh
+
 bench: build ## measure a start beside bare bwrap with the same options, and what plans and verdicts cost
 	@packaging/setup.sh run
 	go build -o bin/bench ./packaging/bench
 	bin/bench -binary bin/clai-sandbox
 	go test -run '^$$' -bench . -benchmem ./sandbox ./policy
+
+test-arm64: ## run the stub's tests as arm64 code in an emulator (qemu-user-static)
+	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/sandbox-arm64.test ./sandbox
+	CLAI_SANDBOX_TEST_EMULATOR=$$(command -v qemu-aarch64-static) qemu-aarch64-static bin/sandbox-arm64.test -test.v -test.run 'TheStub|AStubs'
 
 lint: ## check formatting, vet, staticcheck, and the shell scripts where shellcheck is installed
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { printf 'not formatted (gofmt -w):\n%s\n' "$$files"; exit 1; }

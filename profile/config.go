@@ -103,10 +103,12 @@ func (p *typedPath) UnmarshalText(text []byte) error {
 }
 
 type sandboxConfig struct {
-	Network          *Network    `json:"network,omitempty" jsonschema:"whether the command shares the host's network; if nobody says, enabled"`
-	SessionBus       *SessionBus `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
-	SessionBusNames  *[]busName  `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
-	NestedNamespaces *bool       `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
+	Network          *Network      `json:"network,omitempty" jsonschema:"how much of the network the command reaches: enabled shares the host's, filtered reaches allowedDomains alone; if nobody says, filtered where there is a list of domains, else enabled"`
+	AllowedDomains   *[]DomainRule `json:"allowedDomains,omitempty" jsonschema:"what a filtered network reaches: a name, *.name for all below it, * for every name, an address or a range of addresses; each for one port with :port behind it"`
+	DeniedDomains    *[]DomainRule `json:"deniedDomains,omitempty" jsonschema:"what a filtered network does not reach, whatever allowedDomains says"`
+	SessionBus       *SessionBus   `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
+	SessionBusNames  *[]busName    `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
+	NestedNamespaces *bool         `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
 }
 
 // busName is a well-known name of the D-Bus Specification, or one with ".*" behind it for all below. One element is too
@@ -166,6 +168,13 @@ func (v *setVariable) UnmarshalText(text []byte) error {
 
 type limitsConfig struct {
 	TimeoutSeconds *int `json:"timeoutSeconds,omitempty" jsonschema:"seconds until the command is ended; 0, as if nobody says, is no limit"`
+
+	Memory      *memoryLimit    `json:"memory,omitempty" jsonschema:"memory, as 2GiB; 0, as if nobody says, is no limit"`
+	Processes   *processLimit   `json:"processes,omitempty" jsonschema:"processes and threads at once; 0, as if nobody says, is no limit"`
+	CPUSeconds  *cpuLimit       `json:"cpuSeconds,omitempty" jsonschema:"seconds that one process may compute; 0, as if nobody says, is no limit"`
+	FileSize    *fileSizeLimit  `json:"fileSize,omitempty" jsonschema:"how large a file may be written, as 1GiB; 0, as if nobody says, is no limit"`
+	OpenFiles   *openFilesLimit `json:"openFiles,omitempty" jsonschema:"files that one process may have open; 0, as if nobody says, is no limit"`
+	OutputBytes *outputLimit    `json:"outputBytes,omitempty" jsonschema:"what standard output and standard error may come to together, as 16MiB; 0, as if nobody says, is no limit"`
 }
 
 // configName is the name of both configuration files.
@@ -258,11 +267,13 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.ProtectedPaths, over.Filesystem.ProtectedPaths)
 	overlay(&e.Filesystem.UnprotectedPaths, over.Filesystem.UnprotectedPaths)
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
+	overlay(&e.Sandbox.AllowedDomains, over.Sandbox.AllowedDomains)
+	overlay(&e.Sandbox.DeniedDomains, over.Sandbox.DeniedDomains)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
 	overlay(&e.Environment.Pass, over.Environment.Pass)
-	overlay(&e.Limits.TimeoutSeconds, over.Limits.TimeoutSeconds)
+	e.Limits.overlay(over.Limits)
 	e.Outside.overlay(over.Outside)
 	for name, variable := range over.Environment.Set {
 		if e.Environment.Set == nil {
@@ -270,6 +281,16 @@ func (e *executionConfig) overlay(over executionConfig) {
 		}
 		e.Environment.Set[name] = variable
 	}
+}
+
+func (l *limitsConfig) overlay(over limitsConfig) {
+	overlay(&l.TimeoutSeconds, over.TimeoutSeconds)
+	overlay(&l.Memory, over.Memory)
+	overlay(&l.Processes, over.Processes)
+	overlay(&l.CPUSeconds, over.CPUSeconds)
+	overlay(&l.FileSize, over.FileSize)
+	overlay(&l.OpenFiles, over.OpenFiles)
+	overlay(&l.OutputBytes, over.OutputBytes)
 }
 
 func overlay[T any](setting **T, over *T) {

@@ -37,10 +37,10 @@ func load(t *testing.T, system, user string) (*Config, error) {
 func TestAMistakeIsNamedWithItsKey(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"defaults": {"execution": {"sandbox": {"netwrk": "enabled"}}}}`,
-			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: nestedNamespaces, network, sessionBus, sessionBusNames)`},
+			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: allowedDomains, deniedDomains, nestedNamespaces, network, sessionBus, sessionBusNames)`},
 		{"{\n\"agent\": {}}", `config.json:2:1: unknown key "agent" (known: $schema, agents, defaults)`},
 		{`{"agents": {"main": {"execution": {"sandbox": {"network": "on"}}}}}`,
-			`config.json:1:59: agents.main.execution.sandbox.network: "on" is not disabled or enabled`},
+			`config.json:1:59: agents.main.execution.sandbox.network: "on" is not disabled, enabled or filtered`},
 		{`{"agents": {"main": {"execution": {"filesystem": {"extraPaths": [{"path": "/a", "access": "none"}]}}}}}`,
 			`"none" is not read_only or read_write`},
 		{`{"agents": {"main": {"execution": {"limits": {"timeoutSeconds": -1}}}}}`, "must be a whole number from 0"},
@@ -106,7 +106,7 @@ func TestANearMissIsAnsweredWithTheKeyThatWasMeant(t *testing.T) {
 
 // everyKey is a file that has each key once.
 const everyKey = `{"$schema": "s", "defaults": {}, "agents": {"a": {"execution": {"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "explicit": true}], "hiddenPaths": ["~/y"], "protectedPaths": ["z"], "unprotectedPaths": [".vscode"]},
-	"sandbox": {"network": "enabled", "sessionBus": "deny", "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1},
+	"sandbox": {"network": "filtered", "allowedDomains": ["a.example"], "deniedDomains": ["b.example"], "sessionBus": "deny", "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1, "memory": "2GiB", "processes": 100, "cpuSeconds": 60, "fileSize": "1GiB", "openFiles": 1024, "outputBytes": "16MiB"},
 	"outside": {"host": "gateway", "security": "allowlist", "ask": "on-miss", "node": "n", "strictInlineEval": true, "safeBins": ["wc"],
 	"safeBinProfiles": {"jq": {"minPositional": 0, "maxPositional": 1, "allowedValueFlags": ["--arg"], "booleanFlags": ["-r"], "deniedFlags": ["-f"]}}}}}}}`
 
@@ -140,7 +140,7 @@ func TestNullIsNeverAValue(t *testing.T) {
 		}
 	}
 	try(whole, func(v any) { whole = v })
-	if tried != 49 {
+	if tried != 59 {
 		t.Errorf("%d places for null", tried)
 	}
 }
@@ -399,8 +399,18 @@ func checkExecution(t *testing.T, e executionConfig) {
 			}
 		}
 	}
-	if n := e.Sandbox.Network; n != nil && *n > NetworkEnabled {
+	if n := e.Sandbox.Network; n != nil && *n > NetworkFiltered {
 		t.Error(*n)
+	}
+	for _, list := range []*[]DomainRule{e.Sandbox.AllowedDomains, e.Sandbox.DeniedDomains} {
+		if list == nil {
+			continue
+		}
+		for _, r := range *list {
+			if again, err := ParseDomainRule(r.String()); err != nil || r.Origin.Kind != OriginConfig || again.String() != r.String() {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
 	}
 	if b := e.Sandbox.SessionBus; b != nil && *b > SessionBusAllow {
 		t.Error(*b)
@@ -426,5 +436,14 @@ func checkExecution(t *testing.T, e executionConfig) {
 	}
 	if n := e.Limits.TimeoutSeconds; n != nil && (*n < 0 || *n > 1<<31-1) {
 		t.Error(*n)
+	}
+	p := Profile{}
+	if err := p.resolveLimits(e.Limits, Request{}); err != nil {
+		t.Error(err)
+	}
+	for i, n := range p.Limits.Amounts {
+		if err := Limit(i).check(n); err != nil {
+			t.Errorf("%s: %d %v", Limit(i), n, err)
+		}
 	}
 }

@@ -40,6 +40,9 @@ type located interface{ setPlace(origin Origin) }
 // keyed is a value of a map whose keys are not any text.
 type keyed interface{ checkKey(key string) error }
 
+// checked is a number that is not any number.
+type checked interface{ check() error }
+
 // decoder fills Go values from the syntax tree of a file, and refuses whatever it does not know: a word that is
 // misspelled must not turn a protection off. A struct's field that is not omitempty or omitzero must be there, and null
 // is never a value. config.schema.json says the same of a file.
@@ -312,6 +315,11 @@ func (d decoder) decodeScalar(v hujson.Value, path []string, into reflect.Value)
 			return d.fail(v.StartOffset, path, "must be a whole number from 0 to 2147483647, in digits")
 		}
 		into.SetInt(n)
+		if target, ok := into.Addr().Interface().(checked); ok {
+			if err := target.check(); err != nil {
+				return d.fail(v.StartOffset, path, err.Error())
+			}
+		}
 	default:
 		panic("profile: the configuration has a type that the decoder does not know: " + into.Type().String())
 	}

@@ -1,9 +1,6 @@
 package profile
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // Access is what a sandbox may do with a path. The zero value is no access.
 type Access uint8
@@ -14,12 +11,13 @@ const (
 	ReadWrite
 )
 
-// Network says whether the sandbox shares the host's network. The zero value is none.
+// Network says how much of the host's network the sandbox reaches. The zero value is none.
 type Network uint8
 
 const (
 	NetworkDisabled Network = iota
-	NetworkEnabled
+	NetworkEnabled          // the host's own
+	NetworkFiltered         // what the profile's Domains allow
 )
 
 // SessionBus says how much of the caller's D-Bus session bus is reachable. The zero value is nothing.
@@ -40,7 +38,7 @@ var DefaultSessionBusNames = []string{"org.freedesktop.secrets", "org.freedeskto
 // The names of each enumeration, by value, as they stand in configuration, flags and output.
 var (
 	accessNames     = []string{"none", "read_only", "read_write"}
-	networkNames    = []string{"disabled", "enabled"}
+	networkNames    = []string{"disabled", "enabled", "filtered"}
 	sessionBusNames = []string{"deny", "filtered", "allow"}
 )
 
@@ -117,11 +115,6 @@ type Variable struct {
 	Origin Origin `json:"origin"`
 }
 
-// Limits end a command that takes too much. Zero means no limit.
-type Limits struct {
-	Timeout time.Duration
-}
-
 // A Profile is what one agent's command may see and do.
 type Profile struct {
 	Agent string
@@ -143,6 +136,7 @@ type Profile struct {
 	Unprotected []string
 
 	Network    Network
+	Domains    Domains // of a filtered network
 	SessionBus SessionBus
 	// SessionBusNames are what a filtered bus lets through: well-known names, and with ".*" at the end all below one.
 	SessionBusNames []string

@@ -20,7 +20,10 @@ type Request struct {
 	Environment      []string // NAME or NAME=VALUE
 	WorkingDirectory string   // empty: the caller's, if it is in the workspace, else the workspace
 	Timeout          time.Duration
+	Limits           []string // NAME=AMOUNT
 	Network          string   // empty: the configuration's
+	AllowDomains     []string // added to the configuration's
+	DenyDomains      []string
 	SessionBus       string   // empty: the configuration's
 	SessionBusNames  []string // besides the configuration's
 	NestedNamespaces bool
@@ -52,7 +55,9 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveGrants(settings, r) },
 		func() error { return p.resolveHidden(settings, r) },
 		func() error { return p.resolveProtected(settings, r) },
+		func() error { return p.resolveNetwork(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
+		func() error { return p.resolveLimits(settings.Limits, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },
 	} {
 		if err := step(); err != nil {
@@ -202,11 +207,8 @@ func (p *Profile) resolveProtected(settings executionConfig, r Request) error {
 }
 
 func (p *Profile) resolveModes(settings executionConfig, caller Caller, r Request) error {
-	p.Network, p.SessionBus, p.SessionBusNames = NetworkEnabled, SessionBusFiltered, slices.Clone(DefaultSessionBusNames)
+	p.SessionBus, p.SessionBusNames = SessionBusFiltered, slices.Clone(DefaultSessionBusNames)
 	p.SessionBusAddress, p.RuntimeDirectory = caller.variable("DBUS_SESSION_BUS_ADDRESS"), caller.variable("XDG_RUNTIME_DIR")
-	if s := settings.Sandbox.Network; s != nil {
-		p.Network = *s
-	}
 	if s := settings.Sandbox.SessionBus; s != nil {
 		p.SessionBus = *s
 	}
@@ -220,11 +222,6 @@ func (p *Profile) resolveModes(settings executionConfig, caller Caller, r Reques
 		p.NestedNamespaces = *s
 	}
 	p.NestedNamespaces = p.NestedNamespaces || r.NestedNamespaces
-	if r.Network != "" {
-		if err := p.Network.UnmarshalText([]byte(r.Network)); err != nil {
-			return fmt.Errorf("--network: %w", err)
-		}
-	}
 	if r.SessionBus != "" {
 		if err := p.SessionBus.UnmarshalText([]byte(r.SessionBus)); err != nil {
 			return fmt.Errorf("--session-bus: %w", err)
@@ -232,12 +229,6 @@ func (p *Profile) resolveModes(settings executionConfig, caller Caller, r Reques
 	}
 	if err := p.addSessionBusNames(r.SessionBusNames); err != nil {
 		return fmt.Errorf("--session-bus-name: %w", err)
-	}
-	if s := settings.Limits.TimeoutSeconds; s != nil {
-		p.Limits.Timeout = time.Duration(*s) * time.Second
-	}
-	if r.Timeout > 0 {
-		p.Limits.Timeout = r.Timeout
 	}
 	return nil
 }

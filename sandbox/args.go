@@ -26,10 +26,10 @@ func (p *Plan) Args() []string {
 }
 
 // bare is the plan without what only the launcher can add: bwrap alone would make the placeholders on the host, and leave
-// them there.
+// them there; and the program of a filtered network would be bwrap itself.
 func (p *Plan) bare() Plan {
 	bare := *p
-	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool { return step.Purpose == StandsIn })
+	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool { return step.Purpose == StandsIn || step.Source == ownProgram })
 	return bare
 }
 
@@ -41,7 +41,7 @@ func (p *Plan) args(source func(Step) (option, operand string)) []string {
 
 	// The user namespace by name: for uid 0, bwrap leaves it out silently where it is only implied.
 	add("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
-	if p.Network == profile.NetworkDisabled {
+	if p.Network != profile.NetworkEnabled {
 		add("--unshare-net")
 	}
 	if !p.NestedNamespaces {
@@ -112,7 +112,8 @@ func Quote(word string) string {
 }
 
 // ShellCommand is a command line that starts the plan's sandbox from a shell: bare bwrap, without this program. It lacks
-// what only the launcher can add: pinned sources, placeholders, the seccomp filter, Landlock, the timeout.
+// what only the launcher can add: pinned sources, placeholders, the seccomp filter, Landlock, the timeout,
+// and the way out of a filtered network, which is as disabled there.
 func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
 	var line strings.Builder
 	line.WriteString("env -i " + Quote(bwrap.Path))

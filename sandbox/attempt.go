@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/egress"
 )
 
 // An attempt is one execution of bwrap.
@@ -19,16 +23,24 @@ type attempt struct {
 	path    string   // bwrap's
 	argv    []string // bwrap's
 	attr    *syscall.SysProcAttr
-	files   []descriptor // open for the child, closed after its start
-	status  descriptor   // bwrap's records
-	report  descriptor   // the inner stage's, if there is one
-	filter  descriptor   // where bwrap waits for its seccomp filter
-	program []byte       // the filter
+	files   []descriptor  // open for the child, closed after its start
+	status  descriptor    // bwrap's records
+	report  descriptor    // the stub's, if there is one
+	rules   *fileRules    // nil: no second lock on files
+	ruleset string        // its descriptor inside
+	gate    descriptor    // where bwrap waits before it reads its options
+	filter  descriptor    // where bwrap waits for its seccomp filter
+	program []byte        // the filter
+	channel *net.UnixConn // where a filtered network's listener comes from
+	proxy   *egress.Proxy // that serves it
+	output  *outputMeter  // nil: not measured
+	cgroup  *cgroup       // nil: none
 	process *process
 	bus     *busListener // nil: none
 	ended   chan struct{}
 
 	held     []*placeholders
+	shelf    shelf  // where the placeholders come from
 	standIns []Step // what they are for
 }
 
@@ -49,23 +61,38 @@ func (l Launcher) prepare(plan *Plan, command []string) (*attempt, error) {
 	return a, nil
 }
 
-func (a *attempt) open(l Launcher) error {
+func (a *attempt) open(l Launcher) (err error) {
 	for _, step := range a.plan.Steps {
 		if step.Purpose == StandsIn {
 			a.standIns = append(a.standIns, step)
 		}
 	}
-	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps))
+	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps), l.State)
+	if a.plan.locksFiles() && !l.bare {
+		if a.rules, err = newFileRules(); err != nil {
+			return err
+		}
+		a.ruleset = a.pass(a.rules.ruleset)
+	}
 	steps, operands, err := a.pin(l.Bwrap.Has(optionBindFD))
 	if err != nil {
 		return err
 	}
 	a.plan.Steps = steps
+	places := hostCgroups.places(a.plan.Limits)
+	if err := a.plan.checkLimits(l.guard, places); err != nil {
+		return err
+	}
+	if a.cgroup, err = newCgroup(places, a.plan.Limits); err != nil {
+		return &SetupError{Why: "make a cgroup: " + printable(err.Error())}
+	}
+	a.output = newOutputMeter(a.plan.Limits.Of(profile.LimitOutput))
 	next := 0
 	args := a.plan.args(func(Step) (string, string) {
 		next++
 		return operands[next-1].option, operands[next-1].operand
 	})
+	args = append(slices.Clone(l.mistakes), args...)
 	if a.program, err = a.plan.seccompFilter(); err != nil {
 		return err
 	}
@@ -87,24 +114,72 @@ func (a *attempt) open(l Launcher) error {
 	if !l.Bwrap.Has(optionDisableUserns) {
 		args = without(args, optionDisableUserns)
 	}
-	command := a.command
-	if l.Terminal && l.guard == guardPlain || !l.Bwrap.Has(optionBindFD) {
-		if command, err = a.throughInner(command); err != nil {
-			return err
-		}
+	if a.plan.Network == profile.NetworkFiltered && !l.bare {
+		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Ask: l.AskNetwork, Resolve: l.resolve}
 	}
-	options, err := sealed("bwrap-args", nulTerminated(args))
+	command, err := a.inner(l)
+	if err != nil {
+		return err
+	}
+	gate, gateWriter, err := pipe()
+	if err != nil {
+		return err
+	}
+	a.gate = gateWriter
+	wait := a.pass(gate)
+	options, err := sealed("bwrap-args", nulTerminated(args), 0)
 	if err != nil {
 		return err
 	}
 	a.path = l.Bwrap.Path
-	a.argv = append([]string{"bwrap", "--args", a.pass(options), "--"}, command...)
+	a.argv = append([]string{"bwrap", "--args", wait, "--args", a.pass(options), "--"}, command...)
 	a.attr = l.guard.attributes()
 	a.attr.Setpgid = !l.Terminal
-	return nil
+	return a.checkOpenFiles()
 }
 
 type operand struct{ option, operand string }
+
+// inner is what bwrap executes: the command, or the stub that prepares what only a process inside can, and then executes
+// it.
+func (a *attempt) inner(l Launcher) ([]string, error) {
+	onTerminal := l.Terminal && l.guard == guardPlain // where bwrap itself has to ignore Ctrl-C, and the command must not
+	leaky := !l.Bwrap.Has(optionBindFD)               // an old bwrap leaves open what it was given
+	if l.bare || a.rules == nil && a.proxy == nil && !onTerminal && !leaky {
+		return a.command, nil
+	}
+	p := &stubProgram{}
+	p.call(stubMayFail, unix.SYS_CLOSE_RANGE, 3, uint64(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
+	if leaky {
+		for fd := range len(a.files) + 8 { // close_range is newer than such a bwrap
+			p.call(stubMayFail, unix.SYS_FCNTL, uint64(3+fd), unix.F_SETFD, unix.FD_CLOEXEC)
+		}
+	}
+	if onTerminal {
+		p.restoreSignals()
+	}
+	if a.proxy != nil {
+		channel, theirs, err := openChannel()
+		if err != nil {
+			return nil, err
+		}
+		a.channel = channel
+		fd, err := strconv.Atoi(a.pass(theirs))
+		if err != nil {
+			return nil, err
+		}
+		p.listen(fd, 3+len(a.files)+8)
+	}
+	if a.rules != nil {
+		ruleset, err := strconv.Atoi(a.ruleset)
+		if err != nil {
+			return nil, err
+		}
+		a.rules.allowInside(p, a.plan, uint64(ruleset))
+		p.call(0, unix.SYS_LANDLOCK_RESTRICT_SELF, uint64(ruleset), 0)
+	}
+	return a.throughStub(p)
+}
 
 // pin opens the source of each bind and copy. A source that is gone or has become a link since Build looked is left out
 // with a notice, unless it is the workspace.
@@ -119,6 +194,15 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				continue // a file of the system's that went away: so it is gone inside as well
 			}
 			operands = append(operands, operand{"", a.pass(file)})
+		case step.Kind == Bind && step.Source == ownProgram:
+			file, err := openProgram()
+			if err != nil {
+				return nil, nil, err
+			}
+			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
+			if err := a.allow(step, file); err != nil {
+				return nil, nil, err
+			}
 		case step.Kind == Empty:
 			nothing, err := openFile(os.DevNull)
 			if err != nil {
@@ -149,12 +233,39 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				continue
 			}
 			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
+			if err := a.allow(step, file); err != nil {
+				return nil, nil, err
+			}
 		case step.Kind == Bind || step.Kind == Socket:
+			if err := a.allowSystem(step); err != nil {
+				return nil, nil, err
+			}
 			operands = append(operands, operand{bindOption(step.Access), step.Source})
 		}
 		steps = append(steps, step)
 	}
 	return steps, operands, nil
+}
+
+// allow adds the rules of a bind, where there are any.
+func (a *attempt) allow(step Step, object descriptor) error {
+	if a.rules == nil {
+		return nil
+	}
+	return a.rules.allowBind(a.plan, step, int(object))
+}
+
+// allowSystem adds the rules of a bind that is not pinned.
+func (a *attempt) allowSystem(step Step) error {
+	if a.rules == nil || within(step.Path, "/proc") { // the sandbox's own, whatever stands on the host by that name
+		return nil
+	}
+	fd, err := unix.Open(step.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // bwrap will say so
+	}
+	defer unix.Close(fd)
+	return a.allow(step, descriptor(fd))
 }
 
 // pass hands a file to the child and returns the descriptor that it has there.
@@ -165,9 +276,16 @@ func (a *attempt) pass(file descriptor) string {
 
 // start executes bwrap. The calling goroutine stays on its thread until wait returns.
 //
-// bwrap gets its filter only now that it is certain to end with us: until then it waits, and if we are gone it finds
-// none, which is an error to it.
+// bwrap reads its options only when its limits stand: until then it waits for the end of a file before them, which is
+// empty, and has started nothing that could be without limits. It gets its filter only now that it is certain to end with
+// us; if we are gone it finds none, which is an error to it.
 func (a *attempt) start(stdio Stdio) error {
+	stdio = a.output.measure(stdio)
+	if a.rules != nil {
+		for _, stream := range []any{stdio.In, stdio.Out, stdio.Err} {
+			a.rules.allowStream(stream)
+		}
+	}
 	process, err := startProcess(a.path, a.argv, stdio, a.files, a.attr)
 	for i := range a.files {
 		a.files[i].close()
@@ -177,8 +295,15 @@ func (a *attempt) start(stdio Stdio) error {
 		return unavailable(startMessage(err), readFacts())
 	}
 	a.process = process
+	if err := a.limit(); err != nil {
+		a.process.kill()
+		a.process.wait()
+		return err
+	}
+	a.gate.close()
 	a.filter.write(a.program)
 	a.filter.close()
+	a.serveNetwork()
 	return nil
 }
 
@@ -196,12 +321,13 @@ func startMessage(err error) string {
 // wait returns when bwrap has ended. How it ended, evidence tells.
 func (a *attempt) wait() {
 	a.process.wait()
+	a.endNetwork()
 	close(a.ended)
 }
 
 // confineThread gives this thread, and what it starts, less than the launcher has.
-func confineThread() error {
-	if err := dropCapabilities(); err != nil {
+func (a *attempt) confineThread() error {
+	if err := dropCapabilities(); err != nil || a.rules != nil {
 		return err
 	}
 	_, err := scopeThread()
@@ -232,11 +358,15 @@ func (a *attempt) readStatus() []byte {
 func (a *attempt) close() {
 	a.clearUp()
 	a.bus.close()
+	a.cgroup.remove()
 	for i := range a.files {
 		a.files[i].close()
 	}
-	for _, file := range []*descriptor{&a.status, &a.report, &a.filter} {
+	for _, file := range []*descriptor{&a.status, &a.report, &a.gate, &a.filter} {
 		file.close()
+	}
+	if a.channel != nil {
+		a.channel.Close()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -18,24 +19,25 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b := builder{profile: p, tree: &memory{tree: tree, seen: map[string]lstat{}}}
 	b.own = b.ownDirectories()
 	b.system()
-	for _, grant := range p.Grants {
-		if err := b.grant(grant); err != nil {
-			return Plan{}, err
-		}
+	if err := b.grants(); err != nil {
+		return Plan{}, err
 	}
 	b.hide()
 	b.protect()
 	b.home()
 	bus := b.sessionBus()
+	b.network()
 	plan := Plan{
 		Steps:            b.steps(),
 		Network:          p.Network,
+		Domains:          p.Domains,
 		SessionBus:       p.SessionBus,
 		Bus:              bus,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      bus.environment(p.Environment),
+		Environment:      proxied(&p, bus.environment(p.Environment)),
 		WorkingDirectory: p.WorkingDirectory,
-		Timeout:          p.Limits.Timeout,
+		Limits:           p.Limits,
+		Hidden:           b.hidden,
 		Watched:          b.watched,
 		Notices:          b.notices,
 	}
@@ -54,6 +56,7 @@ type builder struct {
 
 	processes []Step // in /proc, besides what all have
 
+	hidden  []string
 	absent  []Step // what stands in for what is not there
 	guarded int    // how many paths are protected
 	watched []Watched
@@ -127,8 +130,26 @@ func (b *builder) showFile(path string) {
 	}
 }
 
-// grant adds one grant of the profile.
-func (b *builder) grant(g profile.Grant) error {
+// grants adds those of the profile. A link that the command may write, or an earlier one could, is not followed: where it
+// leads is the command's choice, and no person's. ("mv data/x y; ln -s ~ data/x", and the next run shows what a grant for
+// data/x/secret never meant.)
+func (b *builder) grants() error {
+	var writable []string
+	for _, g := range b.profile.Grants {
+		if w, err := follow(b.tree, g.Path); err == nil && g.Access == profile.ReadWrite {
+			writable = append(writable, w.Real)
+		}
+	}
+	for _, g := range b.profile.Grants {
+		if err := b.grant(g, writable); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grant adds one grant of the profile. writable are the places that grants make so.
+func (b *builder) grant(g profile.Grant, writable []string) error {
 	w, err := follow(b.tree, g.Path)
 	why := ""
 	switch {
@@ -140,6 +161,11 @@ func (b *builder) grant(g profile.Grant) error {
 		why = reason(err)
 	default:
 		why = b.forbidden(w, g.Access)
+	}
+	for _, link := range w.Links {
+		if why == "" && slices.ContainsFunc(writable, func(root string) bool { return within(link.Path, root) }) {
+			why = fmt.Sprintf("%s is a symbolic link that the command can change; grant what it leads to: %s", printable(link.Path), printable(w.Real))
+		}
 	}
 	if why != "" {
 		return b.leaveOut(g, NoticePathDenied, why)

@@ -210,7 +210,7 @@ func TestAnySetOfGrantsGivesWhatItSaysAndNothingMore(t *testing.T) {
 		for _, path := range paths {
 			granted := slices.ContainsFunc(grants, func(g profile.Grant) bool { return g.Path == path })
 			w, _ := follow(tree, path)
-			if _, never := profile.NeverGrantable(w.Real); never || len(w.Links) > 0 && !granted {
+			if _, never := profile.NeverGrantable(w.Real); never || len(w.Links) > 0 && (!granted || changeable(p, tree, w.Links)) {
 				continue // the sandbox's own, or through a link that nothing shows
 			}
 			want := ruled(p, tree, path)
@@ -256,7 +256,7 @@ func ruled(p profile.Profile, tree Tree, path string) profile.Access {
 	access, deepest := profile.NoAccess, -1
 	for _, g := range p.Grants {
 		target, err := follow(tree, g.Path)
-		if _, never := profile.NeverGrantable(target.Real); err != nil || never {
+		if _, never := profile.NeverGrantable(target.Real); err != nil || never || changeable(p, tree, target.Links) {
 			continue
 		}
 		if within(w.Real, target.Real) && depth(target.Real) >= deepest {
@@ -267,6 +267,17 @@ func ruled(p profile.Profile, tree Tree, path string) profile.Access {
 		}
 	}
 	return access
+}
+
+// changeable reports whether a command could change one of some links, by any grant of its profile.
+func changeable(p profile.Profile, tree Tree, links []Link) bool {
+	for _, g := range p.Grants {
+		w, err := follow(tree, g.Path)
+		if err == nil && g.Access == profile.ReadWrite && slices.ContainsFunc(links, func(link Link) bool { return within(link.Path, w.Real) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkOrder holds a plan to the order that keeps one mount from hiding another.

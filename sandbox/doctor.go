@@ -36,9 +36,9 @@ type Check struct {
 func Examine(ctx context.Context, plan Plan, bwrap Bwrap, err error) []Check {
 	checks := []Check{checkKernel(), checkBwrap(bwrap, err)}
 	if err == nil {
-		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap))
+		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap), checkFiltered(ctx, plan, bwrap))
 	}
-	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities(), checkSessionBus(&plan))
+	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities(), checkLimits(), checkSessionBus(&plan))
 }
 
 // checkKernel looks for what mounts are pinned with.
@@ -106,6 +106,24 @@ func checkSandbox(ctx context.Context, plan Plan, bwrap Bwrap) Check {
 	return c
 }
 
+// checkFiltered does the same with a filtered network.
+func checkFiltered(ctx context.Context, plan Plan, bwrap Bwrap) Check {
+	p := profile.Profile{Network: profile.NetworkFiltered, Home: "/", Workspace: plan.WorkingDirectory, WorkingDirectory: plan.WorkingDirectory}
+	p.Grants = []profile.Grant{{Path: p.Workspace, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginWorkspace}}}
+	filtered, err := Build(p, Host{})
+	c := Check{Name: "filtered network", State: CheckWeak}
+	if err == nil {
+		c = checkSandbox(ctx, filtered, bwrap)
+		c.Name = "filtered network"
+	} else {
+		c.Found = err.Error()
+	}
+	if c.State == CheckBad && plan.Network != profile.NetworkFiltered {
+		c.State = CheckWeak // nobody asked for it
+	}
+	return c
+}
+
 func checkSeccomp() Check {
 	if _, err := seccompProgram(runtime.GOARCH, nil); err != nil {
 		return Check{Name: "system call filter", State: CheckBad, Found: err.Error(), Mend: "use amd64 or arm64"}
@@ -135,17 +153,46 @@ func checkCapabilities() Check {
 	return Check{Name: "capabilities", State: CheckOK, Found: "dropped for every command: " + strings.Join(names, " ")}
 }
 
+// checkLimits says what would hold a limit on memory and on processes, which rlimits hold worse.
+func checkLimits() Check {
+	c := Check{Name: "limits", State: CheckOK}
+	p := Plan{Limits: profile.Limits{Amounts: [...]int64{profile.LimitOutput: 0, profile.LimitMemory: 1, profile.LimitProcesses: 1}}}
+	var found []string
+	for _, held := range p.HeldLimits() {
+		found = append(found, fmt.Sprintf("%s: %s, %s", held.Limit, held.By, held.How))
+		if held.By != HeldByCgroup {
+			c.State = CheckWeak
+			c.Mend = "start it where a cgroup with the memory and pids controllers is yours: systemd-run --user --scope clai-sandbox run …"
+			if os.Getuid() == 0 {
+				c.Mend = "mount cgroup v2 writable, with the memory and pids controllers enabled below the root"
+			}
+		}
+	}
+	c.Found = strings.Join(found, "; ")
+	return c
+}
+
 // Protections says in a line each what keeps a command of this plan in, on this host, and what does not.
 func Protections(plan *Plan) []string {
 	lines := []string{"namespaces: user, mount, pid, ipc, uts, cgroup"}
-	if plan.Network == profile.NetworkDisabled {
+	if plan.Network != profile.NetworkEnabled {
 		lines[0] += ", network"
 	}
-	lines = append(lines, "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
+	if plan.Network == profile.NetworkFiltered {
+		lines = append(lines, fmt.Sprintf("network: no interface but a loopback of its own; the proxy on %s is the only way out", proxyAddress))
+	}
+	lines = append(lines, describeCore(), "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
 	if plan.NestedNamespaces {
 		lines = append(lines, "user namespaces inside: allowed")
 	} else {
 		lines = append(lines, "user namespaces inside: refused")
+	}
+	if plan.locksFiles() {
+		lines = append(lines, "second lock on files: what the mounts show, and no more, by Landlock")
+	} else if plan.NestedNamespaces {
+		lines = append(lines, "second lock on files: none, for with it no namespace inside could mount anything")
+	} else {
+		lines = append(lines, fmt.Sprintf("second lock on files: none, for this kernel's Landlock is version %d and not %d", LandlockABI(), landlockFilesABI))
 	}
 	if LandlockABI() >= landlockScopeABI {
 		return append(lines, "Landlock: no abstract unix sockets and no signals across the sandbox's edge")

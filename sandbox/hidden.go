@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"errors"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
 )
@@ -14,12 +16,19 @@ const maxKept = 64
 // hide covers the profile's hidden paths, as far as a grant above them shows them. It comes after all grants: one for a
 // hidden path itself, or below it, or an explicit one above it, stands.
 //
-// A path that does not exist cannot be covered: there is nothing to mount on, and nothing is made on the host for it.
+// A path that does not exist cannot be covered: there is nothing to mount on, and nothing is made on the host for it. The
+// second lock keeps it from being read when it comes into being (see landlock_files.go).
 func (b *builder) hide() {
 	hidden := slices.Clone(b.profile.Hidden)
 	slices.SortStableFunc(hidden, func(x, y profile.HiddenPath) int { return depth(x.Path) - depth(y.Path) })
 	for _, h := range hidden {
 		w, err := follow(b.tree, h.Path)
+		if errors.Is(err, syscall.ENOENT) && len(w.Rest) > 0 {
+			if above := b.layers.at(w.Real); above != nil && above.Kind == Bind && !above.explicit {
+				b.hidden = append(b.hidden, path.Join(w.Real, path.Join(w.Rest...)))
+			}
+			continue
+		}
 		if err != nil {
 			continue
 		}
@@ -27,6 +36,7 @@ func (b *builder) hide() {
 		if above == nil || above.Kind != Bind || above.Path == w.Real || above.explicit {
 			continue
 		}
+		b.hidden = append(b.hidden, w.Real)
 		b.anchor(parent(w.Real)) // or the command moves it to where the next one finds it
 		if w.Object.Mode.IsDir() {
 			b.cover(w, 0o555, h.Keep, h.Origin)

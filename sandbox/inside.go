@@ -32,6 +32,8 @@ func (p *Plan) decides(path string) *Step {
 func (in inside) Lstat(path string) (Object, error) {
 	step := in.plan.decides(path)
 	switch {
+	case step != nil && step.Source == ownProgram:
+		return Object{Mode: 0o755}, nil // a file, wherever it is
 	case step != nil && step.Kind == Bind:
 		return in.host.Lstat(path)
 	case step != nil && step.Path == path && step.Kind == Symlink:

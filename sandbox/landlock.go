@@ -10,6 +10,8 @@ import (
 // landlockScopeABI is the first Landlock version that can scope abstract sockets and signals (Linux 6.12).
 const landlockScopeABI = 6
 
+const landlockScopes = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+
 // LandlockABI is the kernel's Landlock version (landlock(7)), or 0 where it has none.
 func LandlockABI() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
@@ -19,7 +21,7 @@ func LandlockABI() int {
 	return int(abi)
 }
 
-// scopeThread keeps this thread, and every process that it starts, from connecting to abstract unix sockets made outside
+// scopeThread, where the command gets no rules for files that do it too, keeps this thread, and every process that it starts, from connecting to abstract unix sockets made outside
 // and from sending signals outside. A shared network namespace shares the host's abstract sockets, which no mount hides.
 // The ruleset has no file system rights, so bwrap's mounts are not disturbed. There is no way back for the thread.
 //
@@ -28,7 +30,7 @@ func scopeThread() (bool, error) {
 	if LandlockABI() < landlockScopeABI {
 		return false, nil
 	}
-	attr := unix.LandlockRulesetAttr{Scoped: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL}
+	attr := unix.LandlockRulesetAttr{Scoped: landlockScopes}
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
 		return false, fmt.Errorf("landlock_create_ruleset: %w", errno)

@@ -16,10 +16,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestMain makes the test binary what the command is: its own inner stage. With CLAI_SANDBOX_TEST_HELPER it is a program
-// that a test needs to run in a process of its own.
+// TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that a test needs to run in a process of its own.
 func TestMain(m *testing.M) {
-	InnerMain()
+	InsideMain()
 	if name := os.Getenv("CLAI_SANDBOX_TEST_HELPER"); name != "" {
 		helpers[name]()
 		os.Exit(0)

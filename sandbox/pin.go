@@ -49,6 +49,12 @@ func pin(path string) (descriptor, error) {
 	return descriptor(max(fd, 0)), err
 }
 
+// openProgram opens the file that this process executes, to be bound.
+func openProgram() (descriptor, error) {
+	fd, err := unix.Open(ownProgram, unix.O_PATH|unix.O_CLOEXEC, 0)
+	return descriptor(max(fd, 0)), err
+}
+
 // openFile opens a file of the system's for reading, and waits for nothing.
 func openFile(path string) (descriptor, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -75,9 +81,9 @@ func closeOnExec() error {
 	return nil
 }
 
-// sealed puts text into a file in memory that nobody can change any more, for a child to read.
-func sealed(name string, text []byte) (descriptor, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+// sealed puts text into a file in memory that nobody can change any more. flags are memfd_create(2)'s, besides the usual.
+func sealed(name string, text []byte, flags int) (descriptor, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
 	if err != nil {
 		return 0, fmt.Errorf("memfd_create: %w", err)
 	}

@@ -24,6 +24,7 @@ type placeholders struct {
 	path  string
 	names []string // of directories
 	files []string // of files that hold placeholderFile
+	shelf *shelf
 }
 
 const (
@@ -49,8 +50,9 @@ func isPlaceholder(tree Tree, path string, object Object) bool {
 func baseName(name string) string { return path.Base(name) }
 
 // makePlaceholders makes what the plan's steps stand on, and returns the steps without those that came to nothing.
-func (a *attempt) makePlaceholders(steps []Step) []Step {
+func (a *attempt) makePlaceholders(steps []Step, state string) []Step {
 	held := map[string]*placeholders{}
+	a.shelf.state = state
 	return slices.DeleteFunc(steps, func(step Step) bool {
 		if step.Purpose != StandsIn {
 			return false
@@ -58,7 +60,7 @@ func (a *attempt) makePlaceholders(steps []Step) []Step {
 		dir := parent(step.Path)
 		in := held[dir]
 		if in == nil {
-			in = &placeholders{path: dir}
+			in = &placeholders{path: dir, shelf: &a.shelf}
 			held[dir] = in
 			if err := in.lock(); err != nil {
 				a.unheld(step.Path, err)
@@ -125,7 +127,7 @@ func (p *placeholders) make(step Step) error {
 		}
 		return err
 	}
-	err := unix.Mkdirat(int(p.dir), name, placeholderMode)
+	err := p.shelf.take(p.dir, name)
 	if err == nil || errors.Is(err, unix.EEXIST) && p.has(name) {
 		p.names = append(p.names, name)
 		return nil
@@ -149,9 +151,10 @@ func (p *placeholders) clear() {
 		return
 	}
 	for _, name := range p.names {
-		if unix.Unlinkat(int(p.dir), name, unix.AT_REMOVEDIR) == unix.ENOTEMPTY {
-			unix.Fchmodat(int(p.dir), name, 0o755, 0) // somebody uses it now
+		if p.shelf.put(p.dir, name) || unix.Unlinkat(int(p.dir), name, unix.AT_REMOVEDIR) != unix.ENOTEMPTY {
+			continue
 		}
+		unix.Fchmodat(int(p.dir), name, 0o755, 0) // somebody uses it now
 	}
 	for _, name := range p.files {
 		if p.has(name) {
@@ -166,6 +169,7 @@ func (a *attempt) clearUp() {
 		in.clear()
 	}
 	a.held = nil
+	a.shelf.dir.close()
 }
 
 // maxMade bounds how many notices say what was made.

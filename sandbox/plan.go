@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/clairun/clai-sandbox/profile"
@@ -18,14 +17,17 @@ type Plan struct {
 	Steps []Step
 
 	Network          profile.Network
+	Domains          profile.Domains // of a filtered network
 	SessionBus       profile.SessionBus
 	Bus              Bus
 	NestedNamespaces bool
 
 	Environment      []profile.Variable
 	WorkingDirectory string
-	Timeout          time.Duration
+	Limits           profile.Limits
 
+	// Hidden are the paths that are not to be seen although something above them is, and not all of them exist.
+	Hidden []string
 	// Watched is what is looked through when the command has ended.
 	Watched []Watched
 
@@ -95,6 +97,8 @@ const (
 	NoticePathDenied    NoticeKind = "path_denied"       // a grant that leads where none may
 	NoticeProtected     NoticeKind = "protected_path"    // what is executed outside was made, or could not be protected
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
+	NoticeNetwork       NoticeKind = "network_refused"   // a connection that a filtered network refused
+	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much
 	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )
 

@@ -4,17 +4,23 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/egress"
 )
 
 // A Launcher carries out plans with one bwrap.
 type Launcher struct {
 	Bwrap Bwrap
+	// State is the directory of this program's state, or empty: there, used placeholders wait for the next run.
+	State string
 	// Grace is how long a command may take to end after SIGTERM, before SIGKILL. 0 means DefaultGrace.
 	Grace time.Duration
 	// Relay are the signals that are passed on to the command while it runs. Before it runs they have their usual effect,
@@ -24,8 +30,15 @@ type Launcher struct {
 	// job control works, and this process does nothing about SIGINT and SIGQUIT while it runs, since the terminal sends
 	// them to the command too. See ControlsTerminal.
 	Terminal bool
+	// AskNetwork decides about a connection of a filtered network that no rule of the plan's names; see egress.Proxy. Nil
+	// refuses.
+	AskNetwork func(context.Context, profile.Destination) egress.Answer
 
-	guard guard
+	guard   guard
+	resolve func(context.Context, string) ([]netip.Addr, error) // nil: as the host does
+	// mistakes are options of bwrap's that the plan does not have, for tests of what holds then.
+	mistakes []string
+	bare     bool // nothing but bwrap and the command, to find out what bwrap says
 }
 
 const (
@@ -50,6 +63,9 @@ const (
 	TimedOut  Outcome = "timed_out" // the plan's timeout
 	Cancelled Outcome = "cancelled" // the context ended
 )
+
+// overflowed is a command that was ended for its output. In its Result it comes to an end like any other, with a notice.
+const overflowed = Outcome("overflowed")
 
 // A Result is a command that was run.
 type Result struct {
@@ -119,7 +135,7 @@ type finished struct {
 // capabilities are the child's, and the kernel ends the child when the thread that started it is gone: so all of this
 // happens on one thread. What cannot be killed is told through stuck, because the wait for it may never end.
 func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck chan<- finished) (Result, error) {
-	if err := confineThread(); err != nil {
+	if err := a.confineThread(); err != nil {
 		return Result{}, err
 	}
 	began := time.Now()
@@ -149,8 +165,8 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 	}
 	var timeout, kill, again <-chan time.Time
 	var pending []syscall.Signal
-	if a.plan.Timeout > 0 {
-		timer := time.NewTimer(a.plan.Timeout)
+	if a.plan.Limits.Timeout > 0 {
+		timer := time.NewTimer(a.plan.Limits.Timeout)
 		defer timer.Stop()
 		timeout = timer.C
 	}
@@ -160,13 +176,16 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 			a.terminate()
 		}
 	}
-	cancelled := ctx.Done()
+	cancelled, overflow := ctx.Done(), a.output.overflow()
 	for {
 		select {
 		case <-a.ended:
 			return nil
 		case <-timeout:
 			end(TimedOut)
+		case <-overflow:
+			overflow = nil
+			end(overflowed)
 		case <-cancelled:
 			cancelled = nil
 			end(Cancelled)
@@ -191,11 +210,14 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 
 // conclude reads the evidence of an attempt that has ended.
 func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
-	if err := a.innerFailure(); err != nil {
+	if err := a.stubFailed(); err != nil {
 		return Result{}, err
 	}
 	evidence := a.evidence()
-	evidence.Killed = result.Outcome != ""
+	evidence.Killed = result.Outcome != "" || a.cgroup.reached(profile.LimitMemory) > 0 // bwrap as well, may be
+	if result.Outcome == overflowed {
+		result.Outcome = ""
+	}
 	verdict := Classify(evidence)
 	if verdict != VerdictRan && verdict != VerdictKilled {
 		return Result{}, l.diagnose(a)
@@ -214,17 +236,20 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	default:
 		result.Outcome = Exited
 	}
+	result.Notices = append(result.Notices, a.limitsReached(result)...)
 	return result, nil
 }
 
 // diagnose finds out why an attempt came to nothing. bwrap told it to the command's stderr, which is not ours to read: so
 // the same sandbox is set up once more, to execute the root directory, which never works.
 func (l Launcher) diagnose(failed *attempt) error {
+	l.bare = true
 	again, err := l.prepare(failed.plan, []string{"/"})
 	if err != nil {
 		return err
 	}
 	defer again.close()
+	again.output = nil // what bwrap says counts for nothing
 	stderr := &bounded{limit: 4 << 10}
 	if err := again.start(Stdio{Err: stderr}); err != nil {
 		return err
@@ -238,13 +263,18 @@ func (l Launcher) diagnose(failed *attempt) error {
 	return failure(evidence, failed.command[0])
 }
 
+// cannotExecute is about a command that was found: Plan.Find has looked.
+func cannotExecute(command string) error {
+	return &CommandError{Name: command, Found: true, Why: "cannot be executed",
+		Hint: "is it a program for this machine, and is the interpreter in its first line visible inside?"}
+}
+
 // failure turns evidence of a run that did not reach its command into the error that says so.
 func failure(e Evidence, command string) error {
 	said := oneLine(e.Stderr)
 	switch Classify(e) {
 	case VerdictNoCommand:
-		return &CommandError{Name: command, Found: true, Why: "cannot be executed",
-			Hint: "is it a program for this machine, and is the interpreter in its first line visible inside?"}
+		return cannotExecute(command)
 	case VerdictSetup:
 		return &SetupError{Why: "bwrap: " + printable(said)}
 	}

@@ -24,7 +24,7 @@ func ControlsTerminal(files ...*os.File) bool {
 var terminalSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
 
 // disregardTerminalSignals makes this process survive what the terminal sends to the whole group. In plain guard bwrap
-// has to survive it too, so they are ignored, which bwrap inherits, and the inner stage restores them for the command. It
+// has to survive it too, so they are ignored, which bwrap inherits, and the stub restores them for the command. It
 // returns what takes that back.
 func (l Launcher) disregardTerminalSignals() func() {
 	received := make(chan os.Signal, 1)

@@ -57,7 +57,7 @@ func TestInheritedDescriptorsDoNotReachTheCommand(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	for _, terminal := range []bool{false, true} {
-		h.launcher.Terminal = terminal // through the inner stage, too
+		h.launcher.Terminal = terminal
 		out := h.sh("for fd in /proc/self/fd/*; do echo ${fd##*/}; done")
 		for _, fd := range lines(out) {
 			if n, err := strconv.Atoi(fd); err != nil || n > 3 { // 3 is the directory that the shell is reading

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -54,17 +55,20 @@ func explainAction(c *cli.Context) error {
 
 // explanation is what explain prints. Values of variables are left out: they may be secrets.
 type explanation struct {
-	Agent            string           `json:"agent" jsonschema:"whose configuration it is"`
-	Workspace        string           `json:"workspace" jsonschema:"the directory that the command may write"`
-	WorkingDirectory string           `json:"workingDirectory" jsonschema:"where the command starts"`
-	Mounts           []sandbox.Step   `json:"mounts" jsonschema:"all that is visible, in the order in which it is mounted: a later one covers an earlier one"`
-	Network          string           `json:"network" jsonschema:"whether the command shares the host's network"`
-	SessionBus       string           `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
-	SessionBusNames  []string         `json:"sessionBusNames" jsonschema:"the names that a filtered one lets through; none where there is no bus"`
-	Environment      []variableOrigin `json:"environment" jsonschema:"the command's variables, without their values, which may be secrets"`
-	TimeoutSeconds   float64          `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
-	Protections      []string         `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
-	Notices          []sandbox.Notice `json:"notices" jsonschema:"what a person should know"`
+	Agent            string              `json:"agent" jsonschema:"whose configuration it is"`
+	Workspace        string              `json:"workspace" jsonschema:"the directory that the command may write"`
+	WorkingDirectory string              `json:"workingDirectory" jsonschema:"where the command starts"`
+	Mounts           []sandbox.Step      `json:"mounts" jsonschema:"all that is visible, in the order in which it is mounted: a later one covers an earlier one"`
+	Network          string              `json:"network" jsonschema:"how much of the network the command reaches"`
+	AllowedDomains   []domainOrigin      `json:"allowedDomains" jsonschema:"what a filtered network reaches; empty with another"`
+	DeniedDomains    []domainOrigin      `json:"deniedDomains" jsonschema:"what it does not reach, whatever is allowed"`
+	SessionBus       string              `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
+	SessionBusNames  []string            `json:"sessionBusNames" jsonschema:"the names that a filtered one lets through; none where there is no bus"`
+	Environment      []variableOrigin    `json:"environment" jsonschema:"the command's variables, without their values, which may be secrets"`
+	TimeoutSeconds   float64             `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
+	Limits           []sandbox.HeldLimit `json:"limits" jsonschema:"what the command may take only so much of, besides time, and what holds it"`
+	Protections      []string            `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
+	Notices          []sandbox.Notice    `json:"notices" jsonschema:"what a person should know"`
 
 	bus string // the session bus, for a person
 }
@@ -74,6 +78,22 @@ type variableOrigin struct {
 	Origin profile.Origin `json:"origin"`
 }
 
+type domainOrigin struct {
+	Domain string         `json:"domain" jsonschema:"a rule, as it would be typed"`
+	Origin profile.Origin `json:"origin"`
+}
+
+// domainOrigins are the rules of a list, where they mean something.
+func domainOrigins(plan *sandbox.Plan, rules []profile.DomainRule) []domainOrigin {
+	list := []domainOrigin{}
+	if plan.Network == profile.NetworkFiltered {
+		for _, rule := range rules {
+			list = append(list, domainOrigin{rule.String(), rule.Origin})
+		}
+	}
+	return list
+}
+
 func newExplanation(j job) explanation {
 	e := explanation{
 		Agent:            j.profile.Agent,
@@ -81,9 +101,12 @@ func newExplanation(j job) explanation {
 		WorkingDirectory: j.plan.WorkingDirectory,
 		Mounts:           j.plan.Steps,
 		Network:          j.plan.Network.String(),
+		AllowedDomains:   domainOrigins(&j.plan, j.plan.Domains.Allowed),
+		DeniedDomains:    domainOrigins(&j.plan, j.plan.Domains.Denied),
 		SessionBus:       j.plan.SessionBus.String(),
 		SessionBusNames:  append([]string{}, j.plan.Bus.Names...),
-		TimeoutSeconds:   j.plan.Timeout.Seconds(),
+		TimeoutSeconds:   j.plan.Limits.Timeout.Seconds(),
+		Limits:           j.plan.HeldLimits(),
 		Protections:      sandbox.Protections(&j.plan),
 		Notices:          append([]sandbox.Notice{}, j.plan.Notices...),
 		bus:              j.plan.DescribeBus(),
@@ -105,10 +128,13 @@ func (e explanation) print() {
 	}
 	fmt.Fprintln(table, "everything else\tnot there")
 	fmt.Fprintln(table)
-	fmt.Fprintf(table, "network\t%s\n", e.Network)
+	e.printNetwork(table)
 	fmt.Fprintf(table, "session bus\t%s\n", oneLine(e.bus))
 	if e.TimeoutSeconds > 0 {
 		fmt.Fprintf(table, "timeout\t%g s\n", e.TimeoutSeconds)
+	}
+	for _, held := range e.Limits {
+		fmt.Fprintf(table, "limit\t%s=%s\theld by %s: %s\n", held.Limit, held.Amount, held.By, held.How)
 	}
 	fmt.Fprintln(table)
 	for _, v := range e.Environment {
@@ -122,6 +148,21 @@ func (e explanation) print() {
 	for _, n := range e.Notices {
 		fmt.Println("notice: " + oneLine(n.Text))
 	}
+}
+
+func (e explanation) printNetwork(table io.Writer) {
+	if e.Network != profile.NetworkFiltered.String() {
+		fmt.Fprintf(table, "network\t%s\n", e.Network)
+		return
+	}
+	fmt.Fprintln(table, "network\tfiltered: through a proxy, to what is allowed")
+	for _, rule := range e.AllowedDomains {
+		fmt.Fprintf(table, "  %s\tallowed\t%s\n", oneLine(rule.Domain), oneLine(rule.Origin.String()))
+	}
+	for _, rule := range e.DeniedDomains {
+		fmt.Fprintf(table, "  %s\tdenied\t%s\n", oneLine(rule.Domain), oneLine(rule.Origin.String()))
+	}
+	fmt.Fprintln(table, "  everything else\trefused")
 }
 
 // what describes a step in a few words.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,12 +22,15 @@ func profileFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "hide", KeepSpace: true, Usage: "hide `PATH` as credential stores are hidden: only a grant of its own shows it; may be repeated"},
 		&cli.StringSliceFlag{Name: "protect", KeepSpace: true, Usage: "make `NAME` read-only in writable directories, as .git/hooks is; may be repeated"},
 		&cli.StringSliceFlag{Name: "unprotect", KeepSpace: true, Usage: "leave `NAME` writable where the workspace is, such as .vscode; may be repeated"},
-		&cli.StringFlag{Name: "network", Usage: "set the network to `enabled|disabled` (default: the configuration's, else enabled)"},
+		&cli.StringFlag{Name: "network", Usage: "set the network to `enabled|filtered|disabled` (default: the configuration's, else enabled)"},
+		&cli.StringSliceFlag{Name: "allow-domain", KeepSpace: true, Usage: "let a filtered network reach `DOMAIN`[:port]: a name, *.name, an address or a range; may be repeated"},
+		&cli.StringSliceFlag{Name: "deny-domain", KeepSpace: true, Usage: "let a filtered network never reach `DOMAIN`[:port], whatever is allowed; may be repeated"},
 		&cli.StringFlag{Name: "session-bus", Usage: "set the session bus to `filtered|allow|deny` (default: the configuration's, else filtered)"},
 		&cli.StringSliceFlag{Name: "session-bus-name", KeepSpace: true, Usage: "let calls to `NAME` through the filtered session bus too, and to all below with NAME.*; may be repeated"},
 		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the `VARIABLE`, or set it: VARIABLE=VALUE; may be repeated"},
 		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
 		&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m"},
+		&cli.StringSliceFlag{Name: "limit", KeepSpace: true, Usage: "let the command take only so much, as `NAME=AMOUNT`: " + strings.Join(profile.LimitNames(), ", ") + "; such as memory=2GiB; 0 for no limit; may be repeated"},
 		&cli.BoolFlag{DisableDefaultText: true, Name: "allow-nesting", Usage: "let the command make user namespaces, as a browser or another sandbox does"},
 	}
 }
@@ -88,7 +92,10 @@ func requestFrom(c *cli.Context) (profile.Request, error) {
 		Environment:      c.StringSlice("env"),
 		WorkingDirectory: c.String("cwd"),
 		Timeout:          c.Duration("timeout"),
+		Limits:           c.StringSlice("limit"),
 		Network:          c.String("network"),
+		AllowDomains:     c.StringSlice("allow-domain"),
+		DenyDomains:      c.StringSlice("deny-domain"),
 		SessionBus:       c.String("session-bus"),
 		SessionBusNames:  c.StringSlice("session-bus-name"),
 		NestedNamespaces: c.Bool("allow-nesting"),

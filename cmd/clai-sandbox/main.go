@@ -14,7 +14,7 @@ import (
 var version = "dev"
 
 func main() {
-	sandbox.InnerMain()
+	sandbox.InsideMain()
 	os.Exit(run(os.Args))
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// TestMain makes the test binary the command, and the command's inner stage.
+// TestMain makes the test binary the command.
 func TestMain(m *testing.M) {
-	sandbox.InnerMain()
+	sandbox.InsideMain()
 	testscript.Main(m, map[string]func(){"clai-sandbox": main})
 }
 

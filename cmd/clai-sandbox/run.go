@@ -67,7 +67,7 @@ func runSandboxed(c *cli.Context) (sandbox.Result, error) {
 	if err != nil {
 		return sandbox.Result{}, err
 	}
-	launcher := sandbox.Launcher{Bwrap: bwrap, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr)}
+	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr)}
 	launcher.Relay = relayedSignals(launcher.Terminal)
 	return launcher.Run(context.Background(), j.plan, command, sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 }

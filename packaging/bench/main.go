@@ -6,6 +6,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -64,6 +65,7 @@ func run(binary string, rounds, uid int) error {
 type user struct {
 	uid        int
 	home, work string
+	plain      string // bare bwrap's workspace: there, what stands in for protected paths has to stay
 	binary     string
 	bare, many []string // bwrap's argv, without and with 200 grants
 	grants     []string
@@ -71,8 +73,8 @@ type user struct {
 
 func newUser(dir, binary string, uid int) (*user, error) {
 	home := filepath.Join(dir, fmt.Sprint(uid))
-	u := &user{uid: uid, home: home, work: home + "/work", binary: dir + "/clai-sandbox"}
-	if err := os.MkdirAll(u.work, 0o755); err != nil {
+	u := &user{uid: uid, home: home, work: home + "/work", plain: home + "/plain", binary: dir + "/clai-sandbox"}
+	if err := errors.Join(os.MkdirAll(u.work, 0o755), os.MkdirAll(u.plain, 0o755)); err != nil {
 		return nil, err
 	}
 	for i := range 200 {
@@ -102,14 +104,48 @@ func newUser(dir, binary string, uid int) (*user, error) {
 	if u.bare, err = u.dryRun(); err == nil {
 		u.many, err = u.dryRun(u.grants...)
 	}
+	if err == nil {
+		err = u.standIns()
+	}
 	return u, err
+}
+
+// standIns adds the mounts over what must not be made to bare bwrap's options. A dry run leaves them out, because bwrap
+// would leave their mount points behind.
+func (u *user) standIns() error {
+	text, err := u.command([]string{u.binary, "explain", "--json"}).Output()
+	if err != nil {
+		return err
+	}
+	var explained struct {
+		Mounts []struct{ Kind, Path string }
+	}
+	if err := json.Unmarshal(text, &explained); err != nil {
+		return err
+	}
+	var options []string
+	for _, mount := range explained.Mounts {
+		if mount.Kind == "absent" {
+			path := filepath.Join(u.plain, filepath.Base(mount.Path))
+			if err := errors.Join(os.Mkdir(path, 0o700), os.Lchown(path, u.uid, u.uid)); err != nil {
+				return err
+			}
+			options = append(options, "--perms", "0555", "--tmpfs", path)
+		}
+	}
+	for _, words := range []*[]string{&u.bare, &u.many} {
+		*words = slices.Insert(*words, slices.Index(*words, "--remount-ro"), options...)
+	}
+	return nil
 }
 
 // dryRun asks clai-sandbox for the bwrap command line that it would use, and takes it apart as a shell would: there is no
 // better way to compare with the very same options.
 func (u *user) dryRun(options ...string) ([]string, error) {
 	argv := append(append([]string{u.binary, "run", "--dry-run"}, options...), "--", "/bin/true")
-	line, err := u.command(argv).Output()
+	cmd := u.command(argv)
+	cmd.Dir = u.plain
+	line, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(argv[:3], " "), err)
 	}
@@ -158,6 +194,8 @@ func (u *user) measure(rounds int) error {
 		{name: "/bin/true", argv: []string{"/bin/true"}},
 		u.bwrap("bwrap, the same options", u.bare),
 		{name: "clai-sandbox run", argv: run()},
+		{name: "… --network disabled", argv: run("--network", "disabled")},
+		{name: "… --network filtered", argv: run("--network", "filtered")},
 	}
 	if err := u.interleave(subjects, rounds); err != nil {
 		return err

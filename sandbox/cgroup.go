@@ -1,0 +1,273 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// A cgroup counts what all processes of a sandbox take together, which an rlimit cannot. One is made for a run with a
+// limit on memory or processes, next to the launcher's own (version 2, where the parent has been delegated to the
+// caller) or in it (version 1, which is root's), and removed after the run. Nothing inside can leave it: /sys is
+// read-only there.
+
+// cgroupLimits are the limits that a cgroup can hold, by the controller that does.
+var cgroupLimits = []struct {
+	limit      profile.Limit
+	controller string
+}{
+	{profile.LimitMemory, "memory"},
+	{profile.LimitProcesses, "pids"},
+}
+
+// cgroupTree is where the cgroups are, and which are the launcher's own.
+type cgroupTree struct{ root, membership string }
+
+var hostCgroups = cgroupTree{"/sys/fs/cgroup", "/proc/self/cgroup"}
+
+// A cgroupPlace is a cgroup in which another can be made.
+type cgroupPlace struct {
+	dir     string
+	version int
+}
+
+// places finds for each of the limits that are set a place where a new cgroup would hold it. Those of version 2 are one:
+// a process is in one cgroup of that version.
+func (t cgroupTree) places(limits profile.Limits) map[profile.Limit]cgroupPlace {
+	var controllers []string
+	byController := map[string]profile.Limit{}
+	for _, c := range cgroupLimits {
+		if limits.Of(c.limit) > 0 {
+			controllers = append(controllers, c.controller)
+			byController[c.controller] = c.limit
+		}
+	}
+	if controllers == nil {
+		return nil
+	}
+	text, err := os.ReadFile(t.membership)
+	if err != nil {
+		return nil
+	}
+	found := map[profile.Limit]cgroupPlace{}
+	for line := range strings.Lines(string(text)) {
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		names, path, _ := strings.Cut(rest, ":")
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.Contains(path, "..") {
+			continue // "/.." is a cgroup outside of the launcher's cgroup namespace
+		}
+		if names == "" {
+			dir, held := t.delegated(path, controllers)
+			for _, c := range held {
+				found[byController[c]] = cgroupPlace{dir, 2}
+			}
+			continue
+		}
+		for _, c := range controllers {
+			if dir := filepath.Join(t.root, c, path); slices.Contains(strings.Split(names, ","), c) && writableCgroup(dir) {
+				found[byController[c]] = cgroupPlace{dir, 1}
+			}
+		}
+	}
+	return found
+}
+
+// delegated finds the nearest cgroup of version 2, at or above the launcher's own, that passes the controllers on to what
+// is made in it, and that the caller may move processes within. If none has all, one that has the first of them.
+func (t cgroupTree) delegated(path string, controllers []string) (string, []string) {
+	for ; len(controllers) > 0; controllers = controllers[:len(controllers)-1] {
+		for p := path; ; p = filepath.Dir(p) {
+			dir := filepath.Join(t.root, p)
+			passed, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+			has := func(c string) bool { return slices.Contains(strings.Fields(string(passed)), c) }
+			if err == nil && !slices.ContainsFunc(controllers, func(c string) bool { return !has(c) }) && writableCgroup(dir) {
+				return dir, controllers
+			}
+			if p == "/" {
+				break
+			}
+		}
+	}
+	return "", nil
+}
+
+// writableCgroup reports whether the caller may make a cgroup in dir and move processes between those below it.
+func writableCgroup(dir string) bool {
+	return unix.Access(dir, unix.W_OK|unix.X_OK) == nil && unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil
+}
+
+// cgroupSettings are the files of a new cgroup and what is written into them, in this order.
+func cgroupSettings(limit profile.Limit, version int, amount int64) []cgroupSetting {
+	n := strconv.FormatInt(amount, 10)
+	switch {
+	case limit == profile.LimitProcesses:
+		return []cgroupSetting{{"pids.max", n, false}}
+	case version == 1:
+		return []cgroupSetting{{"memory.limit_in_bytes", n, false}, {"memory.memsw.limit_in_bytes", n, true}}
+	}
+	// All of the sandbox ends, not one process of it that the kernel picks: half a command is worse than none.
+	return []cgroupSetting{{"memory.max", n, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
+}
+
+type cgroupSetting struct {
+	file, value string
+	optional    bool // not every kernel has it
+}
+
+// A cgroup holds one sandbox: a directory in each hierarchy that does.
+type cgroup struct {
+	dirs  []string
+	holds map[profile.Limit]cgroupPlace // with the new directory
+}
+
+// cgroupPrefix begins the names of our cgroups.
+const cgroupPrefix = "clai-sandbox-"
+
+// newCgroup makes a cgroup with limits. Without places there is none.
+func newCgroup(places map[profile.Limit]cgroupPlace, limits profile.Limits) (*cgroup, error) {
+	if len(places) == 0 {
+		return nil, nil
+	}
+	name := fmt.Sprintf("%s%d-%x", cgroupPrefix, os.Getpid(), time.Now().UnixNano())
+	g := &cgroup{holds: map[profile.Limit]cgroupPlace{}}
+	for limit, place := range places {
+		dir := filepath.Join(place.dir, name)
+		if !slices.Contains(g.dirs, dir) {
+			sweepCgroups(place.dir)
+			if err := unix.Mkdir(dir, 0o755); err != nil {
+				g.remove()
+				return nil, &fs.PathError{Op: "mkdir", Path: dir, Err: err}
+			}
+			g.dirs = append(g.dirs, dir)
+		}
+		g.holds[limit] = cgroupPlace{dir, place.version}
+		if err := configureCgroup(dir, cgroupSettings(limit, place.version, limits.Of(limit))); err != nil {
+			g.remove()
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func configureCgroup(dir string, settings []cgroupSetting) error {
+	for _, s := range settings {
+		err := writeCgroup(dir, s.file, s.value)
+		if err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeCgroup(dir, file, value string) error {
+	path := filepath.Join(dir, file)
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		d := descriptor(fd)
+		err = d.write([]byte(value))
+		d.close()
+	}
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
+}
+
+func (g *cgroup) has(limit profile.Limit) bool {
+	if g == nil {
+		return false
+	}
+	_, has := g.holds[limit]
+	return has
+}
+
+// join moves a process into the cgroup. What it starts from then on is in it, too.
+func (g *cgroup) join(pid int) error {
+	if g == nil {
+		return nil
+	}
+	for _, dir := range g.dirs {
+		if err := writeCgroup(dir, "cgroup.procs", strconv.Itoa(pid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reached counts how often the limit was: processes that were killed for memory, processes that were not started.
+func (g *cgroup) reached(limit profile.Limit) int64 {
+	if !g.has(limit) {
+		return 0
+	}
+	place := g.holds[limit]
+	file, key := "memory.events", "oom_kill"
+	switch {
+	case limit == profile.LimitProcesses:
+		file, key = "pids.events", "max"
+	case place.version == 1:
+		file = "memory.oom_control"
+	}
+	text, err := os.ReadFile(filepath.Join(place.dir, file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == key {
+			n, _ := strconv.ParseInt(fields[1], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// remove takes the cgroup away. Its processes have ended, and the kernel may be a moment behind. What stays all the same,
+// because a process hangs in the kernel, a later run sweeps.
+func (g *cgroup) remove() {
+	if g == nil {
+		return
+	}
+	for _, dir := range g.dirs {
+		for range 20 {
+			if err := unix.Rmdir(dir); err != unix.EBUSY && err != unix.EINTR {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	g.dirs = nil
+}
+
+const (
+	// cgroupAge is how old a cgroup of ours is at least when it is swept: a younger one may be about to be joined.
+	cgroupAge = time.Minute
+	// maxSwept bounds what one run sweeps.
+	maxSwept = 100
+)
+
+// sweepCgroups removes what runs left that were killed. A cgroup with a process in it the kernel does not remove.
+func sweepCgroups(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	swept := 0
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), cgroupPrefix) || swept == maxSwept {
+			continue
+		}
+		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > cgroupAge {
+			swept++
+			unix.Rmdir(filepath.Join(dir, entry.Name()))
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package egress
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// serveHTTP serves one request, and with CONNECT the tunnel that it opens.
+func (p *Proxy) serveHTTP(c *client) {
+	r, err := readRequest(c.in)
+	if err != nil {
+		p.answer(c, err)
+		return
+	}
+	server, err := p.connect(c, r.to)
+	if err != nil {
+		p.answer(c, err)
+		return
+	}
+	defer server.Close()
+	c.SetDeadline(time.Time{})
+	if !r.connect {
+		p.forward(c, server, r)
+		return
+	}
+	if _, err := io.WriteString(c, r.version+" 200 Connection established\r\n\r\n"); err == nil {
+		p.tunnel(c, server, r.to)
+	}
+}
+
+// answer tells the client why there is no connection: in words, for the program's output is read by whoever runs it.
+func (p *Proxy) answer(c *client, err error) {
+	var refusal *RefusedError
+	var unreachable *UnreachableError
+	var malformed *badRequest
+	status, text := "400 Bad Request", err.Error()
+	switch {
+	case errors.As(err, &malformed) && malformed.bad != nil:
+		refusal = &RefusedError{To: quoted(malformed.bad.Text), Why: malformed.bad.Why, Hint: malformed.bad.Hint}
+		p.refusals.add(refusal)
+		status, text = "403 Forbidden", refusal.Error()
+	case errors.As(err, &refusal):
+		status = "403 Forbidden"
+	case errors.As(err, &unreachable):
+		status = "502 Bad Gateway"
+	case errors.Is(err, errHeadSize):
+		status = "431 Request Header Fields Too Large"
+	case errors.As(err, &malformed), errors.Is(err, errHead), errors.Is(err, errChunk):
+	default:
+		return // the client has gone, or said nothing for too long
+	}
+	text = "clai-sandbox: " + sentence(text)
+	c.SetWriteDeadline(time.Now().Add(p.patience.head))
+	fmt.Fprintf(c, "HTTP/1.1 %s (%s)\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+		status, text, len(text)+1, text)
+	c.finish()
+}
+
+// finish ends a connection whose client may still be sending: closed at once, it would be reset, and what was written
+// last would be lost.
+func (c *client) finish() {
+	c.CloseWrite()
+	c.SetReadDeadline(time.Now().Add(time.Second))
+	io.CopyN(io.Discard, c.in, 256<<10)
+}
+
+// A lively writer tells of each write, so that what is idle can be told from what is not.
+type lively struct {
+	io.Writer
+	touch func()
+}
+
+func (l lively) Write(b []byte) (int, error) {
+	l.touch()
+	return l.Writer.Write(b)
+}
+
+// whileBusy returns what a connection's writers call. When they have not for too long, both ends are closed.
+func (p *Proxy) whileBusy(c *client, server net.Conn) (touch func(), stop func() bool) {
+	timer := time.AfterFunc(p.patience.idle, func() {
+		c.Close()
+		server.Close()
+	})
+	return func() { timer.Reset(p.patience.idle) }, timer.Stop
+}
+
+// forward passes on one plain request, and its response.
+func (p *Proxy) forward(c *client, server *net.TCPConn, r request) {
+	touch, stop := p.whileBusy(c, server)
+	defer stop()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := server.Write(r.written())
+		if err == nil {
+			err = r.copyBody(lively{server, touch}, c.in)
+		}
+		if err != nil {
+			server.Close() // half a request is none
+		}
+		sent <- err
+	}()
+	begun, err := copyResponse(lively{c, touch}, bufio.NewReaderSize(server, maxLine))
+	server.Close()
+	c.SetReadDeadline(time.Now())
+	sendErr := <-sent
+	switch {
+	case begun || err == nil:
+		c.finish()
+	case errors.Is(sendErr, errChunk):
+		p.answer(c, errChunk)
+	default:
+		p.answer(c, &UnreachableError{To: r.to.String(), Err: errors.New("it gave no answer that is HTTP/1")})
+	}
+}
+
+// copyResponse passes on a response, and says that there is no other behind it. It reports whether something was passed
+// on.
+func copyResponse(to io.Writer, from *bufio.Reader) (begun bool, err error) {
+	for range maxInterim {
+		h, err := readHead(from)
+		if err != nil {
+			return begun, err
+		}
+		version, status, _ := strings.Cut(h.line, " ")
+		code, _, _ := strings.Cut(status, " ")
+		if version != "HTTP/1.1" && version != "HTTP/1.0" || len(code) != 3 || strings.Trim(code, "0123456789") != "" || code == "101" {
+			return begun, errHead // nobody asked for another protocol
+		}
+		begun = true
+		fields := h.forwarded()
+		interim := code[0] == '1'
+		if !interim {
+			fields = append(fields, field{"Connection", "close"})
+		}
+		if _, err := to.Write(writeHead(h.line, fields)); err != nil {
+			return begun, err
+		}
+		if !interim {
+			_, err = io.Copy(to, from)
+			return begun, err
+		}
+	}
+	return begun, errHead
+}

@@ -1,0 +1,162 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// A Proxy connects the clients of one sandbox to what its rules allow. The fields are set before Serve.
+type Proxy struct {
+	Rules profile.Domains
+	// Ask decides about a destination that no rule names. It may take as long as a person does; the context ends when the
+	// client has gone, the proxy is closed, or AskTimeout has passed. What is denied, or is not on the public network,
+	// is never asked for. Nil refuses.
+	Ask func(context.Context, profile.Destination) Answer
+	// Resolve returns the addresses of a name. Nil asks the host's name servers and hosts file.
+	Resolve func(context.Context, string) ([]netip.Addr, error)
+	// Own returns the addresses of this machine, which a name must not lead to. Nil asks the kernel.
+	Own func() ([]netip.Addr, error)
+
+	patience patience // shorter in tests
+	refusals refusals
+	answered answers
+
+	mu     sync.Mutex
+	closed bool
+	open   map[net.Conn]struct{}
+	serves sync.WaitGroup
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// An Answer is what was said of a destination that no rule names. The zero value refuses.
+type Answer uint8
+
+const (
+	Refuse       Answer = iota
+	AllowOnce           // this one connection
+	AllowSession        // as long as this proxy lives
+)
+
+// What one sandbox may take of its launcher. At the limit of connections, further ones wait in the kernel's queue.
+const (
+	maxConnections = 256
+	resolveTimeout = 10 * time.Second
+	dialTimeout    = 20 * time.Second
+	AskTimeout     = 10 * time.Minute
+)
+
+// patience is how long a client may keep a connection with nothing.
+type patience struct {
+	head time.Duration // to say what is wanted, and to send a TLS hello that was begun
+	idle time.Duration // without a byte in either direction
+}
+
+var usualPatience = patience{head: 30 * time.Second, idle: 15 * time.Minute}
+
+// Serve serves the listener until Close, and closes it. It is called once.
+func (p *Proxy) Serve(listener net.Listener) error {
+	defer listener.Close()
+	if !p.begin(listener) {
+		return net.ErrClosed
+	}
+	slots := make(chan struct{}, maxConnections)
+	for {
+		slots <- struct{}{}
+		conn, err := listener.Accept()
+		if err != nil {
+			var temporary interface{ Temporary() bool }
+			if errors.As(err, &temporary) && temporary.Temporary() && !errors.Is(err, net.ErrClosed) {
+				<-slots
+				time.Sleep(50 * time.Millisecond) // out of descriptors: some will come back
+				continue
+			}
+			return err
+		}
+		if !p.track(conn) {
+			conn.Close()
+			return net.ErrClosed
+		}
+		go func() {
+			defer func() { <-slots }()
+			defer p.serves.Done()
+			defer p.forget(conn)
+			p.serve(&client{conn.(*net.TCPConn), bufio.NewReaderSize(conn, maxLine)})
+		}()
+	}
+}
+
+// begin notes the listener, for Close to end it. It reports false after Close.
+func (p *Proxy) begin(listener net.Listener) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	if p.patience == (patience{}) {
+		p.patience = usualPatience
+	}
+	p.open = map[net.Conn]struct{}{}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	context.AfterFunc(p.ctx, func() { listener.Close() })
+	return true
+}
+
+// Close ends all connections and waits until nothing of the proxy runs any more.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.cancel != nil {
+		p.cancel()
+	}
+	for conn := range p.open {
+		conn.Close()
+	}
+	p.mu.Unlock()
+	p.serves.Wait()
+}
+
+// track notes a connection for Close. It reports false if that came first.
+func (p *Proxy) track(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.open[conn] = struct{}{}
+	p.serves.Add(1)
+	return true
+}
+
+func (p *Proxy) forget(conn net.Conn) {
+	conn.Close()
+	p.mu.Lock()
+	delete(p.open, conn)
+	p.mu.Unlock()
+}
+
+// A client is a connection from the sandbox. All that comes from it is read through the buffer.
+type client struct {
+	*net.TCPConn
+	in *bufio.Reader
+}
+
+// serve finds out which protocol the client speaks. A SOCKS5 greeting begins with the number 5, and no HTTP request does.
+func (p *Proxy) serve(c *client) {
+	c.SetDeadline(time.Now().Add(p.patience.head))
+	first, err := c.in.Peek(1)
+	switch {
+	case err != nil:
+	case first[0] == socksVersion:
+		p.serveSocks(c)
+	default:
+		p.serveHTTP(c)
+	}
+}

@@ -1,0 +1,198 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/egress"
+)
+
+// A filtered network is a network namespace with a loopback interface and nothing else. One listener stands in it, and
+// this process, which is outside, serves it with the proxy of package egress. The stub opens the listener before it
+// becomes the command, and hands it out through a socket; so no program of ours stays inside, and a command that does
+// not ask the proxy is as cut off as with no network.
+
+const (
+	proxyAddress = "127.0.0.1:" + proxyPortText
+	// proxyPort is below the ports that the kernel gives out by itself, and common for nothing.
+	proxyPort     = 17980
+	proxyPortText = "17980"
+	// proxyBacklog are the connections that may wait for the proxy.
+	proxyBacklog = 128
+
+	// insideProgram is this program, inside: what ssh reaches the proxy with.
+	insideProgram = "/run/clai-sandbox/connect"
+	// ownProgram is its source. Who carries the plan out is not the plan's to know.
+	ownProgram = "/proc/self/exe"
+)
+
+// network shows what a command needs to find the proxy.
+func (b *builder) network() {
+	if b.profile.Network == profile.NetworkFiltered {
+		b.layers.put(Step{Kind: Bind, Path: insideProgram, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline})
+	}
+}
+
+// proxyVariables tell programs of the proxy. By HTTP everywhere, because some programs refuse to start if they are told of
+// a SOCKS proxy and lack a library for it. The sandbox's own loopback interface is left out, unless the rules
+// allow the host's.
+func proxyVariables(p *profile.Profile) []profile.Variable {
+	const url = "http://" + proxyAddress
+	direct := "localhost,127.0.0.1,::1"
+	if p.Domains.Loopback() {
+		direct = ""
+	}
+	origin := profile.Origin{Kind: profile.OriginBaseline, Source: "filtered network"}
+	var list []profile.Variable
+	for _, v := range [][2]string{{"HTTP_PROXY", url}, {"HTTPS_PROXY", url}, {"ALL_PROXY", url}, {"NO_PROXY", direct}} {
+		list = append(list, profile.Variable{Name: v[0], Value: v[1], Origin: origin},
+			profile.Variable{Name: strings.ToLower(v[0]), Value: v[1], Origin: origin})
+	}
+	return append(list,
+		profile.Variable{Name: "GIT_SSH_COMMAND", Value: "ssh -o 'ProxyCommand=" + insideProgram + " %h %p'", Origin: origin},
+		profile.Variable{Name: "NODE_USE_ENV_PROXY", Value: "1", Origin: origin})
+}
+
+// proxied is the command's environment with the way to the proxy, where there is one.
+func proxied(p *profile.Profile, list []profile.Variable) []profile.Variable {
+	if p.Network != profile.NetworkFiltered {
+		return list
+	}
+	ours := proxyVariables(p)
+	list = slices.DeleteFunc(slices.Clone(list), func(v profile.Variable) bool {
+		return namesProxy(v.Name) || slices.ContainsFunc(ours, func(o profile.Variable) bool { return o.Name == v.Name })
+	})
+	return append(list, ours...)
+}
+
+// namesProxy reports whether a variable would name another proxy: it could not be reached, and may hold a password.
+func namesProxy(variable string) bool {
+	return strings.HasSuffix(strings.ToLower(variable), "_proxy")
+}
+
+// listen lists the calls that open the proxy's listener, at a descriptor that must be free, and send it through the channel.
+func (p *stubProgram) listen(channel, listener int) {
+	socket := p.call(0, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	socket.store = stubData + stubList + uint64(stubRecord*len(p.calls)) + 8 // the first argument of the next call
+	p.call(0, unix.SYS_FCNTL, 0, unix.F_DUPFD_CLOEXEC, uint64(listener))
+	address := p.put([]byte{unix.AF_INET, 0, proxyPort >> 8, proxyPort & 0xff, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}) // struct sockaddr_in
+	p.call(0, unix.SYS_BIND, uint64(listener), address, 16)
+	p.call(0, unix.SYS_LISTEN, uint64(listener), proxyBacklog)
+	p.call(0, unix.SYS_SENDMSG, uint64(channel), p.rights(listener), 0)
+}
+
+// rights adds a message of one byte that carries a descriptor: struct msghdr of sendmsg(2).
+func (p *stubProgram) rights(fd int) uint64 {
+	words := func(values ...uint64) (text []byte) {
+		for _, value := range values {
+			text = binary.LittleEndian.AppendUint64(text, value)
+		}
+		return text
+	}
+	const space = 24 // CMSG_SPACE of one descriptor
+	control := p.put(words(20, unix.SCM_RIGHTS<<32|unix.SOL_SOCKET, uint64(fd)))
+	vector := p.put(words(p.put([]byte{0}), 1))
+	p.words = append(p.words, int(vector&^stubOffset))
+	message := p.put(words(0, 0, vector, 1, control, space, 0))
+	p.words = append(p.words, int(message&^stubOffset)+16, int(message&^stubOffset)+32)
+	return message
+}
+
+// openChannel makes the socket through which the listener comes. It returns our end and the child's.
+func openChannel() (*net.UnixConn, descriptor, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	file := os.NewFile(uintptr(ends[0]), "listener channel")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		unix.Close(ends[1])
+		return nil, 0, err
+	}
+	return conn.(*net.UnixConn), descriptor(ends[1]), nil
+}
+
+// receiveListener takes the listener out of the channel, and closes that: what comes later may be the command's.
+func receiveListener(channel *net.UnixConn) (net.Listener, error) {
+	defer channel.Close()
+	oob := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := channel.ReadMsgUnix(make([]byte, 1), oob)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.New("no listener came")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.New("no listener came")
+	}
+	file := os.NewFile(uintptr(fds[0]), "listener")
+	defer file.Close()
+	return net.FileListener(file)
+}
+
+// serveNetwork serves the listener once it comes, until endNetwork. If none comes, the sandbox has ended before its
+// command began.
+func (a *attempt) serveNetwork() {
+	if a.proxy == nil {
+		return
+	}
+	go func() {
+		if listener, err := receiveListener(a.channel); err == nil {
+			a.proxy.Serve(listener)
+		}
+	}()
+}
+
+// endNetwork ends the proxy, and notes what it refused. The sandbox has ended.
+func (a *attempt) endNetwork() {
+	if a.proxy == nil {
+		return
+	}
+	a.channel.Close()
+	a.proxy.Close()
+	list, more := a.proxy.Refusals()
+	for _, refusal := range list {
+		a.plan.notice(NoticeNetwork, "", refusal.Error())
+	}
+	if more > 0 {
+		a.plan.notice(NoticeNetwork, "", fmt.Sprintf("the network refused %d more connections", more))
+	}
+}
+
+// InsideMain does not return if this process is what ssh reaches the proxy of a filtered network with. The program that
+// calls Run with such a plan calls it first thing in its main.
+func InsideMain() {
+	if len(os.Args) == 3 && os.Args[0] == insideProgram {
+		os.Exit(connectMain(os.Args[1], os.Args[2]))
+	}
+}
+
+// connectMain is the program that ssh reaches the proxy with: it connects its streams to host and port, and returns its
+// exit status.
+func connectMain(host, port string) int {
+	if _, err := profile.ParsePort(port); err != nil {
+		fmt.Fprintf(os.Stderr, "clai-sandbox: %v\n", err)
+		return 1
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if err := egress.Connect(proxyAddress, host+":"+port, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

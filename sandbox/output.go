@@ -1,0 +1,82 @@
+package sandbox
+
+import (
+	"io"
+	"sync"
+)
+
+// An outputMeter lets so many bytes of a command's output through, and tells when there are more. Nil measures nothing.
+type outputMeter struct {
+	over chan struct{} // closed when there are more
+
+	mu   sync.Mutex
+	left int64
+	done bool
+}
+
+func newOutputMeter(limit int64) *outputMeter {
+	if limit == 0 {
+		return nil
+	}
+	return &outputMeter{over: make(chan struct{}), left: limit}
+}
+
+// measure puts the meter between the command and its streams. Without one they stay as they are: no byte passes through
+// this process.
+func (m *outputMeter) measure(stdio Stdio) Stdio {
+	if m == nil {
+		return stdio
+	}
+	for _, stream := range []*io.Writer{&stdio.Out, &stdio.Err} {
+		if *stream != nil {
+			*stream = metered{m, *stream}
+		}
+	}
+	return stdio
+}
+
+// overflow is closed when there was too much output.
+func (m *outputMeter) overflow() <-chan struct{} {
+	if m == nil {
+		return nil
+	}
+	return m.over
+}
+
+func (m *outputMeter) exceeded() bool {
+	select {
+	case <-m.overflow():
+		return true
+	default:
+		return false
+	}
+}
+
+// take returns how many of n bytes may still pass.
+func (m *outputMeter) take(n int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pass := int(min(int64(n), m.left))
+	m.left -= int64(pass)
+	if pass < n && !m.done {
+		m.done = true
+		close(m.over)
+	}
+	return pass
+}
+
+// metered is a stream behind a meter.
+type metered struct {
+	meter *outputMeter
+	to    io.Writer
+}
+
+// Write takes everything, so that a command that is about to be ended is not held up by what it still writes.
+func (m metered) Write(p []byte) (int, error) {
+	if pass := m.meter.take(len(p)); pass > 0 {
+		if n, err := m.to.Write(p[:pass]); err != nil {
+			return n, err
+		}
+	}
+	return len(p), nil
+}

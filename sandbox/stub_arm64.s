@@ -1,0 +1,52 @@
+#include "textflag.h"
+
+// The stub: see stub.go and stub_amd64.s.
+//
+// R19: the list; R20: the record; R21: the last result; R22: its flags; R23: the environment.
+TEXT ·stub(SB), NOSPLIT|NOFRAME, $0-0
+	MOVD (RSP), R9
+	ADD  $2, R9
+	LSL  $3, R9
+	MOVD RSP, R23
+	ADD  R9, R23
+	MOVD $0x520000, R19   // stubData
+	ADD  $64, R19, R20
+record:
+	MOVWU 0(R20), R8      // the call's number
+	MOVWU 4(R20), R22
+	TBZ  $1, R22, arguments // stubAfterNoExec
+	CMN  $8, R21          // ENOEXEC
+	BNE  next
+arguments:
+	MOVD 8(R20), R0
+	MOVD 16(R20), R1
+	MOVD 24(R20), R2
+	MOVD 32(R20), R3
+	MOVD 40(R20), R4
+	MOVD 48(R20), R5
+	TBZ  $2, R22, call    // stubEnvironment
+	MOVD R23, R2
+call:
+	SVC
+	MOVD R0, R21
+	MOVD 56(R20), R9      // where the result goes
+	CBZ  R9, check
+	MOVW R0, (R9)
+check:
+	CMN  $4095, R0
+	BLO  next
+	MOVW R0, 8(R19)       // the failure
+	TBNZ $0, R22, next    // stubMayFail
+	MOVD 0(R19), R20      // and what to do about it
+	B    record
+next:
+	ADD  $64, R20
+	B    record
+	WORD $0x54530b0f
+	WORD $0x0b0f4255      // stubEnd
+
+// func stubAddress() *byte
+TEXT ·stubAddress(SB), NOSPLIT, $0-8
+	MOVD $·stub(SB), R0
+	MOVD R0, ret+0(FP)
+	RET
