@@ -416,7 +416,7 @@ func TestAProfileSaysWhichArgumentsASafeBinaryHas(t *testing.T) {
 		"wc -l": Run, "wc -lw": Run, "wc --lines": Run, "wc --li": Run, "wc --lines=3": AskPerson, "wc -lx": AskPerson, "wc -l f": AskPerson, "wc -c": AskPerson, "head -5": Run, "head -12": Run, "head -5x": AskPerson,
 		"head -n -5": Run, "head -c 1": AskPerson, "jq .a": Run, "jq -r .a": Run, "jq env": AskPerson, "jq '$ENV.x'": AskPerson, "jq .env": Run, "jq 'import \"x\" as y; .'": AskPerson, "jq -f x": AskPerson, "jq . f": AskPerson,
 		"jq -rf x": AskPerson, "awk 1": AskPerson, "awk": AskPerson, "xargs": AskPerson, "mytool": AskPerson, "cut -xf1": AskPerson, "sort -rk1": AskPerson, "sort -rn": AskPerson, "sort -k1": Run, "grep --b=1 -e x": AskPerson,
-		"grep --bef=1 -e x": Run, "grep -e": AskPerson, "grep -ex": Run, "cut -d": AskPerson, "cut -d ''": AskPerson, "cut --output-delimiter=: -f 1": Run,
+		"grep --bef=1 -e x": Run, "grep -e": AskPerson, "grep -ex": Run, "cut -d": AskPerson, "sort -": AskPerson, "sort ''": AskPerson, "sort -- -": Run, "grep -e x -- ''": AskPerson, "cut -d ''": AskPerson, "cut --output-delimiter=: -f 1": Run,
 	} {
 		if d := tr.decide(p, line); d.Verdict != want {
 			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))

@@ -32,8 +32,7 @@ func safeBinProfile(name string) (SafeBinProfile, bool) {
 	case "head":
 		return SafeBinProfile{MaxPositional: exactly(0), AllowedValueFlags: []string{"-c", "-n", "--bytes", "--lines"}}, true
 	case "tail":
-		return SafeBinProfile{MaxPositional: exactly(0), AllowedValueFlags: []string{"-c", "-n", "--bytes", "--lines",
-			"--sleep-interval", "--max-unchanged-stats", "--pid"}, DeniedFlags: []string{"-f", "-F", "--follow", "--retry"}}, true
+		return SafeBinProfile{MaxPositional: exactly(0), AllowedValueFlags: []string{"-c", "-n", "--bytes", "--lines"}, DeniedFlags: []string{"-f", "-F", "--follow", "--retry"}}, true
 	case "tr":
 		return SafeBinProfile{MinPositional: 1, MaxPositional: exactly(2)}, true
 	case "wc":
@@ -86,11 +85,9 @@ func (p SafeBinProfile) Accepts(name string, args []string) bool {
 	for i := 0; i < len(args); i++ {
 		word := args[i]
 		switch {
-		case word == "" || word == "-":
-			continue
 		case word == "--":
 			for _, rest := range args[i+1:] {
-				if rest == "" || rest == "-" {
+				if rest == "-" { // standard input
 					continue
 				}
 				if positional++; !literalToken(rest) {
@@ -98,7 +95,7 @@ func (p SafeBinProfile) Accepts(name string, args []string) bool {
 				}
 			}
 			i = len(args)
-		case !strings.HasPrefix(word, "-"):
+		case !strings.HasPrefix(word, "-") || word == "-":
 			if positional++; !literalToken(word) {
 				return false
 			}
