@@ -8,7 +8,7 @@ PREFIX   ?= /usr/local
 FUZZTIME ?= 30s
 EXEC_CASES_DIR ?= ../shared/cases/exec
 # The packages whose tests root runs a second time as an ordinary user.
-USER_PACKAGES ?= ./sandbox/... ./cmd/...
+USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/... ./integration/...
 
 COMMANDS := $(patsubst cmd/%/,%,$(sort $(wildcard cmd/clai-sandbox*/)))
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -42,7 +42,7 @@ bench: build ## measure a start beside bare bwrap with the same options, and wha
 	@packaging/setup.sh run
 	go build -o bin/bench ./packaging/bench
 	bin/bench -binary bin/clai-sandbox
-	go test -run '^$$' -bench . -benchmem ./sandbox ./policy
+	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/... ./policy
 
 test-arm64: ## run the stub's tests as arm64 code in an emulator (qemu-user-static)
 	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/sandbox-arm64.test ./sandbox
@@ -72,7 +72,7 @@ install: ## install what is in bin/ with its man pages and completions below DES
 	@[ -x bin/clai-sandbox ] || $(MAKE) --no-print-directory build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(COMMANDS:%=bin/%) $(DESTDIR)$(PREFIX)/bin
-	@packaging/install-data.sh '$(DATA)'
+	@packaging/install-data.sh '$(DATA)' '$(PREFIX)/bin'
 
 bin:
 	@mkdir -p bin

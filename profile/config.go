@@ -236,10 +236,10 @@ func readConfig(path string) (configFile, bool, error) {
 	return c, err == nil, err
 }
 
-func (*agentConfig) checkKey(id string) error { return checkAgent(id) }
+func (*agentConfig) checkKey(id string) error { return CheckAgent(id) }
 
-// checkAgent refuses a name that cannot be an agent's: it stands in paths and on terminals.
-func checkAgent(id string) error {
+// CheckAgent refuses a name that cannot be an agent's: it stands in paths and on terminals.
+func CheckAgent(id string) error {
 	ok := id != "" && len(id) <= 64 && id != "." && id != ".."
 	for _, c := range []byte(id) {
 		ok = ok && (isWordByte(c) || c == '.')

@@ -378,7 +378,7 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		for id, agent := range c.Agents {
-			if checkAgent(id) != nil {
+			if CheckAgent(id) != nil {
 				t.Errorf("agent %q", id)
 			}
 			checkExecution(t, agent.Execution)

@@ -106,6 +106,15 @@ var credentialStores = []struct {
 	{".viminfo", nil},
 }
 
+// CredentialStores lists what is hidden in every profile, below the home directory.
+func CredentialStores() []string {
+	list := make([]string, len(credentialStores))
+	for i, store := range credentialStores {
+		list[i] = store.path
+	}
+	return list
+}
+
 // hiddenByDefault are the credential stores of a home.
 func hiddenByDefault(home string) []HiddenPath {
 	list := make([]HiddenPath, len(credentialStores))

@@ -106,7 +106,7 @@ func (c *Config) Outside(agent string) (Outside, error) {
 	if agent == "" {
 		agent = DefaultAgent
 	}
-	if err := checkAgent(agent); err != nil {
+	if err := CheckAgent(agent); err != nil {
 		return Outside{}, err
 	}
 	s := c.settings(agent).Outside

@@ -59,6 +59,14 @@ func ExpandPath(typed, home string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
+// Within reports whether path is dir or lies below it, component by component. Both are absolute and clean.
+func Within(path, dir string) bool {
+	if dir == "/" || path == dir {
+		return true
+	}
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
 func shortText(text string) string {
 	if len(text) > 40 {
 		return text[:40] + "…"
@@ -83,5 +91,5 @@ func ParseGrant(text, home string) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
 	}
-	return Grant{path, access, Origin{OriginFlag, "--grant " + printable(text)}, explicit}, nil
+	return Grant{Path: path, Access: access, Origin: Origin{OriginFlag, "--grant " + printable(text)}, Explicit: explicit}, nil
 }

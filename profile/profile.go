@@ -84,6 +84,8 @@ const (
 	OriginConfig    OriginKind = "config"    // written in a configuration file
 	OriginWorkspace OriginKind = "workspace" // the directory that the command works in
 	OriginFlag      OriginKind = "flag"      // said on the command line
+	OriginApproval  OriginKind = "approval"  // an agent asked, and a person allowed it
+	OriginManual    OriginKind = "manual"    // a person added it to what is stored
 )
 
 // Origin tells a person why something is visible. Source is the place: a file and line, a flag as typed.
@@ -106,6 +108,14 @@ type Grant struct {
 	Origin Origin `json:"origin"`
 	// Explicit grants show the hidden paths below them, too.
 	Explicit bool `json:"explicit,omitempty"`
+	// Expected is what the path must lead to still, or the grant is left out. Nil: whatever it leads to.
+	Expected *Expected `json:"-"`
+}
+
+// Expected is what a path led to when a person allowed it.
+type Expected struct {
+	Path          string // with its symbolic links followed
+	Device, Inode uint64 // 0: anything that is there
 }
 
 // A Variable is one environment variable of the command.

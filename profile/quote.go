@@ -28,6 +28,10 @@ func printable(text string) string {
 	return strconv.Quote(text)
 }
 
+// Printable is text of unknown origin, safe for a terminal and a log: as it stands if a terminal shows all of it, and
+// quoted otherwise, so that control characters, bidirectional overrides and other line ends come out escaped.
+func Printable(text string) string { return printable(text) }
+
 // nearest is the name that was probably meant by what was typed, or empty. Case, "_" and "-" do not count.
 func nearest(typed string, names []string) string {
 	fold := func(name string) string {

@@ -46,7 +46,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	if p.Agent == "" {
 		p.Agent = DefaultAgent
 	}
-	if err := checkAgent(p.Agent); err != nil {
+	if err := CheckAgent(p.Agent); err != nil {
 		return p, err
 	}
 	settings := config.settings(p.Agent)
@@ -84,7 +84,7 @@ func (p *Profile) resolveDirectories(caller Caller, r Request) error {
 		if p.WorkingDirectory, err = fromHere(r.WorkingDirectory, caller); err != nil {
 			return fmt.Errorf("--cwd: %w", err)
 		}
-	case below(caller.WorkingDirectory, p.Workspace):
+	case Within(caller.WorkingDirectory, p.Workspace):
 		p.WorkingDirectory = caller.WorkingDirectory
 	default:
 		p.WorkingDirectory = p.Workspace
@@ -97,10 +97,6 @@ func fromHere(typed string, caller Caller) (string, error) {
 		typed = filepath.Join(caller.WorkingDirectory, typed)
 	}
 	return ExpandPath(typed, caller.Home)
-}
-
-func below(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // resolveGrants lists the grants, the least specific first.
@@ -123,7 +119,7 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", extra.origin.Source, err)
 			}
-			if err := add(Grant{path, extra.Access, extra.origin, extra.Explicit}); err != nil {
+			if err := add(Grant{Path: path, Access: extra.Access, Origin: extra.origin, Explicit: extra.Explicit}); err != nil {
 				return err
 			}
 		}

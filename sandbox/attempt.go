@@ -216,7 +216,7 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 			}
 			operands = append(operands, o)
 		case step.Pinned:
-			file, err := pin(step.Source)
+			file, err := pinExpected(step.Source, step.expected)
 			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 				return nil, nil, err
 			}

@@ -159,6 +159,8 @@ func (b *builder) grant(g profile.Grant, writable []string) error {
 		return b.leaveOut(g, NoticePathLeftOut, reason(err))
 	case err != nil: // not gone, but never there
 		why = reason(err)
+	case g.Expected != nil && w.Real != g.Expected.Path:
+		why = fmt.Sprintf("leads to %s now, and %s was allowed", printable(w.Real), printable(g.Expected.Path))
 	default:
 		why = b.forbidden(w, g.Access)
 	}
@@ -173,7 +175,7 @@ func (b *builder) grant(g profile.Grant, writable []string) error {
 	if g.Origin.Kind == profile.OriginWorkspace && !w.Object.Mode.IsDir() {
 		return b.leaveOut(g, NoticePathDenied, "not a directory")
 	}
-	step := Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: g.Access, Origin: g.Origin, Pinned: true, explicit: g.Explicit}
+	step := Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: g.Access, Origin: g.Origin, Pinned: true, explicit: g.Explicit, expected: g.Expected}
 	if w.Real != g.Path {
 		step.Typed = g.Path
 	}

@@ -63,7 +63,7 @@ func (t cgroupTree) places(limits profile.Limits) map[profile.Limit]cgroupPlace 
 	for line := range strings.Lines(string(text)) {
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		names, path, _ := strings.Cut(rest, ":")
-		if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.Contains(path, "..") {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 			continue // "/.." is a cgroup outside of the launcher's cgroup namespace
 		}
 		if names == "" {

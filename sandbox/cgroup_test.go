@@ -164,6 +164,40 @@ func TestACgroupThatCannotBeMadeRefusesTheRun(t *testing.T) {
 	}
 }
 
+// In version 2 the kernel kills all of the cgroup, bwrap as well: that is no failure of the host's. A directory with the
+// kernel's count stands in for the cgroup, and SIGKILL is a real one.
+func TestACommandThatIsKilledForMemoryWithItsBwrapIsNoFailure(t *testing.T) {
+	dir := newDirectory(t)
+	if err := os.WriteFile(dir+"/memory.events", []byte("oom_kill 3\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t)
+	plan := h.build()
+	h.launcher.guard = chooseGuard()
+	a, err := h.launcher.prepare(&plan, []string{"/bin/true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	a.attr.Pdeathsig = 0 // this goroutine may change its thread
+	if a.process, err = startProcess(a.path, a.argv, Stdio{}, a.files, a.attr); err != nil {
+		t.Fatal(err)
+	}
+	for i := range a.files {
+		a.files[i].close() // or the status would never end
+	}
+	a.files = nil
+	a.process.kill()
+	a.process.wait()
+	a.cgroup = &cgroup{holds: map[profile.Limit]cgroupPlace{profile.LimitMemory: {dir, 2}}}
+	a.plan.Limits = bothLimits
+	result, err := h.launcher.conclude(a, Result{})
+	if err != nil || result.Outcome != Signalled || result.ExitCode != 128+int(unix.SIGKILL) {
+		t.Errorf("%+v, %v", result, err)
+	}
+	ran{Result: result}.wantLimitNotice(t, "memory")
+}
+
 // ownCgroups skips where this process cannot have a cgroup that holds memory and processes.
 func ownCgroups(t *testing.T) map[profile.Limit]cgroupPlace {
 	t.Helper()

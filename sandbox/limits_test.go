@@ -317,10 +317,10 @@ func TestFloodsOfOutputEndWithTheBeginningKept(t *testing.T) {
 		script string
 		deaf   bool
 	}{
-		{"exec yes", false},
-		{"exec yes >&2", false},
-		{"yes & yes >&2; wait", false},
-		{"trap '' TERM; exec yes", true},
+		{"head -c 5000000 /dev/zero; exec sleep 60", false},
+		{"head -c 5000000 /dev/zero >&2; exec sleep 60", false},
+		{"head -c 5000000 /dev/zero & head -c 5000000 /dev/zero >&2; exec sleep 60", false},
+		{"trap '' TERM; head -c 5000000 /dev/zero; exec sleep 60", true},
 	} {
 		h.launcher.Grace = DefaultGrace / 20
 		r := h.run("/bin/sh", "-c", c.script)
@@ -348,7 +348,8 @@ func TestOutputIsCountedOnItsWayIntoAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	result, err := h.launcher.Run(context.Background(), h.build(), []string{"yes"}, Stdio{Out: file, Err: file})
+	result, err := h.launcher.Run(context.Background(), h.build(), []string{"/bin/sh", "-c", "yes | head -c 5000000; exec sleep 60"},
+		Stdio{Out: file, Err: file})
 	text, _ := os.ReadFile(path)
 	if err != nil || !bytes.Equal(text, []byte(strings.Repeat("y\n", 500))) || result.Signal != syscall.SIGTERM {
 		t.Errorf("%d bytes, %+v, %v", len(text), result, err)

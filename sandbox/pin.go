@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // A descriptor is an open file of this process, close-on-exec. 0 is none. It is not an *os.File, which asks the kernel
@@ -53,6 +55,26 @@ func pin(path string) (descriptor, error) {
 func openProgram() (descriptor, error) {
 	fd, err := unix.Open(ownProgram, unix.O_PATH|unix.O_CLOEXEC, 0)
 	return descriptor(max(fd, 0)), err
+}
+
+// errReplaced means that what was allowed is not what is there now.
+var errReplaced = errors.New("something else stands in the place of what was allowed")
+
+// pinExpected pins the object at path if it is the one that a person allowed. What is compared is what is bound: nothing
+// can be put in its place in between.
+func pinExpected(path string, want *profile.Expected) (descriptor, error) {
+	file, err := pin(path)
+	if err != nil || want == nil || want.Inode == 0 {
+		return file, err
+	}
+	var stat unix.Stat_t
+	if err = unix.Fstat(int(file), &stat); err == nil && (uint64(stat.Dev) != want.Device || stat.Ino != want.Inode) {
+		err = errReplaced
+	}
+	if err != nil {
+		file.close()
+	}
+	return file, err
 }
 
 // openFile opens a file of the system's for reading, and waits for nothing.

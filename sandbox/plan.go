@@ -74,6 +74,8 @@ type Step struct {
 	Purpose Purpose `json:"purpose,omitempty" jsonschema:"of what no grant asks for: what it is for"`
 	// explicit binds show what is hidden below them.
 	explicit bool
+	// expected is the object that has to be there, where a person allowed that one.
+	expected *profile.Expected
 	// content is that of a file which is made for as long as the command runs.
 	content string
 }

@@ -234,7 +234,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"grant":       {":ro", ":rw"},
 		"host":        {"gateway", "node"},
 	}
-	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "limit", "json-fd", "arg-pattern", "base-hash"}
+	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

@@ -404,16 +404,20 @@ var launcher = []attempt{
 		os.Chmod(p.dir+"/bwrap", 0o755)
 		p.bwrap = p.dir + "/bwrap"
 	}, command: `touch ran`, through: made("$WORK/ran"), refused: true, by: "nothing runs without one"},
-	{class: "the launcher", title: "outlive it in the background", command: `(setsid sh -c 'sleep 0.5; touch late' >/dev/null 2>&1 &); exit 0`, through: func(p *place) bool {
-		time.Sleep(900 * time.Millisecond)
-		return exists(p.work + "/late")
-	}, by: byProcess},
-	{class: "the launcher", title: "outlive its death", during: func(p *place) { p.cmd.Process.Kill() }, command: `trap '' HUP TERM; touch ready; setsid sh -c 'sleep 0.7; touch late' & sleep 0.7; touch late`, through: func(p *place) bool {
-		time.Sleep(time.Second)
-		return exists(p.work + "/late")
-	}, leaves: "a killed launcher's go with the next run", by: "die-with-parent, guard namespace"},
+	{class: "the launcher", title: "outlive it in the background", command: `(setsid sh -c 'sleep 0.5; touch late' >/dev/null 2>&1 &); exit 0`, through: comesLate, by: byProcess},
+	{class: "the launcher", title: "outlive its death", during: func(p *place) { p.cmd.Process.Kill() }, command: `trap '' HUP TERM; touch ready; setsid sh -c 'sleep 0.7; touch late' & sleep 0.7; touch late`, through: comesLate, leaves: "a killed launcher's go with the next run", by: "die-with-parent, guard namespace"},
 	{class: "limits", title: "a core dump for the host's handler", command: `python3 -c 'import resource; import sys; sys.exit(resource.getrlimit(resource.RLIMIT_CORE)[0] <= 1)'`, by: "limits", uncontrolled: "a host may have that limit itself"},
 	{class: "limits", title: "more open files than granted", options: []string{"--limit", "openFiles=64"}, command: `ulimit -n 4096`, by: "limits", uncontrolled: "a host may have that limit itself"},
+}
+
+// comesLate waits for what a survivor does.
+func comesLate(p *place) bool {
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if exists(p.work + "/late") {
+			return true
+		}
+	}
+	return false
 }
 
 func sortByTitle(list []attempt) {

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/grants/client"
 )
 
 // What decides about commands outside the sandbox is too heavy to be part of every start. Another program does it, which lies
@@ -24,17 +23,12 @@ func approvalsCommand() *cli.Command {
 func handOver(args []string) error {
 	path := os.Getenv(daemonVariable)
 	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
+		var err error
+		if path, err = client.Beside(hosted.Program); err != nil {
 			return err
 		}
-		path = filepath.Join(filepath.Dir(self), hosted.Program)
 	}
-	err := syscall.Exec(path, append([]string{hosted.Program}, args...), os.Environ())
-	if errors.Is(err, os.ErrNotExist) {
-		return &usage{fmt.Sprintf("%s is not beside this program", hosted.Program), "install both; it was looked for as " + path}
-	}
-	return fmt.Errorf("%s: %w", path, err)
+	return fmt.Errorf("%s: %w", path, syscall.Exec(path, append([]string{hosted.Program}, args...), os.Environ()))
 }
 
 // explainOutside is explain for a command that leaves the sandbox.

@@ -5,8 +5,11 @@
 package main
 
 import (
+	"context"
 	"os"
+	"path/filepath"
 
+	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -15,6 +18,9 @@ var version = "dev"
 
 func main() {
 	sandbox.InsideMain()
+	if filepath.Base(os.Args[0]) == client.AskName { // a sandbox shows this program under that name
+		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
 	os.Exit(run(os.Args))
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,13 +13,19 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 // TestMain makes the test binary the command.
 func TestMain(m *testing.M) {
 	sandbox.InsideMain()
-	testscript.Main(m, map[string]func(){"clai-sandbox": main})
+	testscript.Main(m, map[string]func(){
+		"clai-sandbox": main,
+		client.AskName: main,
+		// A fake: it says how it was started.
+		"clai-sandboxd": func() { fmt.Printf("%q\n", os.Args[1:]) },
+	})
 }
 
 // TestScripts runs the terminal sessions of testdata/script. Each has a home of its own, and a project in it, where it

@@ -1,97 +1,133 @@
-// Command clai-sandboxd does what is too heavy for clai-sandbox, which executes it: people type clai-sandbox.
+// Command clai-sandboxd holds the long-running modes of clai-sandbox, which finds it beside itself: people know one
+// command. It links what that one must not, to start fast.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
-	"github.com/clairun/clai-sandbox/policy"
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/grants/store"
+	"github.com/clairun/clai-sandbox/integration/gateway"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 // version is set when the program is built.
 var version = "dev"
 
-// statusWrong is the exit status of a command that could not be done. It is clai-sandbox's.
-const statusWrong = 125
+// statusFailed is the exit status where nothing could be started, as that of clai-sandbox.
+const statusFailed = 125
 
-func main() { os.Exit(run(os.Args)) }
+func main() {
+	err := newApp().Run(os.Args)
+	if len(os.Args) > 1 && (os.Args[1] == "approvals" || os.Args[1] == "explain") {
+		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(oneLine(err)))
+		os.Exit(statusFailed)
+	}
+}
 
-func run(args []string) int { return statusOf(newApp().Run(args)) }
+// oneLine is an error with what mends it.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	var open *store.OpenError
+	if errors.As(err, &open) && open.Hint != "" {
+		text += "; " + open.Hint
+	}
+	return text
+}
 
 func newApp() *cli.App {
 	return &cli.App{
-		Name:                      hosted.Program,
-		Usage:                     "do what clai-sandbox leaves to it",
-		Version:                   version,
-		HideHelpCommand:           true,
+		Name:            "clai-sandboxd",
+		Usage:           "the long-running modes of clai-sandbox",
+		Version:         version,
+		HideHelpCommand: true,
+		Commands:        []*cli.Command{gatewayCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Decision(explainAction, usageError)},
+
 		DisableSliceFlagSeparator: true,
-		Commands:                  []*cli.Command{hosted.Approvals(approvalsAction, usageError), hosted.Decision(explainAction, usageError)},
-		OnUsageError:              usageError,
-		ExitErrHandler:            func(*cli.Context, error) {}, // run maps errors to exit statuses
-		Writer:                    os.Stdout,
-		ErrWriter:                 io.Discard, // every error is told once, by statusOf
+		ExitErrHandler:            func(*cli.Context, error) {},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return &misuse{fmt.Sprintf("unknown command %q", c.Args().First()), hosted.Program + " --help lists the commands"}
+				return fmt.Errorf("unknown mode %q; clai-sandboxd --help lists them", c.Args().First())
 			}
 			return cli.ShowAppHelp(c)
 		},
 	}
 }
 
-// misuse is a command line that cannot be understood.
-type misuse struct{ why, hint string }
-
-func (m *misuse) Error() string { return m.why }
-
-func usageError(c *cli.Context, err error, _ bool) error {
-	return &misuse{err.Error(), "clai-sandbox " + typed(c) + " --help lists the options"}
+func gatewayCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "gateway",
+		Usage:           "hold what agents ask until a person answers",
+		HideHelpCommand: true,
+		Description: "Owns the database of path grants, and listens on a unix socket in the runtime directory that only its user reaches. It is\n" +
+			"started on demand, by systemd or by the command that needs it, and ends when nobody has needed it for a while.",
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "idle", Value: 10 * time.Minute, Usage: "end after `DURATION` without use; 0 for never"},
+			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "end a request that nobody answers after `DURATION`"},
+		},
+		Action: runGateway,
+	}
 }
 
-// exit is an exit status that needs no words.
-type exit int
-
-func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
-
-// statusOf tells a person what went wrong, in one line, and turns it into an exit status.
-func statusOf(err error) int {
-	var status exit
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &status):
-		return int(status)
+func runGateway(c *cli.Context) error {
+	if c.Args().Present() {
+		return fmt.Errorf("gateway takes no argument %q", c.Args().First())
 	}
-	text := policy.DisplayText(err.Error())
-	if hint := hintOf(err); hint != "" {
-		text += "; " + policy.DisplayText(hint)
+	if c.Duration("timeout") <= 0 || c.Duration("idle") < 0 {
+		return errors.New("--timeout must be longer than 0, and --idle not less")
 	}
-	fmt.Fprintln(os.Stderr, "clai-sandbox: "+text)
-	return statusWrong
+	syscall.Umask(0o077)
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		return err
+	}
+	listener, err := gateway.Passed()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	err = gateway.Run(ctx, gateway.Options{
+		Directories: caller.Directories(), Home: caller.Home, User: caller.User, Version: version, Programs: programs(caller.Directories()),
+		Timeout: c.Duration("timeout"), Idle: c.Duration("idle"), Listener: listener,
+		Notify: func(n grants.Notice) { fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(n.Text)) },
+	})
+	var running *gateway.RunningError
+	if errors.As(err, &running) {
+		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+running.Error())
+		return nil
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
-func hintOf(err error) string {
-	var (
-		m      *misuse
-		file   *policy.FileError
-		host   *policy.HostError
-		config *profile.ConfigError
-	)
-	switch {
-	case errors.As(err, &m):
-		return m.hint
-	case errors.As(err, &file):
-		return file.Hint
-	case errors.As(err, &host):
-		return host.Hint()
-	case errors.As(err, &config):
-		return config.Hint
+// programs are the directories with bwrap and with this program.
+func programs(d profile.Directories) []string {
+	var list []string
+	if bwrap, err := sandbox.FindBwrap(os.Getenv("CLAI_SANDBOX_BWRAP"), d.State); err == nil {
+		list = append(list, filepath.Dir(bwrap.Path))
+	} else {
+		list = append(list, "/usr/bin")
 	}
-	return ""
+	if self, err := os.Executable(); err == nil {
+		list = append(list, filepath.Dir(self))
+	}
+	return list
 }

@@ -1,95 +1,150 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/clairun/clai-sandbox/policy"
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// asCommand is set where the test binary is to be the command.
-const asCommand = "CLAI_SANDBOXD_TEST_COMMAND"
-
-// TestMain makes the test binary the command. People type clai-sandbox, which hands these over.
+// TestMain makes the test binary the daemon and the program that asks, by the name under which it is started.
 func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case "clai-sandboxd":
+		main()
+		os.Exit(0)
+	case client.AskName:
+		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
 	if os.Getenv(asCommand) != "" {
 		main()
+		os.Exit(0)
 	}
+	// People type clai-sandbox, which hands approvals and explain over.
 	testscript.Main(m, map[string]func(){"clai-sandbox": main})
 }
 
-// TestScripts runs the terminal sessions of testdata/script, each with a home and a project in it.
-func TestScripts(t *testing.T) {
-	root, err := os.MkdirTemp("/var/tmp", "clai-sandboxd-test-")
+// installed is a directory with both programs.
+func installed(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	for _, name := range []string{"clai-sandboxd", client.AskName} {
+		if err := os.Symlink(self, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bin
+}
+
+// TestAnAgentAsksAndAPersonAnswers goes the whole way through the programs: the gateway is started on demand, a session is
+// opened, its inside asks by the program that a sandbox shows, a person narrows the answer.
+func TestAnAgentAsksAndAPersonAnswers(t *testing.T) {
+	bin := installed(t)
+	// Not where the programs are: nothing around those is granted for writing.
+	home, err := os.MkdirTemp("/var/tmp", "clai-sandbox-test-")
 	if err == nil {
-		root, err = filepath.EvalSymlinks(root)
+		home, err = filepath.EvalSymlinks(home)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(root) })
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		WorkdirRoot:         root,
-		RequireExplicitExec: true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
-		Setup: func(env *testscript.Env) error {
-			home := filepath.Join(env.WorkDir, "home")
-			env.Setenv("HOME", home)
-			env.Setenv("LANG", "C.UTF-8")
-			env.Setenv("BIDI", "\u202e")
-			env.Setenv("NEWLINE", "\n")
-			env.Cd = filepath.Join(home, "project")
-			return os.MkdirAll(env.Cd, 0o755)
-		},
-	})
+	t.Cleanup(func() { os.RemoveAll(home) })
+	t.Setenv("HOME", home)
+	for name, dir := range map[string]string{"XDG_CONFIG_HOME": "config", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"} {
+		t.Setenv(name, filepath.Join(home, dir))
+	}
+	os.MkdirAll(home+"/data/part", 0o700)
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(grants.SocketDirectory(caller.Directories()), grants.SocketName)
+	c := &client.Client{Socket: socket, Start: client.Starter{Program: bin + "/clai-sandboxd", Args: []string{"gateway", "--idle", "1m"}, Socket: socket,
+		Log: home + "/gateway.log"}.Start}
+	status, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Kill(status.PID, syscall.SIGKILL) })
+	s, err := c.Open(t.Context(), grants.SessionSpec{Agent: "main", Workspace: home + "/work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ask := func(args ...string) (string, int) {
+		command := exec.Command(bin+"/"+client.AskName, args...)
+		command.Env = []string{client.SocketVariable + "=" + s.Socket}
+		command.Dir = home
+		out, err := command.CombinedOutput()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return string(out), command.ProcessState.ExitCode()
+	}
+	type result struct {
+		out    string
+		status int
+	}
+	asked := make(chan result, 1)
+	go func() {
+		out, status := ask("data", "--access", "rw", "--reason", "to see\x1b[31m")
+		asked <- result{out, status}
+	}()
+	var r grants.Request
+	for deadline := time.Now().Add(20 * time.Second); r.ID == ""; {
+		if list, err := c.Pending(t.Context()); err == nil && len(list) == 1 {
+			r = list[0]
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody asks")
+		}
+	}
+	if r.RequestedPath != home+"/data" || r.RequestedAccess != profile.ReadWrite || r.Agent != "main" {
+		t.Errorf("%+v", r)
+	}
+	if _, err := c.Decide(t.Context(), r.ID, grants.Decision{Kind: grants.AllowAlways, Path: home + "/data/part", Access: profile.ReadOnly, Scope: grants.ScopeAlways}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; got.status != client.AskGranted || !strings.Contains(got.out, home+"/data/part read_only, which is less") {
+		t.Errorf("%+v", got)
+	}
+	if out, status := ask(home + "/data/part/x"); status != client.AskGranted || !strings.Contains(out, "as before") {
+		t.Errorf("%d: %s", status, out)
+	}
+	if out, status := ask("/proc/1/environ"); status != client.AskDenied || !strings.Contains(out, "never granted") {
+		t.Errorf("%d: %s", status, out)
+	}
+	if out, status := ask("/a", "--reason", strings.Repeat("x", 2000)); status != client.AskMisused {
+		t.Errorf("%d: %s", status, out)
+	}
+	if shown, notices := grants.Stored(home+"/state/clai-sandbox", "main", time.Now()); len(shown) != 1 || len(notices) != 0 {
+		t.Errorf("%+v %+v", shown, notices)
+	}
 }
 
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits status program [argument...]")
-	}
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	got := 0
-	var status *exec.ExitError
-	switch err := ts.Exec(args[1], args[2:]...); {
-	case errors.As(err, &status):
-		got = status.ExitCode()
-	default:
-		ts.Check(err)
-	}
-	if got != want {
-		ts.Fatalf("exit status %d, want %d", got, want)
-	}
-}
-
-// The configuration's words and the policy's are two lists, because neither room knows the other.
-func TestTheConfigurationsWordsAreThePolicys(t *testing.T) {
-	home := t.TempDir()
-	for _, host := range []policy.Host{policy.HostSandbox, policy.HostGateway, policy.HostNode, policy.HostAuto} {
-		for _, security := range []policy.Security{policy.SecurityDeny, policy.SecurityAllowlist, policy.SecurityFull} {
-			for _, ask := range []policy.Ask{policy.AskAlways, policy.AskOnMiss, policy.AskOff} {
-				text := `{"defaults": {"execution": {"outside": {"host": "` + host.String() + `", "security": "` + security.String() + `", "ask": "` + ask.String() + `"}}}}`
-				if err := os.WriteFile(filepath.Join(home, "config.json"), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				config, err := profile.Load(profile.Directories{Config: home})
-				if err != nil {
-					t.Fatal(err)
-				}
-				outside, err := config.Outside("")
-				if err != nil || outside.Host != host.String() || outside.Security != security.String() || outside.Ask != ask.String() {
-					t.Errorf("%s: %+v %v", text, outside, err)
-				}
-			}
+func TestTheDaemonSaysWhatIsWrong(t *testing.T) {
+	bin := installed(t)
+	for _, args := range [][]string{{"gatway"}, {"gateway", "x"}, {"gateway", "--timeout", "0s"}, {"gateway", "--idle", "never"}} {
+		command := exec.CommandContext(context.Background(), bin+"/clai-sandboxd", args...)
+		out, err := command.CombinedOutput()
+		if err == nil || command.ProcessState.ExitCode() != statusFailed || !strings.Contains(string(out), "clai-sandboxd: ") {
+			t.Errorf("%q: %v: %s", args, err, out)
 		}
 	}
 }

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/clairun/clai-sandbox/grants/client"
+)
+
+// gatewayCommand becomes clai-sandboxd, which links what this command must not.
+func gatewayCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "gateway",
+		Usage:     "hold what agents ask until a person answers",
+		ArgsUsage: "[--idle DURATION] [--timeout DURATION]",
+		Description: "Owns the database of path grants, and listens on a unix socket that only its user reaches. Nobody has to start it: systemd\n" +
+			"or the command that needs it does, and it ends by itself. clai-sandboxd, which is installed beside this command, does the work.",
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "idle", DefaultText: "10m", Usage: "end after `DURATION` without use; 0 for never"},
+			&cli.DurationFlag{Name: "timeout", DefaultText: "5m", Usage: "end a request that nobody answers after `DURATION`"},
+		},
+		OnUsageError: usageError,
+		Action:       gatewayAction,
+	}
+}
+
+func gatewayAction(c *cli.Context) error {
+	if err := noArguments(c, "clai-sandbox gateway --help lists the options"); err != nil {
+		return err
+	}
+	program, err := client.Beside("clai-sandboxd")
+	if err != nil {
+		return err
+	}
+	args := []string{program, "gateway"}
+	for _, name := range []string{"idle", "timeout"} {
+		if c.IsSet(name) {
+			args = append(args, "--"+name+"="+c.Duration(name).String())
+		}
+	}
+	return fmt.Errorf("%s: %w", program, syscall.Exec(program, args, os.Environ()))
+}

@@ -1,0 +1,237 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/grants/store"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// Options are what a broker works with and how much it takes on. Zero limits are the usual ones.
+type Options struct {
+	Rules grants.Rules
+	Store *store.Store
+	Audit *Audit
+	User  string // who decides: the one whose broker it is
+
+	Timeout     time.Duration // how long a request waits
+	MaxPending  int           // requests of one agent
+	MaxSessions int
+	MaxWaiters  int           // on one request, and of these MaxSessions times as many in all
+	AskEvery    time.Duration // an agent may bother a person once in this time, after a burst of MaxPending
+
+	// Listen, if there is one, makes the socket on which the inside of a session asks.
+	Listen func(session string) (path string, done func(), err error)
+}
+
+// The usual limits.
+const (
+	DefaultTimeout     = 5 * time.Minute
+	DefaultMaxPending  = 16
+	DefaultMaxSessions = 4096
+	DefaultMaxWaiters  = 16
+	DefaultAskEvery    = 2 * time.Second
+
+	maxDenials    = 1024 // remembered of one session
+	maxEnded      = 1024 // requests of which it is known how they ended
+	maxListeners  = 64
+	eventBuffer   = 256
+	applyPatience = 2 * time.Second // for a running sandbox to show what was granted
+)
+
+// A Broker is made by New.
+type Broker struct {
+	options Options
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[string]*session
+	requests map[string]*request
+	agents   map[string]*agent
+	granted  index
+	ended    []endedRequest
+	hub      hub
+	expiry   *time.Timer
+
+	changing sync.Mutex // one change of a stored grant at a time; taken before mu
+}
+
+var _ grants.Broker = (*Broker)(nil)
+
+// agent is what is counted of one agent while it has sessions.
+type agent struct {
+	sessions, pending int
+	tokens            float64 // how often it may bother a person now
+	filledAt          time.Time
+}
+
+type endedRequest struct {
+	id      string
+	outcome grants.Outcome
+}
+
+// New returns a broker with what is stored.
+func New(o Options) (*Broker, error) {
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.MaxPending = cmp.Or(o.MaxPending, DefaultMaxPending)
+	o.MaxSessions = cmp.Or(o.MaxSessions, DefaultMaxSessions)
+	o.MaxWaiters = cmp.Or(o.MaxWaiters, DefaultMaxWaiters)
+	o.AskEvery = cmp.Or(o.AskEvery, DefaultAskEvery)
+	b := &Broker{options: o, sessions: map[string]*session{}, requests: map[string]*request{}, agents: map[string]*agent{}, granted: newIndex()}
+	all, err := o.Store.Grants()
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range all {
+		b.granted.put(g)
+	}
+	b.mu.Lock()
+	b.scheduleExpiry()
+	b.mu.Unlock()
+	return b, nil
+}
+
+// Close ends all sessions, so that every question that waits is withdrawn.
+func (b *Broker) Close() {
+	b.mu.Lock()
+	b.closed = true
+	if b.expiry != nil {
+		b.expiry.Stop()
+	}
+	list := make([]*session, 0, len(b.sessions))
+	for _, s := range b.sessions {
+		list = append(list, s)
+	}
+	b.hub.close()
+	b.mu.Unlock()
+	for _, s := range list {
+		b.endSession(s)
+	}
+}
+
+// Idle reports whether nobody needs the broker now: no session, nobody who listens.
+func (b *Broker) Idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.sessions) == 0 && len(b.requests) == 0 && len(b.hub.listeners) == 0
+}
+
+// Notify tells everyone who listens.
+func (b *Broker) Notify(n grants.Notice) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.publish(grants.Event{Kind: grants.EventNotice, Notice: &n})
+}
+
+// Pending lists what waits for a decision.
+func (b *Broker) Pending(context.Context) ([]grants.Request, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := []grants.Request{}
+	for _, r := range b.requests {
+		if r.state == pending {
+			list = append(list, r.Request)
+		}
+	}
+	slices.SortFunc(list, func(a, b grants.Request) int {
+		return cmp.Or(cmp.Compare(a.AskedAtUnixMs, b.AskedAtUnixMs), strings.Compare(a.ID, b.ID))
+	})
+	return list, nil
+}
+
+// Log lists requests that have ended.
+func (b *Broker) Log(_ context.Context, limit int) ([]grants.Record, error) {
+	if limit < 1 || limit > 1000 {
+		return nil, &grants.InvalidError{Field: "limit", Why: "must be from 1 to 1000"}
+	}
+	list, err := b.options.Store.Records(limit)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return list, nil
+}
+
+// Events tells of everything that happens.
+func (b *Broker) Events(ctx context.Context) (<-chan grants.Event, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errClosed
+	}
+	if len(b.hub.listeners) >= maxListeners {
+		return nil, &grants.BusyError{Why: fmt.Sprintf("%d listeners are there already", maxListeners)}
+	}
+	l := b.hub.add()
+	context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.hub.remove(l)
+	})
+	return l.events, nil
+}
+
+// publish tells listeners. The lock is held, so that all see the same order.
+func (b *Broker) publish(e grants.Event) {
+	e.AtUnixMs = time.Now().UnixMilli()
+	b.hub.publish(e)
+}
+
+var errClosed = &grants.UnavailableError{Why: "the broker is about to stop", Hint: "try again"}
+
+// unavailable is an error of the disk's.
+func unavailable(err error) error {
+	var ready *grants.UnavailableError
+	if errors.As(err, &ready) {
+		return err
+	}
+	return &grants.UnavailableError{Why: err.Error(), Hint: "nothing was changed: free the disk, and try again"}
+}
+
+// newID is one that a person can type. Knowing it permits nothing.
+func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()[:12]) }
+
+// agentOf counts an agent from its first session on.
+func (b *Broker) agentOf(name string) *agent {
+	a := b.agents[name]
+	if a == nil {
+		a = &agent{tokens: float64(b.options.MaxPending), filledAt: time.Now()}
+		b.agents[name] = a
+	}
+	return a
+}
+
+// mayBother takes one of the times that an agent may bother a person.
+func (b *Broker) mayBother(a *agent) bool {
+	now := time.Now()
+	a.tokens = min(float64(b.options.MaxPending), a.tokens+float64(now.Sub(a.filledAt))/float64(b.options.AskEvery))
+	a.filledAt = now
+	if a.tokens < 1 {
+		return false
+	}
+	a.tokens--
+	return true
+}
+
+// forget drops an agent that has nothing any more. Its allowance is full again by the time that it takes to notice.
+func (b *Broker) forget(name string) {
+	if a := b.agents[name]; a != nil && a.sessions == 0 && a.pending == 0 && time.Since(a.filledAt) > time.Duration(b.options.MaxPending)*b.options.AskEvery {
+		delete(b.agents, name)
+	}
+}
+
+// checkAgent wants a name that can be an agent's.
+func checkAgent(name string) error {
+	if err := profile.CheckAgent(name); err != nil {
+		return &grants.InvalidError{Field: "agentId", Why: err.Error()}
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// An index finds what was granted: by id, and by agent and place.
+type index struct {
+	byID    map[string]*grants.Grant
+	byPlace map[place][]*grants.Grant
+	byAgent map[string]map[string]*grants.Grant
+}
+
+type place struct{ agent, resolved string }
+
+func newIndex() index {
+	return index{map[string]*grants.Grant{}, map[place][]*grants.Grant{}, map[string]map[string]*grants.Grant{}}
+}
+
+func (x *index) put(g grants.Grant) {
+	x.remove(g.ID)
+	x.byID[g.ID] = &g
+	at := place{g.Agent, g.Resolved}
+	x.byPlace[at] = append(x.byPlace[at], &g)
+	if x.byAgent[g.Agent] == nil {
+		x.byAgent[g.Agent] = map[string]*grants.Grant{}
+	}
+	x.byAgent[g.Agent][g.ID] = &g
+}
+
+func (x *index) remove(id string) {
+	g := x.byID[id]
+	if g == nil {
+		return
+	}
+	delete(x.byID, id)
+	at := place{g.Agent, g.Resolved}
+	kept := x.byPlace[at][:0:0]
+	for _, other := range x.byPlace[at] {
+		if other != g {
+			kept = append(kept, other)
+		}
+	}
+	if x.byPlace[at] = kept; len(kept) == 0 {
+		delete(x.byPlace, at)
+	}
+	delete(x.byAgent[g.Agent], id)
+	if len(x.byAgent[g.Agent]) == 0 {
+		delete(x.byAgent, g.Agent)
+	}
+}
+
+// leadingTo lists what a session was granted of a path or above it, and holds.
+func (x *index) leadingTo(resolved, agent, session string, now time.Time) []grants.Grant {
+	var list []grants.Grant
+	for path := resolved; ; path = parent(path) {
+		for _, g := range x.byPlace[place{agent, path}] {
+			if g.Stale == "" && !g.Expired(now) && (g.Scope == grants.ScopeAlways || g.Session == session) {
+				list = append(list, *g)
+			}
+		}
+		if path == "/" {
+			return list
+		}
+	}
+}
+
+func parent(path string) string {
+	for i := len(path) - 1; i > 0; i-- {
+		if path[i] == '/' {
+			return path[:i]
+		}
+	}
+	return "/"
+}
+
+// approvals is the most that was granted, by path.
+func approvals(list []grants.Grant) func(string) profile.Access {
+	return func(path string) profile.Access {
+		access := profile.NoAccess
+		for _, g := range list {
+			if g.Resolved == path {
+				access = max(access, g.Access)
+			}
+		}
+		return access
+	}
+}

@@ -1,0 +1,149 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"unicode/utf8"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// session is one that is open.
+type session struct {
+	id       string
+	spec     grants.SessionSpec
+	view     grants.View
+	denials  []denial
+	listener *listener
+	applied  map[string]chan string // grants that the running sandbox is to show: what became of them
+	ended    bool
+	done     func() // closes its socket
+}
+
+// denial is what a person said no to.
+type denial struct {
+	resolved string
+	access   profile.Access
+	reason   string
+}
+
+const (
+	maxShown   = 2 * profile.MaxGrants
+	maxCommand = 1000
+)
+
+// Open begins a session.
+func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Session, error) {
+	if err := checkSpec(spec); err != nil {
+		return nil, err
+	}
+	shown := make([]profile.Grant, 0, len(spec.Shown))
+	for _, s := range spec.Shown {
+		shown = append(shown, profile.Grant{Path: s.Path, Access: s.Access})
+	}
+	s := &session{id: newID("s"), spec: spec, view: grants.NewView(shown, spec.Hidden), listener: newListener(), applied: map[string]chan string{}}
+	s.spec.Shown, s.spec.Hidden = nil, nil // the view has them
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return nil, errClosed
+	case len(b.sessions) >= b.options.MaxSessions:
+		return nil, &grants.BusyError{Why: fmt.Sprintf("%d sessions are open already", len(b.sessions))}
+	}
+	socket := ""
+	if b.options.Listen != nil {
+		var err error
+		if socket, s.done, err = b.options.Listen(s.id); err != nil {
+			return nil, unavailable(err)
+		}
+	}
+	b.sessions[s.id] = s
+	b.agentOf(spec.Agent).sessions++
+	context.AfterFunc(ctx, func() { b.endSession(s) })
+	return &grants.Session{ID: s.id, Socket: socket, Events: s.listener.events, Close: func() { b.endSession(s) }}, nil
+}
+
+func checkSpec(spec grants.SessionSpec) error {
+	if err := checkAgent(spec.Agent); err != nil {
+		return err
+	}
+	invalid := func(field, why string) error { return &grants.InvalidError{Field: field, Why: why} }
+	clean := func(path string) bool { return filepath.IsAbs(path) && filepath.Clean(path) == path }
+	switch {
+	case !clean(spec.Workspace):
+		return invalid("workspaceId", "must be an absolute, clean path")
+	case len(spec.Command) > maxCommand || !utf8.ValidString(spec.Command):
+		return invalid("command", fmt.Sprintf("must be UTF-8 of at most %d bytes", maxCommand))
+	case len(spec.Shown) > maxShown || len(spec.Hidden) > maxShown:
+		return invalid("shown", fmt.Sprintf("has more than %d paths", maxShown))
+	}
+	for _, s := range spec.Shown {
+		if !clean(s.Path) || s.Access != profile.ReadOnly && s.Access != profile.ReadWrite {
+			return invalid("shown", "must be absolute, clean paths, read_only or read_write")
+		}
+	}
+	for _, path := range spec.Hidden {
+		if !clean(path) {
+			return invalid("hidden", "must be absolute, clean paths")
+		}
+	}
+	return nil
+}
+
+// endSession withdraws what the session asked and ends what it was granted for itself.
+func (b *Broker) endSession(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	delete(b.sessions, s.id)
+	b.agentOf(s.spec.Agent).sessions--
+	for _, r := range b.requests {
+		if r.session == s && r.state == pending {
+			b.end(r, grants.Answer{Outcome: grants.OutcomeWithdrawn, Reason: "the session ended"})
+		}
+	}
+	for _, g := range b.granted.byAgent[s.spec.Agent] {
+		if g.Session == s.id {
+			b.granted.remove(g.ID)
+			b.publish(grants.Event{Kind: grants.EventRevoked, Session: s.id, Grant: g})
+		}
+	}
+	b.forget(s.spec.Agent)
+	s.listener.close()
+	if s.done != nil {
+		s.done()
+	}
+}
+
+// tell passes an event about a grant to everyone who listens and to the sessions that have the grant. A session that does
+// not listen is ended: it would go on showing what was revoked, and nobody would know.
+func (b *Broker) tell(kind grants.EventKind, g grants.Grant) {
+	event := grants.Event{Kind: kind, Grant: &g, Session: g.Session}
+	b.publish(event)
+	for _, s := range b.sessions {
+		if s.spec.Agent == g.Agent && (g.Scope == grants.ScopeAlways || g.Session == s.id) && !s.listener.send(event) {
+			go b.endSession(s)
+		}
+	}
+}
+
+// Applied tells what became of a grant in a running sandbox.
+func (b *Broker) Applied(_ context.Context, sessionID, grant, problem string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.sessions[sessionID]
+	if s == nil {
+		return &grants.UnknownError{What: "session", ID: sessionID}
+	}
+	if waiting := s.applied[grant]; waiting != nil {
+		delete(s.applied, grant)
+		waiting <- problem // buffered, and only once
+	}
+	return nil
+}

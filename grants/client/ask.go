@@ -1,0 +1,180 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// AskName is the name under which a sandbox has the program with which its inside asks.
+const AskName = "fs_request_grant"
+
+// SocketVariable names another socket than grants.InsideSocket, for a sandbox that has it elsewhere.
+const SocketVariable = "CLAI_SANDBOX_ASK_SOCKET"
+
+// Exit statuses of the program that asks.
+const (
+	AskGranted     = 0
+	AskDenied      = 1 // a person said no, nobody answered, or nobody may grant it
+	AskMisused     = 2
+	AskUnavailable = 3 // nobody could be asked
+)
+
+const askUsage = `usage: fs_request_grant PATH [--access read_only|read_write] [--reason TEXT] [--json]
+
+Asks the person outside for a path that this sandbox does not show, and waits for the answer. The answer may be for a path
+below it, or for less access. Exit status: 0 granted, 1 not granted, 2 not understood, 3 nobody could be asked.
+`
+
+// AskProgram is the program with which the inside of a sandbox asks. It returns the exit status.
+func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) int {
+	a, asJSON, err := parseAsk(args)
+	if errors.Is(err, errHelp) {
+		fmt.Fprint(out, askUsage)
+		return AskGranted
+	}
+	if err != nil {
+		fmt.Fprintf(complaints, "%s: %v\n%s", AskName, err, askUsage)
+		return AskMisused
+	}
+	socket := os.Getenv(SocketVariable)
+	if socket == "" {
+		socket = grants.InsideSocket
+	}
+	answer, err := (&Client{Socket: socket}).Ask(ctx, "", a)
+	if err != nil {
+		return complain(complaints, err)
+	}
+	if asJSON {
+		text, err := json.Marshal(answer)
+		if err != nil {
+			return complain(complaints, err)
+		}
+		fmt.Fprintf(out, "%s\n", grants.PlainJSON(text))
+	} else {
+		fmt.Fprintln(out, sentence(a, answer))
+	}
+	if !answer.Granted {
+		return AskDenied
+	}
+	return AskGranted
+}
+
+// complain tells why there is no answer.
+func complain(to io.Writer, err error) int {
+	var (
+		unavailable *grants.UnavailableError
+		busy        *grants.BusyError
+		unknown     *grants.UnknownError
+	)
+	switch {
+	case errors.As(err, &unavailable):
+		fmt.Fprintf(to, "%s: nobody can be asked: %s; this sandbox may have been started without a broker\n", AskName, profile.Printable(unavailable.Why))
+		return AskUnavailable
+	case errors.As(err, &busy), errors.As(err, &unknown), errors.Is(err, context.Canceled):
+		fmt.Fprintf(to, "%s: %s\n", AskName, profile.Printable(err.Error()))
+		return AskUnavailable
+	}
+	fmt.Fprintf(to, "%s: %s\n", AskName, profile.Printable(err.Error()))
+	return AskMisused
+}
+
+// sentence is an answer for people and for agents, in one line.
+func sentence(a grants.Asking, answer grants.Answer) string {
+	if !answer.Granted {
+		text := map[grants.Outcome]string{grants.OutcomeDenied: "denied", grants.OutcomeNever: "never granted", grants.OutcomeTimeout: "no answer",
+			grants.OutcomeWithdrawn: "withdrawn"}[answer.Outcome]
+		if answer.Reason != "" {
+			text += ": " + profile.Printable(answer.Reason)
+		}
+		return text
+	}
+	text := fmt.Sprintf("granted: %s %s", profile.Printable(answer.Path), answer.Access)
+	if answer.Path != a.Path || answer.Access != a.Access {
+		text += ", which is less than was asked for"
+	}
+	switch {
+	case answer.Scope == grants.ScopeAlready:
+		text += ", as before"
+	case answer.Visible == grants.VisibleNow:
+		text += ", and visible now"
+	default:
+		text += ", for the next command; this one does not see it"
+		if answer.Reason != "" {
+			text += ": " + profile.Printable(answer.Reason)
+		}
+	}
+	return text
+}
+
+var errHelp = errors.New("help")
+
+// parseAsk reads the command line. A relative path is one in the working directory, as everywhere in a shell.
+func parseAsk(args []string) (a grants.Asking, asJSON bool, err error) {
+	a.Access = profile.ReadOnly
+	path, named := "", false
+	for i := 0; i < len(args); i++ {
+		name, value, hasValue := strings.Cut(args[i], "=")
+		switch {
+		case !strings.HasPrefix(args[i], "-"):
+			if named {
+				return a, false, fmt.Errorf("one path at a time, and not %q as well", args[i])
+			}
+			path, named = args[i], true
+		case args[i] == "--help" || args[i] == "-h":
+			return a, false, errHelp
+		case args[i] == "--json":
+			asJSON = true
+		case name == "--access" || name == "--reason":
+			if !hasValue {
+				if i++; i == len(args) {
+					return a, false, fmt.Errorf("%s wants a value", name)
+				}
+				value = args[i]
+			}
+			if name == "--reason" {
+				a.Reason = value
+			} else if a.Access, err = parseAccess(value); err != nil {
+				return a, false, err
+			}
+		default:
+			return a, false, fmt.Errorf("there is no option %q", name)
+		}
+	}
+	if path == "" {
+		return a, false, errors.New("which path?")
+	}
+	if a.Path, err = absolute(path); err != nil {
+		return a, false, err
+	}
+	return a, asJSON, nil
+}
+
+func parseAccess(word string) (profile.Access, error) {
+	switch word {
+	case "ro", "read_only":
+		return profile.ReadOnly, nil
+	case "rw", "read_write":
+		return profile.ReadWrite, nil
+	}
+	return profile.NoAccess, fmt.Errorf("--access is read_only or read_write, and not %q", word)
+}
+
+func absolute(path string) (string, error) {
+	if path[0] == '/' || path[0] == '~' {
+		return path, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("where is %q: %w", path, err)
+	}
+	return filepath.Join(dir, path), nil
+}

@@ -1,0 +1,67 @@
+package client
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+func TestTheCommandLineOfAQuestion(t *testing.T) {
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"/a":                                    "/a read_only ",
+		"/a --access read_write --reason tests": "/a read_write tests",
+		"--access=rw --reason=a=b /a":           "/a read_write a=b",
+		"~/a --access ro":                       "~/a read_only ",
+		"./a":                                   filepath.Join(dir, "a") + " read_only ",
+		"../a":                                  filepath.Join(filepath.Dir(dir), "a") + " read_only ",
+		"":                                      "",
+		"/a /b":                                 "",
+		"/a --access":                           "",
+		"/a --access all":                       "",
+		"/a --acces ro":                         "",
+		"-x /a":                                 "",
+	} {
+		a, _, err := parseAsk(strings.Fields(line))
+		got := a.Path + " " + a.Access.String() + " " + a.Reason
+		if err != nil {
+			got = ""
+		}
+		if got != want {
+			t.Errorf("%q: %q, %v; want %q", line, got, err, want)
+		}
+	}
+}
+
+func TestWithoutABrokerTheAgentIsToldSo(t *testing.T) {
+	t.Setenv(SocketVariable, filepath.Join(t.TempDir(), "none.sock"))
+	var out, complaints strings.Builder
+	if status := AskProgram(context.Background(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), "without a broker") {
+		t.Errorf("%d: %s", status, complaints.String())
+	}
+	if status := AskProgram(context.Background(), nil, &out, &complaints); status != AskMisused {
+		t.Errorf("%d", status)
+	}
+	out.Reset()
+	if status := AskProgram(context.Background(), []string{"--help"}, &out, &complaints); status != AskGranted || !strings.Contains(out.String(), "usage:") {
+		t.Errorf("%d: %s", status, out.String())
+	}
+}
+
+func FuzzParseAsk(f *testing.F) {
+	f.Add("/a\n--access\nrw")
+	f.Add("--reason=\n--")
+	f.Fuzz(func(t *testing.T, line string) {
+		a, _, err := parseAsk(strings.Split(line, "\n"))
+		if err == nil && (a.Path == "" || a.Access != profile.ReadOnly && a.Access != profile.ReadWrite) {
+			t.Errorf("%q: %+v", line, a)
+		}
+	})
+}

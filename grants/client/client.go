@@ -1,0 +1,225 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+)
+
+// A Client is a broker behind a socket.
+type Client struct {
+	Socket string
+	// Start, if there is one, starts a broker where none listens, and returns when one does.
+	Start func(context.Context) error
+}
+
+var _ grants.Broker = (*Client)(nil)
+
+// send passes a request on. Where nobody listens, it starts somebody.
+func (c *Client) send(ctx context.Context, method, target string, body any) (*exchange, error) {
+	x, err := send(ctx, c.Socket, method, target, body)
+	// A broker that has nothing to do stops. What only looks, or begins, may be said again to the next one.
+	again := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+	if err != nil && c.Start != nil && (nobodyListens(err) || again && (method == "GET" || target == "/v1/sessions")) {
+		if err := c.Start(ctx); err != nil {
+			return nil, err
+		}
+		x, err = send(ctx, c.Socket, method, target, body)
+	}
+	if err != nil && ctx.Err() == nil {
+		err = &grants.UnavailableError{Why: "no broker: " + err.Error(), Hint: "start it with: clai-sandbox gateway"}
+	}
+	return x, err
+}
+
+func nobodyListens(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func (c *Client) call(ctx context.Context, method, target string, body, into any) error {
+	x, err := c.send(ctx, method, target, body)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	if err := x.decode(into); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+			return &grants.UnavailableError{Why: "the broker is gone: " + err.Error(), Hint: "try again"}
+		}
+		return err
+	}
+	return nil
+}
+
+// stream reads events into a channel until the context or the stream ends. The first one is waited for if there is to be
+// one.
+func (c *Client) stream(ctx context.Context, method, target string, body any, wantFirst bool) (first grants.Event, events <-chan grants.Event, end func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	x, err := c.send(ctx, method, target, body)
+	if err == nil && x.status != 200 {
+		err = x.decode(nil)
+		x.close()
+	}
+	if err == nil && wantFirst {
+		if first, err = x.nextEvent(); err != nil {
+			x.close()
+			err = &grants.UnavailableError{Why: "the broker is gone: " + err.Error(), Hint: "try again"}
+		}
+	}
+	if err != nil {
+		cancel()
+		return first, nil, nil, err
+	}
+	// As many as the broker keeps for one listener: it is the one that cuts off who is too slow.
+	out := make(chan grants.Event, 256)
+	go func() {
+		defer cancel()
+		defer x.close()
+		defer close(out)
+		for {
+			e, err := x.nextEvent()
+			if err != nil {
+				return
+			}
+			select {
+			case out <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return first, out, cancel, nil
+}
+
+// Open begins a session. It ends with the connection, however this process ends.
+func (c *Client) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Session, error) {
+	first, events, end, err := c.stream(ctx, "POST", "/v1/sessions", spec, true)
+	if err != nil {
+		return nil, err
+	}
+	if first.Kind != grants.EventSession || first.Session == "" {
+		end()
+		return nil, fmt.Errorf("a session begins with %q", first.Kind)
+	}
+	var once sync.Once
+	return &grants.Session{ID: first.Session, Socket: first.Socket, Events: events, Close: func() {
+		once.Do(func() {
+			end()
+			c.waitForEnd(first.Session)
+		})
+	}}, nil
+}
+
+// waitForEnd returns when the broker has noticed that a session ended: what the caller does next comes after it.
+func (c *Client) waitForEnd(session string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	quiet := Client{Socket: c.Socket} // nobody is started for this
+	for {
+		err := quiet.Applied(ctx, session, "", "")
+		if err != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (c *Client) Ask(ctx context.Context, session string, a grants.Asking) (answer grants.Answer, err error) {
+	if err := sendable(a); err != nil {
+		return answer, err
+	}
+	var body any = grants.AskBody{Session: session, Asking: a}
+	if session == "" { // on a socket that knows the session
+		body = a
+	}
+	err = c.call(ctx, "POST", "/v1/grants/requests", body, &answer)
+	return answer, err
+}
+
+// sendable finds what JSON cannot say, and would arrive as something else.
+func sendable(a grants.Asking) error {
+	if _, err := a.Access.MarshalText(); err != nil || a.Access.String() == "none" {
+		return &grants.InvalidError{Field: "requestedAccess", Why: "must be read_only or read_write"}
+	}
+	return nil
+}
+
+func (c *Client) Pending(ctx context.Context) ([]grants.Request, error) {
+	var list grants.RequestList
+	err := c.call(ctx, "GET", "/v1/grants/requests", nil, &list)
+	return list.Requests, err
+}
+
+func (c *Client) Decide(ctx context.Context, request string, d grants.Decision) (answer grants.Answer, err error) {
+	err = c.call(ctx, "POST", "/v1/grants/requests/"+segment(request)+"/decision", d, &answer)
+	return answer, err
+}
+
+func (c *Client) Grants(ctx context.Context) ([]grants.Grant, error) {
+	var list grants.GrantList
+	err := c.call(ctx, "GET", "/v1/grants", nil, &list)
+	return list.Grants, err
+}
+
+func (c *Client) Add(ctx context.Context, n grants.NewGrant) (g grants.Grant, err error) {
+	err = c.call(ctx, "POST", "/v1/grants", n, &g)
+	return g, err
+}
+
+func (c *Client) Confirm(ctx context.Context, id, resolved string) (g grants.Grant, err error) {
+	err = c.call(ctx, "POST", "/v1/grants/"+segment(id)+"/confirm", grants.ConfirmBody{Resolved: resolved}, &g)
+	return g, err
+}
+
+func (c *Client) Narrow(ctx context.Context, id string) (g grants.Grant, err error) {
+	err = c.call(ctx, "POST", "/v1/grants/"+segment(id)+"/narrow", grants.Nothing{}, &g)
+	return g, err
+}
+
+func (c *Client) Revoke(ctx context.Context, id string) (g grants.Grant, err error) {
+	err = c.call(ctx, "DELETE", "/v1/grants/"+segment(id), nil, &g)
+	return g, err
+}
+
+func (c *Client) Log(ctx context.Context, limit int) ([]grants.Record, error) {
+	var list grants.RecordList
+	err := c.call(ctx, "GET", fmt.Sprintf("/v1/grants/log?limit=%d", limit), nil, &list)
+	return list.Records, err
+}
+
+func (c *Client) Applied(ctx context.Context, session, grant, problem string) error {
+	return c.call(ctx, "POST", "/v1/sessions/"+segment(session)+"/applied", grants.AppliedBody{Grant: grant, Problem: problem}, &grants.Nothing{})
+}
+
+func (c *Client) Events(ctx context.Context) (<-chan grants.Event, error) {
+	_, events, _, err := c.stream(ctx, "GET", "/v1/events", nil, false)
+	return events, err
+}
+
+// Status asks the broker about itself.
+func (c *Client) Status(ctx context.Context) (s grants.Status, err error) {
+	err = c.call(ctx, "GET", "/v1/status", nil, &s)
+	return s, err
+}
+
+// segment is text as one part of an address.
+func segment(text string) string {
+	var out []byte
+	for _, c := range []byte(text) {
+		if c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
+			out = append(out, c)
+		} else {
+			out = fmt.Appendf(out, "%%%02X", c)
+		}
+	}
+	return string(out)
+}

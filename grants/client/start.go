@@ -1,0 +1,142 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// A Starter starts the broker's program where nothing else, such as systemd, does so on demand.
+type Starter struct {
+	Program string
+	Args    []string
+	Socket  string
+	Log     string // takes what the program says
+}
+
+// startPatience is how long a broker may take until it listens.
+const startPatience = 10 * time.Second
+
+// daemonName is the program with the long-running modes. It is installed beside the command.
+const daemonName = "clai-sandboxd"
+
+// Default is the caller's broker, started if it does not run.
+func Default(d profile.Directories) *Client {
+	socket := filepath.Join(grants.SocketDirectory(d), grants.SocketName)
+	return &Client{Socket: socket, Start: func(ctx context.Context) error {
+		program, err := Beside(daemonName)
+		if err != nil {
+			return err
+		}
+		return Starter{Program: program, Args: []string{"gateway"}, Socket: socket, Log: filepath.Join(d.State, "gateway.log")}.Start(ctx)
+	}}
+}
+
+// Beside finds a program of ours in the directory of this one.
+func Beside(name string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if self, err = filepath.EvalSymlinks(self); err != nil {
+		return "", err
+	}
+	program := filepath.Join(filepath.Dir(self), name)
+	if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return "", &grants.UnavailableError{Why: program + " is not there", Hint: "install it beside clai-sandbox"}
+	}
+	return program, nil
+}
+
+// Start starts the program in a session of its own, so that it outlives the terminal, and returns when it listens. Of two
+// that are started at once, one ends, and either may be the one that answers.
+func (s Starter) Start(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(s.Log), 0o700); err != nil {
+		return fmt.Errorf("start the broker: %w", err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	said, err := os.OpenFile(s.Log, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("start the broker: %w", err)
+	}
+	defer said.Close()
+	begin, err := trim(said)
+	if err != nil {
+		return fmt.Errorf("start the broker: %w", err)
+	}
+	process, err := os.StartProcess(s.Program, append([]string{s.Program}, s.Args...), &os.ProcAttr{
+		Dir: "/", Env: os.Environ(), Files: []*os.File{null, null, said}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fmt.Errorf("start the broker: %w", err)
+	}
+	ended := make(chan *os.ProcessState, 1)
+	go func() {
+		state, _ := process.Wait()
+		ended <- state
+	}()
+	return s.wait(ctx, ended, func() string { return tail(said, begin) })
+}
+
+// wait returns when somebody listens, or nobody will.
+func (s Starter) wait(ctx context.Context, ended <-chan *os.ProcessState, said func() string) error {
+	deadline := time.Now().Add(startPatience)
+	for {
+		if conn, err := dial(ctx, s.Socket); err == nil {
+			conn.Close()
+			return nil
+		}
+		select {
+		case state := <-ended:
+			if state == nil || !state.Success() { // else another one runs
+				return &grants.UnavailableError{Why: "the broker did not start: " + said(), Hint: "try it in a terminal: clai-sandbox gateway"}
+			}
+			ended = nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return &grants.UnavailableError{Why: fmt.Sprintf("the broker did not listen within %v: %s", startPatience, said()), Hint: "try it in a terminal: clai-sandbox gateway"}
+		}
+	}
+}
+
+// maxLog bounds what is kept of what brokers said.
+const maxLog = 1 << 20
+
+func trim(log *os.File) (size int64, err error) {
+	info, err := log.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, &fs.PathError{Op: "log", Path: log.Name(), Err: errors.New("not a regular file")}
+	}
+	if info.Size() > maxLog {
+		return 0, log.Truncate(0)
+	}
+	return info.Size(), nil
+}
+
+// tail is the beginning of what was said since, in one line.
+func tail(log *os.File, begin int64) string {
+	text, _ := io.ReadAll(io.NewSectionReader(log, begin, 500))
+	if len(text) == 0 {
+		return "it said nothing"
+	}
+	return profile.Printable(string(text[:len(text)-1]))
+}

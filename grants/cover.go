@@ -1,0 +1,53 @@
+package grants
+
+import "github.com/clairun/clai-sandbox/profile"
+
+// A View is what a session sees without any approval: what its sandbox shows, and what it hides below that. Paths are
+// resolved. The deepest statement about a path decides. The zero value sees nothing.
+type View struct{ statements map[string]profile.Access }
+
+// NewView makes a view of what is shown, the later one deciding at equal paths, and of what is hidden. A path that is
+// both is shown: it was named on purpose. One that cannot be resolved is not shown, and is hidden as it is written.
+func NewView(shown []profile.Grant, hidden []string) View {
+	v := View{make(map[string]profile.Access, len(shown)+len(hidden))}
+	for _, path := range hidden {
+		v.statements[path] = profile.NoAccess
+		if place, err := Resolve(path); err == nil {
+			v.statements[place.Resolved] = profile.NoAccess
+		}
+	}
+	for _, g := range shown {
+		if place, err := Resolve(g.Path); err == nil {
+			v.statements[place.Resolved] = g.Access
+		}
+	}
+	return v
+}
+
+// Access is what may be done at a resolved path, with what was approved besides: approved returns, for one path, the most
+// that was approved at exactly that path. An approval only ever adds. What is hidden below a broad approval stays hidden,
+// unless an approval names it or something in it.
+func (v View) Access(resolved string, approved func(path string) profile.Access) profile.Access {
+	access := profile.NoAccess
+	at := func(path string) {
+		if stated, found := v.statements[path]; found {
+			access = stated
+		}
+		access = max(access, approved(path))
+	}
+	at("/")
+	for i := 1; i < len(resolved); i++ {
+		if resolved[i] == '/' {
+			at(resolved[:i])
+		}
+	}
+	if resolved != "/" {
+		at(resolved)
+	}
+	return access
+}
+
+// Covers reports whether a question needs no answer. Reading only never covers writing.
+func (v View) Covers(q Question, approved func(path string) profile.Access) bool {
+	return q.Access != profile.NoAccess && v.Access(q.Place.Resolved, approved) >= q.Access
+}

@@ -1,0 +1,120 @@
+package grants
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// MaxReason bounds, in bytes, what an agent may say about why it asks, and a person about why not.
+const MaxReason = 1000
+
+// A Question is what an agent asks for, understood: which place, and what it would do there.
+type Question struct {
+	Place  Place
+	Access profile.Access
+	Reason string
+}
+
+// A Request is a question that waits for a decision, as the people who decide see it. The text in it may be the agent's:
+// profile.Printable makes it fit for a terminal.
+type Request struct {
+	ID              string         `json:"requestId" jsonschema:"names the request in a decision"`
+	Agent           string         `json:"agentId" jsonschema:"who asks"`
+	Workspace       string         `json:"workspaceId" jsonschema:"the directory that it works in"`
+	Session         string         `json:"sessionId" jsonschema:"the session that it asks in"`
+	Command         string         `json:"command,omitempty" jsonschema:"what the session runs"`
+	RequestedPath   string         `json:"requestedPath" jsonschema:"the path as it was asked for, absolute and clean"`
+	ResolvedPath    string         `json:"resolvedPath" jsonschema:"where that leads, with symbolic links followed"`
+	RequestedAccess profile.Access `json:"requestedAccess" jsonschema:"what it would do there"`
+	Reason          string         `json:"reason" jsonschema:"why, in the agent's words"`
+	Warnings        []Warning      `json:"warnings" jsonschema:"what a person should know before deciding"`
+	AskedAtUnixMs   int64          `json:"askedAtUnixMs"`
+	ExpiresAtUnixMs int64          `json:"expiresAtUnixMs" jsonschema:"when the request ends undecided"`
+}
+
+// An Outcome is how a question ended.
+type Outcome string
+
+const (
+	OutcomeGranted   Outcome = "granted"
+	OutcomeDenied    Outcome = "denied"    // a person said no, now or earlier in this session
+	OutcomeNever     Outcome = "never"     // nobody may grant it
+	OutcomeTimeout   Outcome = "timeout"   // nobody answered in time
+	OutcomeWithdrawn Outcome = "withdrawn" // the session ended, or whoever asked left
+)
+
+// A Scope is how far a grant reaches.
+type Scope string
+
+const (
+	ScopeOnce    Scope = "once"            // the session that asked
+	ScopeAlways  Scope = "agent"           // the agent, until it is revoked or expires
+	ScopeAlready Scope = "already-granted" // of an answer only: nobody had to be asked
+)
+
+// A Visibility is when the session that asked sees what it was granted.
+type Visibility string
+
+const (
+	VisibleNow         Visibility = "now"          // it is there
+	VisibleNextCommand Visibility = "next_command" // the command that runs does not see it; the next one will
+)
+
+// An Answer is what the agent that asked is told.
+type Answer struct {
+	RequestID string         `json:"requestId,omitempty" jsonschema:"the request, if a person was asked"`
+	Granted   bool           `json:"granted"`
+	Outcome   Outcome        `json:"outcome"`
+	Scope     Scope          `json:"scope,omitempty" jsonschema:"of a grant: how far it reaches"`
+	Path      string         `json:"path,omitempty" jsonschema:"of a grant: what was granted; it may lie below what was asked for"`
+	Access    profile.Access `json:"access,omitempty" jsonschema:"of a grant: it may be less than what was asked for"`
+	Visible   Visibility     `json:"visible,omitempty" jsonschema:"of a grant: when it can be used"`
+	GrantID   string         `json:"grantId,omitempty"`
+	ExpiresAt int64          `json:"expiresAtUnixMs,omitempty"`
+	Reason    string         `json:"reason,omitempty" jsonschema:"why it was not granted"`
+}
+
+// Ask turns what an agent wrote into a question. The error is a *profile.PathError or an *InvalidError, for what cannot be
+// meant, or a *NeverError for what nobody may grant.
+func (r Rules) Ask(path string, access profile.Access, reason string) (Question, error) {
+	q := Question{Access: access, Reason: reason}
+	typed, err := r.expand(strings.TrimSpace(path))
+	if err != nil {
+		return q, err
+	}
+	if access != profile.ReadOnly && access != profile.ReadWrite {
+		return q, &InvalidError{"access", "must be read_only or read_write"}
+	}
+	if err := checkText("reason", reason); err != nil {
+		return q, err
+	}
+	// What the path says is looked at before the disk is: nobody learns from us what is in /proc of this process.
+	if err := r.Refuse(Place{Typed: typed, Resolved: typed}, access); err != nil {
+		return q, err
+	}
+	if q.Place, err = Resolve(typed); err != nil {
+		return q, err
+	}
+	return q, r.Refuse(q.Place, access)
+}
+
+// expand makes a path as typed absolute and clean.
+func (r Rules) expand(typed string) (string, error) {
+	if !utf8.ValidString(typed) {
+		return "", &profile.PathError{Path: typed, Why: "is not UTF-8, so that nobody could be shown it", Hint: "ask for the directory that holds it"}
+	}
+	return profile.ExpandPath(typed, r.Home)
+}
+
+func checkText(name, text string) error {
+	switch {
+	case len(text) > MaxReason:
+		return &InvalidError{name, fmt.Sprintf("is %d bytes long; at most %d", len(text), MaxReason)}
+	case !utf8.ValidString(text):
+		return &InvalidError{name, "is not UTF-8"}
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/grants/broker"
+	"github.com/clairun/clai-sandbox/grants/server"
+	"github.com/clairun/clai-sandbox/grants/store"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// Options are what one gateway works with.
+type Options struct {
+	Directories profile.Directories
+	Home, User  string
+	Version     string
+	Programs    []string      // directories with bwrap and with our own programs
+	Timeout     time.Duration // how long a request waits; 0: the usual time
+	Idle        time.Duration // ends the gateway after this time without use; 0: never
+	Listener    net.Listener  // the socket, where somebody else made it; nil: it makes its own
+	Notify      func(grants.Notice)
+}
+
+// RunningError means that a gateway runs already, and answers.
+type RunningError struct{ Socket string }
+
+func (e *RunningError) Error() string { return "a gateway answers already on " + e.Socket }
+
+// lockPatience is how long to wait for a gateway that is about to end, or to begin.
+const lockPatience = 5 * time.Second
+
+// Run is the gateway, until the context ends or nobody needs it. A *RunningError is no failure.
+func Run(ctx context.Context, o Options) error {
+	socket := filepath.Join(grants.SocketDirectory(o.Directories), grants.SocketName)
+	if err := os.MkdirAll(o.Directories.State, 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	lock, err := takeLock(ctx, filepath.Join(o.Directories.State, "gateway.lock"), socket)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	kept, notices, err := store.Open(o.Directories.State)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	known, err := kept.AuditPosition()
+	if err != nil {
+		return err
+	}
+	audit, more, err := broker.OpenAudit(filepath.Join(o.Directories.State, broker.AuditName), known)
+	if err != nil {
+		return err
+	}
+	defer audit.Close()
+	notices = append(notices, more...)
+
+	s := server.New(filepath.Join(grants.SocketDirectory(o.Directories), "ask"), o.Version)
+	b, err := broker.New(broker.Options{Rules: o.rules(), Store: kept, Audit: audit, User: o.User, Timeout: o.Timeout, Listen: s.ListenForSession})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	s.Attach(b, notices)
+	for _, n := range notices {
+		if o.Notify != nil {
+			o.Notify(n)
+		}
+	}
+	return o.serve(ctx, s, b, socket)
+}
+
+// serve listens until the context ends or nobody needs the gateway.
+func (o Options) serve(ctx context.Context, s *server.Server, b *broker.Broker, socket string) error {
+	l := o.Listener
+	if l == nil {
+		var err error
+		if l, err = server.Listen(socket); err != nil {
+			return fmt.Errorf("listen: %w", err)
+		}
+		// The name goes first, while the lock is held: whoever comes then starts another gateway, which waits for the lock.
+		defer os.Remove(socket)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	idle := o.whenIdle(ctx, s, b)
+	select {
+	case err := <-served:
+		s.Close()
+		return err
+	case <-ctx.Done():
+	case <-idle:
+	}
+	if o.Listener == nil {
+		os.Remove(socket)
+	}
+	b.Close() // withdraws what waits, so that it is answered
+	s.Shutdown()
+	return <-served
+}
+
+// whenIdle is closed when nobody has needed the gateway for the time of Options.Idle.
+func (o Options) whenIdle(ctx context.Context, s *server.Server, b *broker.Broker) <-chan struct{} {
+	idle := make(chan struct{})
+	if o.Idle <= 0 {
+		return idle
+	}
+	go func() {
+		tick := time.NewTicker(max(o.Idle/8, 5*time.Millisecond))
+		defer tick.Stop()
+		last, answered := time.Now(), s.Answered()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if now := s.Answered(); !b.Idle() || now != answered {
+				last, answered = time.Now(), now
+			} else if time.Since(last) >= o.Idle {
+				close(idle)
+				return
+			}
+		}
+	}()
+	return idle
+}
+
+// rules say what may be granted here.
+func (o Options) rules() grants.Rules {
+	d := o.Directories
+	own := []string{d.SystemConfig, d.Config, d.State, d.Runtime, grants.SocketDirectory(d)}
+	return grants.NewRules(o.Home, own, o.Programs)
+}
+
+// takeLock makes this gateway the only one. The lock goes with the process, however that ends.
+func takeLock(ctx context.Context, path, socket string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	for deadline := time.Now().Add(lockPatience); ; {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+		}
+		if answers(socket) {
+			return nil, errors.Join(&RunningError{socket}, file.Close())
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("another gateway holds %s, and does not answer on %s", path, socket), file.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), file.Close())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func answers(socket string) bool {
+	short, done, err := grants.ShortSocketPath(socket)
+	if err != nil {
+		return false
+	}
+	defer done()
+	conn, err := net.DialTimeout("unix", short, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
