@@ -1,11 +1,12 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-arm64 escape scoreboard bench lint fuzz generate install clean
+.PHONY: help run build test test-arm64 escape scoreboard bench lint fuzz fuzz-policy cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
 
 PREFIX   ?= /usr/local
 FUZZTIME ?= 30s
+EXEC_CASES_DIR ?= ../shared/cases/exec
 # The packages whose tests root runs a second time as an ordinary user.
 USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/... ./integration/...
 
@@ -17,15 +18,14 @@ STATICCHECK = go tool -modfile=packaging/tools.mod staticcheck
 DATA      = $(DESTDIR)$(PREFIX)/share
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: ## set up this machine, build, and show what a sandboxed command can and cannot do
 	@packaging/setup.sh run
 	@$(MAKE) --no-print-directory build
 	@packaging/demo.sh
 
-build: ## build the commands into bin/
-	@mkdir -p bin
+build: | bin ## build the commands into bin/
 	$(BUILD) -o bin/ $(COMMANDS:%=./cmd/%)
 
 test: ## set up this machine for the tests, vet, and run them all; as root also as an ordinary user
@@ -41,11 +41,11 @@ escape: build ## try all escapes, as root also as an ordinary user, and print wh
 scoreboard: ## try the escapes in other launchers of sandboxes too, and write docs/scoreboard.md; as root: USER=somebody
 	@packaging/scoreboard.sh $(if $(filter 0,$(shell id -u)),$(USER))
 
-bench: build ## measure a start beside bare bwrap with the same options, and what plans cost
+bench: build ## measure a start beside bare bwrap with the same options, and what plans and verdicts cost
 	@packaging/setup.sh run
 	go build -o bin/bench ./packaging/bench
 	bin/bench -binary bin/clai-sandbox
-	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/...
+	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/... ./policy
 
 test-arm64: ## run the stub's tests as arm64 code in an emulator (qemu-user-static)
 	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/sandbox-arm64.test ./sandbox
@@ -58,6 +58,13 @@ lint: ## check formatting, vet, staticcheck, and the shell scripts where shellch
 	@if command -v shellcheck >/dev/null; then set -x; shellcheck .ci/run packaging/*.sh; \
 	else echo "no shellcheck here: the shell scripts are not checked"; fi
 
+fuzz-policy: ## for FUZZTIME, have real shells execute what the policy allows, and compare with what it built
+	go test -count=1 -run '^TestTheShells' -v -timeout 0 ./policy -shells $(FUZZTIME)
+
+cases: | bin ## try the behaviour cases of EXEC_CASES_DIR (../shared/cases/exec), and count those that are equal, stricter and looser
+	@EXEC_CASES_DIR='$(abspath $(EXEC_CASES_DIR))' go test -count=1 -run '^TestCases$$' -v ./policy >bin/cases.log 2>&1; status=$$?; \
+	grep -E '^[A-Za-z_]+(\.json)? equal=' bin/cases.log; grep -E -A2 ': (looser|wrong): ' bin/cases.log || true; exit $$status
+
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@packaging/fuzz.sh $(FUZZTIME)
 
@@ -69,6 +76,9 @@ install: ## install what is in bin/ with its man pages and completions below DES
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(COMMANDS:%=bin/%) $(DESTDIR)$(PREFIX)/bin
 	@packaging/install-data.sh '$(DATA)' '$(PREFIX)/bin'
+
+bin:
+	@mkdir -p bin
 
 clean: ## remove what the other targets made here
 	rm -rf bin

@@ -14,7 +14,7 @@ while read -r first package _; do
 	ok)
 		for name in $names; do
 			echo "== $name in $package for $time"
-			go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" "$package" </dev/null || status=1
+			go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 10x "$package" </dev/null || status=1
 		done
 		names=''
 		;;

@@ -34,6 +34,7 @@ type executionConfig struct {
 	Sandbox     sandboxConfig     `json:"sandbox,omitzero" jsonschema:"what they reach"`
 	Environment environmentConfig `json:"environment,omitzero" jsonschema:"their variables, besides the few that every command gets"`
 	Limits      limitsConfig      `json:"limits,omitzero" jsonschema:"what ends them"`
+	Outside     outsideConfig     `json:"outside,omitzero" jsonschema:"where commands run that leave the sandbox, and which may"`
 }
 
 type filesystemConfig struct {
@@ -273,6 +274,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
 	overlay(&e.Environment.Pass, over.Environment.Pass)
 	e.Limits.overlay(over.Limits)
+	e.Outside.overlay(over.Outside)
 	for name, variable := range over.Environment.Set {
 		if e.Environment.Set == nil {
 			e.Environment.Set = map[string]setVariable{}

@@ -22,6 +22,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		return s
 	}
 	const variableName = "^[A-Za-z_][A-Za-z0-9_]*$"
+	const programName = "^[A-Za-z0-9._+-]{1,64}$"
 	const busNames = `^[A-Za-z_-][A-Za-z0-9_-]*(\.[A-Za-z_-][A-Za-z0-9_-]*)+(\.\*)?$`
 	const domainRule = `^(\*|(\*\.)?[^\s*/:@?#\[\]]+|[0-9.]+/[0-9]+|[0-9A-Fa-f:.]+(/[0-9]+)?|\[[0-9A-Fa-f:.]+(/[0-9]+)?\])(:[1-9][0-9]{0,4})?$`
 	size := &jsonschema.Schema{Type: "string", Pattern: "^[0-9]+([KMGT]iB)?$"}
@@ -30,22 +31,26 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "integer", AnyOf: []*jsonschema.Schema{{Const: new(any(0))}, {Minimum: &least, Maximum: &most}}}
 	}
 	types := map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[Access]():         words(accessNames[1:]),
-		reflect.TypeFor[Network]():        words(networkNames),
-		reflect.TypeFor[SessionBus]():     words(sessionBusNames),
-		reflect.TypeFor[typedPath]():      {Type: "string", Pattern: "^(/|~/|~$)"},
-		reflect.TypeFor[hiddenPath]():     {Type: "string", Pattern: "^(/|~/|~$)"},
-		reflect.TypeFor[protectedName]():  {Type: "string", Pattern: "^[^/~]"},
-		reflect.TypeFor[busName]():        {Type: "string", Pattern: busNames, MaxLength: new(255)},
-		reflect.TypeFor[DomainRule]():     {Type: "string", Pattern: domainRule, MaxLength: new(maxRuleBytes)},
-		reflect.TypeFor[passedVariable](): {Type: "string", Pattern: variableName},
-		reflect.TypeFor[setVariable]():    {Type: "string"},
-		reflect.TypeFor[memoryLimit]():    size,
-		reflect.TypeFor[fileSizeLimit]():  size,
-		reflect.TypeFor[outputLimit]():    size,
-		reflect.TypeFor[processLimit]():   count(LimitProcesses),
-		reflect.TypeFor[cpuLimit]():       count(LimitCPU),
-		reflect.TypeFor[openFilesLimit](): count(LimitOpenFiles),
+		reflect.TypeFor[Access]():          words(accessNames[1:]),
+		reflect.TypeFor[Network]():         words(networkNames),
+		reflect.TypeFor[SessionBus]():      words(sessionBusNames),
+		reflect.TypeFor[typedPath]():       {Type: "string", Pattern: "^(/|~/|~$)"},
+		reflect.TypeFor[hiddenPath]():      {Type: "string", Pattern: "^(/|~/|~$)"},
+		reflect.TypeFor[protectedName]():   {Type: "string", Pattern: "^[^/~]"},
+		reflect.TypeFor[busName]():         {Type: "string", Pattern: busNames, MaxLength: new(255)},
+		reflect.TypeFor[DomainRule]():      {Type: "string", Pattern: domainRule, MaxLength: new(maxRuleBytes)},
+		reflect.TypeFor[passedVariable]():  {Type: "string", Pattern: variableName},
+		reflect.TypeFor[setVariable]():     {Type: "string"},
+		reflect.TypeFor[memoryLimit]():     size,
+		reflect.TypeFor[fileSizeLimit]():   size,
+		reflect.TypeFor[outputLimit]():     size,
+		reflect.TypeFor[processLimit]():    count(LimitProcesses),
+		reflect.TypeFor[cpuLimit]():        count(LimitCPU),
+		reflect.TypeFor[openFilesLimit]():  count(LimitOpenFiles),
+		reflect.TypeFor[outsideHost]():     words(outsideHosts),
+		reflect.TypeFor[outsideSecurity](): words(outsideSecurities),
+		reflect.TypeFor[outsideAsk]():      words(outsideAsks),
+		reflect.TypeFor[safeBin]():         {Type: "string", Pattern: programName},
 	}
 	agent, err := jsonschema.For[agentConfig](&jsonschema.ForOptions{TypeSchemas: types})
 	if err != nil {
@@ -64,6 +69,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	schema.Properties["agents"].PropertyNames = &jsonschema.Schema{Pattern: "^[A-Za-z0-9._-]{1,64}$"}
 	execution := agent.Properties["execution"].Properties
 	execution["environment"].Properties["set"].PropertyNames = &jsonschema.Schema{Pattern: variableName}
+	execution["outside"].Properties["safeBinProfiles"].PropertyNames = &jsonschema.Schema{Pattern: programName}
 	timeout := execution["limits"].Properties["timeoutSeconds"]
 	timeout.Minimum, timeout.Maximum = new(0.0), new(float64(1<<31-1))
 	sandbox := execution["sandbox"].Properties
@@ -206,6 +212,16 @@ func TestConfigSchemaAndDecoderAgree(t *testing.T) {
 		execution(`"limits": {"openFiles": 1048577}`):                                                                          false,
 		execution(`"limits": {"openFiles": null}`):                                                                             false,
 		execution(`"limits": {"outputBytes": ""}`):                                                                             false,
+		execution(`"outside": {"host": "auto", "security": "full", "ask": "always", "node": "n"}`):                             true,
+		execution(`"outside": {"host": "Gateway"}`):                                                                            false,
+		execution(`"outside": {"security": "none"}`):                                                                           false,
+		execution(`"outside": {"ask": "never"}`):                                                                               false,
+		execution(`"outside": {"safeBins": ["wc", "g++"]}`):                                                                    true,
+		execution(`"outside": {"safeBins": ["/bin/wc"]}`):                                                                      false,
+		execution(`"outside": {"safeBins": [""]}`):                                                                             false,
+		execution(`"outside": {"safeBinProfiles": {"wc": {"booleanFlags": ["-l"]}}}`):                                          true,
+		execution(`"outside": {"safeBinProfiles": {"/wc": {}}}`):                                                               false,
+		execution(`"outside": {"safeBinProfiles": {"wc": {"flags": []}}}`):                                                     false,
 	} {
 		var value any
 		if err := json.Unmarshal([]byte(text), &value); err != nil {

@@ -232,8 +232,9 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"network":     wordsOf(new(profile.Network).UnmarshalText(nil)),
 		"session-bus": wordsOf(new(profile.SessionBus).UnmarshalText(nil)),
 		"grant":       {":ro", ":rw"},
+		"host":        {"gateway", "node"},
 	}
-	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd"}
+	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -18,9 +19,11 @@ func explainCommand() *cli.Command {
 		Name:  "explain",
 		Usage: "show what a sandbox with these options would see, and why",
 		Description: "Each line says what is visible, how, and where that comes from. With --path, one line about that path: visible or\n" +
-			"not, read-only or read-write, and which rule decides. Nothing is run.",
+			"not, read-only or read-write, and which rule decides. With --host and a command behind --, what would become of that\n" +
+			"command outside the sandbox, and each step to the answer. Nothing is run.",
 		Flags: append(profileFlags(),
 			&cli.StringFlag{Name: "path", Usage: "answer for `PATH` alone"},
+			hosted.HostFlag(),
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"},
 		),
 		OnUsageError: usageError,
@@ -29,6 +32,9 @@ func explainCommand() *cli.Command {
 }
 
 func explainAction(c *cli.Context) error {
+	if c.IsSet("host") {
+		return explainOutside(c)
+	}
 	if err := noArguments(c, "it explains any command's sandbox; for one path: --path PATH"); err != nil {
 		return err
 	}

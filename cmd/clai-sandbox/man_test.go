@@ -54,7 +54,7 @@ func manData(t *testing.T) map[string]any {
 	return map[string]any{
 		"clai-sandbox.1": map[string]any{
 			"Made": made("the command line and clai-sandbox.1.in"),
-			"App":  app, "Options": optionGroups(app), "BwrapVariable": bwrapVariable,
+			"App":  app, "Options": optionGroups(app), "BwrapVariable": bwrapVariable, "DaemonVariable": daemonVariable,
 			"TimedOut": statusTimeout, "NoSandbox": statusNoSandbox, "NotExecutable": statusNotExecutable, "NotFound": statusNotFound,
 		},
 		"clai-sandbox-config.5": map[string]any{
@@ -78,15 +78,20 @@ type optionGroup struct {
 func optionGroups(app *cli.App) []optionGroup {
 	var entries []manEntry
 	commands := map[manEntry][]string{}
-	for _, command := range app.Commands {
-		for _, flag := range command.Flags {
-			entry := manEntryOf(flag.(cli.DocGenerationFlag), flag.Names()[0])
-			if commands[entry] == nil {
-				entries = append(entries, entry)
+	var collect func(above string, list []*cli.Command)
+	collect = func(above string, list []*cli.Command) {
+		for _, command := range list {
+			for _, flag := range command.Flags {
+				entry := manEntryOf(flag.(cli.DocGenerationFlag), flag.Names()[0])
+				if commands[entry] == nil {
+					entries = append(entries, entry)
+				}
+				commands[entry] = append(commands[entry], above+command.Name)
 			}
-			commands[entry] = append(commands[entry], command.Name)
+			collect(above+command.Name+" ", command.Subcommands)
 		}
 	}
+	collect("", app.Commands)
 	var groups []optionGroup
 	for _, entry := range entries {
 		of := strings.Join(commands[entry], " and ")
@@ -234,6 +239,7 @@ var manWords = regexp.MustCompile(`[A-Z]{2,}|\bN\b|[^][|{}, A-Z…]+|[A-Z]`)
 
 // mark sets a synopsis in bold and italics.
 func mark(text string) string {
+	text = strings.TrimSpace(text)
 	return roffFonts(manWords.ReplaceAllStringFunc(text, func(word string) string {
 		if strings.ToUpper(word) == word && strings.ToLower(word) != word || word == "options" {
 			return "\x01" + word + "\x03"
@@ -270,9 +276,14 @@ func TestTheExamplesOfTheManPageAreUnderstood(t *testing.T) {
 		understood := false
 		app := newApp()
 		app.Writer = io.Discard
-		for _, command := range app.Commands {
-			command.Action = func(*cli.Context) error { understood = true; return nil }
+		var replace func(list []*cli.Command)
+		replace = func(list []*cli.Command) {
+			for _, command := range list {
+				command.Action = func(*cli.Context) error { understood = true; return nil }
+				replace(command.Subcommands)
+			}
 		}
+		replace(app.Commands)
 		words := strings.Fields(strings.ReplaceAll(line[1], `\-`, "-"))
 		if err := app.Run(append([]string{"clai-sandbox"}, words...)); err != nil || !understood {
 			t.Errorf("%q: %v", words, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/gateway"
@@ -29,7 +30,11 @@ var version = "dev"
 const statusFailed = 125
 
 func main() {
-	if err := newApp().Run(os.Args); err != nil {
+	err := newApp().Run(os.Args)
+	if len(os.Args) > 1 && (os.Args[1] == "approvals" || os.Args[1] == "explain") {
+		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(oneLine(err)))
 		os.Exit(statusFailed)
 	}
@@ -51,8 +56,10 @@ func newApp() *cli.App {
 		Usage:           "the long-running modes of clai-sandbox",
 		Version:         version,
 		HideHelpCommand: true,
-		Commands:        []*cli.Command{gatewayCommand()},
-		ExitErrHandler:  func(*cli.Context, error) {},
+		Commands:        []*cli.Command{gatewayCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Decision(explainAction, usageError)},
+
+		DisableSliceFlagSeparator: true,
+		ExitErrHandler:            func(*cli.Context, error) {},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return fmt.Errorf("unknown mode %q; clai-sandboxd --help lists them", c.Args().First())

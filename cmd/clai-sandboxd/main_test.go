@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
+
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/profile"
@@ -25,7 +27,12 @@ func TestMain(m *testing.M) {
 	case client.AskName:
 		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	if os.Getenv(asCommand) != "" {
+		main()
+		os.Exit(0)
+	}
+	// People type clai-sandbox, which hands approvals and explain over.
+	testscript.Main(m, map[string]func(){"clai-sandbox": main})
 }
 
 // installed is a directory with both programs.

@@ -1,0 +1,103 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// CommandPattern is the pattern of an entry for one line as it is written. It names no path, and allows no other line.
+func CommandPattern(text string) string {
+	sum := sha256.Sum256([]byte(strings.TrimSpace(text)))
+	return commandPrefix + hex.EncodeToString(sum[:])[:16]
+}
+
+// AllowAlways is what an answer "always" stores for a line: for each command the real path of its program with a hash of its
+// arguments and the working directory, or, where the person chose so in as many words, the path alone. Nothing is stored for
+// wrappers and shells; for an interpreter, or a program that runs others, only the line as a whole.
+//
+// As is the command as it is compared the next time: for a shell's line the line alone, else its words.
+func (r *Evaluation) AllowAlways(text string, as []string, cwd string, pathAlone, strictInline bool) []Entry {
+	if r.Denied != nil || strictInline && len(r.Inline) > 0 {
+		return nil
+	}
+	var entries []Entry
+	whole := r.Refusal != nil || r.HereDocument
+	if !whole {
+		entries, whole = storable(r.Commands, cwd, pathAlone)
+	}
+	if whole {
+		// The pattern holds a part of a hash, and no directory: the argument pattern holds both in full.
+		entries = append(entries, Entry{Pattern: CommandPattern(text), ArgPattern: HashArguments(cwd, as), Source: sourceAllowAlways})
+	}
+	return entries
+}
+
+// storable are the entries for commands, up to the last that needed an answer. It says too whether one of them has none.
+func storable(commands []*Command, cwd string, pathAlone bool) (entries []Entry, whole bool) {
+	last := len(commands) - 1
+	for last >= 0 && commands[last].By != ByNothing {
+		last--
+	}
+	if last < 0 {
+		last = len(commands) - 1
+	}
+	for _, c := range commands[:last+1] {
+		list, ok := c.storable(cwd, pathAlone)
+		whole = whole || !ok
+		for _, e := range list {
+			if !slices.ContainsFunc(entries, func(have Entry) bool { return have.Pattern == e.Pattern && have.ArgPattern == e.ArgPattern }) {
+				entries = append(entries, e)
+			}
+		}
+	}
+	return entries, whole
+}
+
+func (c *Command) storable(cwd string, pathAlone bool) ([]Entry, bool) {
+	if c.shell {
+		if c.Script != "" && c.Denied == nil {
+			return entryFor(Executable{Path: c.Script, Real: c.Script}, c.inner[c.scriptAt+1:], cwd, pathAlone), true
+		}
+		// The line of a shell that is refused whatever is stored for its commands is asked for again.
+		entries, whole := storable(c.Inner, cwd, pathAlone)
+		return entries, !whole && len(c.Inner) > 0 && c.By == ByPayload
+	}
+	word, real := c.Executable.names()
+	if c.opaque || c.Denied != nil || c.Executable.Real == "" || !sameByName(word, real) || interpreter(familyOf(word)) || interpreter(familyOf(real)) {
+		return nil, false
+	}
+	return entryFor(c.Executable, c.inner[1:], cwd, pathAlone), true
+}
+
+func entryFor(exec Executable, args []string, cwd string, pathAlone bool) []Entry {
+	if !pathAlone {
+		return []Entry{{Pattern: exec.Real, ArgPattern: HashArguments(cwd, args), Source: sourceAllowAlways}}
+	}
+	entries := []Entry{{Pattern: exec.Real, Source: sourceAllowAlways}}
+	if exec.Path != exec.Real {
+		entries = append(entries, Entry{Pattern: exec.Path, Source: sourceAllowAlways})
+	}
+	return entries
+}
+
+// allowsLine says whether a command as a whole was allowed for good. The text alone is not enough: the words rg and $(id) have the text
+// of a line in which a shell would run id.
+func (l *Lists) allowsLine(text string, as []string, cwd string) *Entry {
+	pattern := ""
+	for i := range l.allow.rules {
+		r := &l.allow.rules[i]
+		if !r.command || !r.durable() {
+			continue
+		}
+		if pattern == "" {
+			pattern = CommandPattern(text)
+		}
+		if strings.TrimSpace(r.Pattern) == pattern && r.hasArgs && r.args.hash != "" && r.args.Match(cwd, as) {
+			entry := r.Entry
+			return &entry
+		}
+	}
+	return nil
+}

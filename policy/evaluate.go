@@ -1,0 +1,570 @@
+package policy
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// A By is why a command of a line needs no answer of a person. The zero value is: it does.
+type By uint8
+
+const (
+	ByNothing By = iota
+	ByAllowlist
+	BySafeBins
+	BySkills
+	ByPayload // a shell's line, of which each command is allowed
+)
+
+var byNames = [...]string{"", "allowlist", "safeBins", "skills", "payload"}
+
+func (b By) String() string               { return nameOf(byNames[:], uint8(b)) }
+func (b By) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// A Skill is a program that the gateway installed for an agent.
+type Skill struct {
+	Name         string `json:"name"`
+	ResolvedPath string `json:"resolvedPath"`
+}
+
+// Lists are what one agent's commands are held against. Make them once with NewLists: the entries are compiled.
+type Lists struct {
+	Problems []string // entries that do nothing, and why
+	SafeBins SafeBins
+	Skills   []Skill // none unless they are allowed automatically
+
+	allow ruleSet
+	deny  []rule
+}
+
+// NewLists compiles an agent's entries.
+func NewLists(m *Machine, allow, deny []Entry, caseInsensitive bool) *Lists {
+	l := &Lists{}
+	var rules []rule
+	rules, l.Problems = compile(allow, m.Home, caseInsensitive)
+	l.allow = newRuleSet(rules)
+	var problems []string
+	l.deny, problems = compile(deny, m.Home, caseInsensitive)
+	l.Problems = append(l.Problems, problems...)
+	return l
+}
+
+// A Command is what became of one command of a line.
+type Command struct {
+	Argv       []string   `json:"argv" jsonschema:"the words"`
+	Joint      string     `json:"joint,omitempty" jsonschema:"the operator behind it"`
+	Wrappers   []string   `json:"wrappers,omitempty" jsonschema:"programs that were looked through"`
+	Executable Executable `json:"executable" jsonschema:"what the first word leads to"`
+	Script     string     `json:"script,omitempty" jsonschema:"the script that a shell is to read"`
+	By         By         `json:"by" jsonschema:"why it needs no answer; empty: it does"`
+	Durable    bool       `json:"durable,omitempty" jsonschema:"by an answer that a person gave for good"`
+	Entry      *Entry     `json:"entry,omitempty" jsonschema:"the entry that allows it"`
+	Denied     *Entry     `json:"denied,omitempty" jsonschema:"the deny entry that forbids it"`
+	Inline     *Inline    `json:"inline,omitempty" jsonschema:"code in the arguments"`
+	Inner      []*Command `json:"inner,omitempty" jsonschema:"the commands of a shell's line, or carried in the arguments"`
+	Why        string     `json:"why" jsonschema:"the same, for a person"`
+
+	inner   []string // argv without wrappers
+	rebuilt []string
+	opaque  bool // it may run what was not looked at
+
+	shell    bool
+	scriptAt int // in inner
+}
+
+// An Evaluation is what a line's commands are, and whether all of them are allowed.
+type Evaluation struct {
+	Commands     []*Command `json:"commands" jsonschema:"each command of the line"`
+	Refusal      *Refusal   `json:"refusal,omitempty" jsonschema:"why the line is not understood"`
+	Satisfied    bool       `json:"satisfied" jsonschema:"every command is allowed"`
+	Durable      bool       `json:"durable" jsonschema:"every command by an answer that was given for good"`
+	HereDocument bool       `json:"hereDocument,omitempty" jsonschema:"text of the line is a command's input"`
+	Command      string     `json:"command,omitempty" jsonschema:"the line built anew, where all is allowed"`
+	Argv         []string   `json:"argv,omitempty"` // the same for one command alone
+	Denied       *Entry     `json:"denied,omitempty" jsonschema:"the deny entry that forbids it"`
+	Opaque       bool       `json:"opaque,omitempty" jsonschema:"something may run that was not looked at"`
+	Inline       []Inline   `json:"inline,omitempty" jsonschema:"code in the arguments"`
+}
+
+type evaluator struct {
+	machine *Machine
+	lists   *Lists
+	cwd     string
+	again   bool // the words are those that were built, and no longer those that were sent
+	found   []found
+}
+
+// found is what a word led to: within one evaluation, every look at it gives the same answer.
+type found struct {
+	word string
+	exec Executable
+	err  error
+}
+
+func (e *evaluator) find(word string) (Executable, error) {
+	for i := range e.found {
+		if e.found[i].word == word {
+			return e.found[i].exec, e.found[i].err
+		}
+	}
+	exec, err := e.machine.Find(word, e.cwd)
+	e.found = append(e.found, found{word, exec, err})
+	return exec, err
+}
+
+// EvaluateLine holds a shell line against the lists.
+func EvaluateLine(m *Machine, l *Lists, line, cwd string) *Evaluation {
+	segments, refusal := ParseLine(line)
+	if refusal != nil {
+		return &Evaluation{Refusal: refusal, Opaque: true}
+	}
+	result := (&evaluator{machine: m, lists: l, cwd: cwd}).line(segments)
+	if result.Satisfied {
+		segments, refusal := ParseLine(result.Command)
+		result.checkAgain(m, l, segments, refusal, cwd)
+	}
+	return result
+}
+
+// EvaluateArgv holds one command that no shell will read against the lists.
+func EvaluateArgv(m *Machine, l *Lists, argv []string, cwd string) *Evaluation {
+	size := 0
+	for _, word := range argv {
+		size += len(word) + 1
+		if strings.IndexByte(word, 0) >= 0 {
+			return &Evaluation{Refusal: &Refusal{"a zero byte", 0}, Opaque: true}
+		}
+	}
+	switch {
+	case len(argv) == 0 || argv[0] == "":
+		return &Evaluation{Refusal: &Refusal{"a line without a command", 0}, Opaque: true}
+	case size > MaxLine || len(argv) > maxWords:
+		return &Evaluation{Refusal: &Refusal{"a line of so many words", 0}, Opaque: true}
+	}
+	result := (&evaluator{machine: m, lists: l, cwd: cwd}).line([]Segment{{Argv: argv}})
+	if result.Satisfied {
+		result.checkAgain(m, l, []Segment{{Argv: result.Argv}}, nil, cwd)
+	}
+	return result
+}
+
+func (e *evaluator) line(segments []Segment) *Evaluation {
+	result := &Evaluation{Satisfied: true, Durable: true, Commands: make([]*Command, 0, len(segments))}
+	for _, s := range segments {
+		c := e.command(s.Argv, 0, false)
+		c.Joint = s.Joint.String()
+		if s.HereDocument {
+			result.HereDocument, c.By, c.Why = true, ByNothing, "its input stands in the line: a person reads it first"
+		}
+		result.Commands = append(result.Commands, c)
+		result.Satisfied = result.Satisfied && c.By != ByNothing
+		result.Durable = result.Durable && c.By != ByNothing && c.Durable
+		result.collect(c)
+	}
+	if result.Denied != nil {
+		result.Satisfied, result.Durable = false, false
+	}
+	if result.Satisfied {
+		result.Command = joined(result.Commands)
+		if len(result.Commands) == 1 {
+			result.Argv = result.Commands[0].rebuilt
+		}
+	}
+	return result
+}
+
+// collect gathers what counts for the whole line.
+func (r *Evaluation) collect(c *Command) {
+	if c.Denied != nil && r.Denied == nil {
+		r.Denied = c.Denied
+	}
+	r.Opaque = r.Opaque || c.opaque
+	if c.Inline != nil {
+		r.Inline = append(r.Inline, *c.Inline)
+	}
+	for _, inner := range c.Inner {
+		r.collect(inner)
+	}
+}
+
+// joined is the line built anew.
+func joined(commands []*Command) string {
+	var b strings.Builder
+	for i, c := range commands {
+		if i > 0 {
+			b.WriteString(" " + commands[i-1].Joint + " ")
+		}
+		appendQuoted(&b, c.rebuilt)
+	}
+	return b.String()
+}
+
+// checkAgain reads the line that was built: it must hold the very words that were meant, and be allowed itself.
+func (r *Evaluation) checkAgain(m *Machine, l *Lists, segments []Segment, refusal *Refusal, cwd string) {
+	ok := refusal == nil && len(segments) == len(r.Commands)
+	for i := 0; ok && i < len(segments); i++ {
+		c := r.Commands[i]
+		ok = equalWords(segments[i].Argv, c.rebuilt) && segments[i].Joint.String() == c.Joint
+	}
+	if ok {
+		again := (&evaluator{machine: m, lists: l, cwd: cwd, again: true}).line(segments)
+		ok = again.Satisfied && again.Command == r.Command
+	}
+	if ok {
+		return
+	}
+	r.Satisfied, r.Durable, r.Command, r.Argv = false, false, "", nil
+	for _, c := range r.Commands {
+		c.By, c.Why = ByNothing, "the line built anew is not allowed as it stands"
+	}
+}
+
+func equalWords(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// command looks at one command. grows says that it gets more arguments while it runs.
+func (e *evaluator) command(argv []string, depth int, grows bool) *Command {
+	c := &Command{Argv: argv, inner: argv}
+	if depth > 2 {
+		c.Why, c.opaque = "it is nested too deep", true
+		return c
+	}
+	u := unwrap(argv, e.realName)
+	if u.Blocked != "" {
+		u.Policy = u.Argv
+	}
+	c.Wrappers, c.inner = u.Wrappers, u.Policy
+	if u.Blocked != "" && !(isMultiplexer(u.Blocked) && len(u.Policy) == len(argv)) {
+		c.Why, c.opaque = fmt.Sprintf("%s: %s", u.Blocked, u.Why), true
+		e.denyAnyWord(c, argv)
+		return c
+	}
+	e.denyWrappers(c, u)
+	exec, err := e.find(u.Policy[0])
+	c.Executable = exec
+	if r := denies(e.lists.deny, e.machine, e.use(exec, u.Policy[1:], grows)); r != nil {
+		c.deny(r)
+	}
+	if err != nil {
+		if name := baseOf(u.Policy[0]); isShell(name) && c.Denied == nil { // for the deny list, and for who reads
+			e.shell(c, shellUse(name, u.Policy), exec, depth, grows)
+		}
+		if c.Denied == nil {
+			c.By, c.Durable, c.Why = ByNothing, false, err.Error()
+		}
+		return c
+	}
+	if u.Blocked != "" || len(u.Policy) != len(u.Argv) || isMultiplexer(baseOf(exec.Real)) {
+		e.multiplexed(c, u, exec, grows)
+		return c
+	}
+	if name := shellName(exec); name != "" {
+		e.shell(c, shellUse(name, u.Policy), exec, depth, grows)
+	} else {
+		e.program(c, exec, depth, grows)
+	}
+	e.wrapped(c, u)
+	return c
+}
+
+// realName is the base name of what a word leads to, so that a link to a wrapper counts as the wrapper.
+func (e *evaluator) realName(word string) string {
+	exec, err := e.find(word)
+	if err != nil {
+		return ""
+	}
+	return exec.Real
+}
+
+func shellName(exec Executable) string {
+	word, real := exec.names()
+	for _, name := range [...]string{real, word} {
+		if isShell(name) || isShell(familyOf(name)) && familyOf(name) != name {
+			return familyOf(name)
+		}
+	}
+	return ""
+}
+
+func (c *Command) deny(r *rule) {
+	entry := r.Entry
+	c.Denied, c.By, c.Why = &entry, ByNothing, fmt.Sprintf("the deny entry %s forbids it", Quote(entry.Pattern))
+}
+
+// denyAnyWord holds every word of a command that is not understood against the deny list: any may be what runs.
+func (e *evaluator) denyAnyWord(c *Command, argv []string) {
+	if len(e.lists.deny) == 0 {
+		return
+	}
+	for i := range argv {
+		exec, err := e.find(argv[i])
+		if err != nil {
+			exec = Executable{Word: argv[i]}
+		}
+		if r := denies(e.lists.deny, e.machine, e.use(exec, argv[i+1:], false)); r != nil {
+			c.deny(r)
+			return
+		}
+	}
+}
+
+func (e *evaluator) denyWrappers(c *Command, u Unwrapped) {
+	for _, words := range u.Outer {
+		exec, err := e.find(words[0])
+		if err != nil {
+			exec = Executable{Word: words[0]}
+		}
+		if r := denies(e.lists.deny, e.machine, e.use(exec, words[1:], true)); r != nil {
+			c.deny(r)
+			return
+		}
+	}
+}
+
+// multiplexed is busybox or toybox. An entry for its path would allow all that it can do, so only an entry whose argument
+// pattern names the applet counts, and never for a shell.
+func (e *evaluator) multiplexed(c *Command, u Unwrapped, exec Executable, grows bool) {
+	c.opaque = true
+	e.denyAnyWord(c, c.inner)
+	if c.Denied != nil {
+		return
+	}
+	c.Why = "busybox and toybox do what their argument says: only an entry with an argument pattern allows an applet"
+	applet := baseOf(exec.Word)
+	if isMultiplexer(applet) && len(c.inner) > 1 {
+		applet = c.inner[1]
+	}
+	if isShell(applet) || isWrapper(applet) || interpreter(familyOf(applet)) || baseOf(exec.Word) != baseOf(exec.Real) {
+		return
+	}
+	r := match(&e.lists.allow, e.machine, e.use(exec, c.inner[1:], grows))
+	if r != nil && r.hasArgs && len(u.Outer) == 0 {
+		c.opaque = false
+		c.allow(ByAllowlist, r)
+		c.rebuilt = append([]string{exec.Real}, c.inner[1:]...)
+	}
+}
+
+func (c *Command) allow(by By, r *rule) {
+	if c.Denied != nil {
+		return
+	}
+	c.By = by
+	switch by {
+	case ByAllowlist:
+		entry := r.Entry
+		c.Entry, c.Durable = &entry, r.durable()
+		c.Why = fmt.Sprintf("the entry %s allows it", Quote(entry.Pattern))
+	case BySafeBins:
+		c.Why = "it reads only its standard input"
+	case BySkills:
+		c.Why = "it is a skill's program"
+	case ByPayload:
+		c.Why = "every command of its line is allowed"
+	default:
+		c.By = ByNothing
+	}
+}
+
+// program is a command that is no shell.
+func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) {
+	args := c.inner[1:]
+	word, real := exec.names()
+	for _, name := range [...]string{word, real} {
+		if inline, ok := findInline(name, c.inner); ok {
+			c.Inline = &inline
+		}
+	}
+	c.rebuilt = append([]string{exec.Real}, args...)
+	r := match(&e.lists.allow, e.machine, e.use(exec, args, grows))
+	switch {
+	case c.Denied != nil:
+	case r != nil:
+		c.allow(ByAllowlist, r)
+	case !grows && e.lists.SafeBins.Allows(c.inner, exec, e.machine.trusts(exec.Real)):
+		c.allow(BySafeBins, nil)
+	case !grows && e.skill(exec):
+		c.allow(BySkills, nil)
+	default:
+		c.Why = fmt.Sprintf("no entry allows %s", exec.Real)
+	}
+	if c.By != ByNothing && !sameByName(word, real) {
+		c.By, c.Durable = ByNothing, false
+		c.Why = fmt.Sprintf("it is %s under the name of %s: called by its own name, as what runs is, it may do something else", real, word)
+	}
+	e.carry(c, word, depth)
+	if c.Inner == nil && real != word {
+		e.carry(c, real, depth)
+	}
+}
+
+// sameByName says whether a program does the same under the name of a link as under its own: python3 and python3.11, awk and mawk. xz
+// under the name of unxz does not, nor does what has a hundred names.
+func sameByName(link, real string) bool {
+	return strings.HasPrefix(real, link) || strings.HasSuffix(real, link)
+}
+
+// skill says whether a bare name led to a program of a skill, and to that very file.
+func (e *evaluator) skill(exec Executable) bool {
+	for _, s := range e.lists.Skills {
+		if (e.again || s.Name == exec.Word) && (s.ResolvedPath == exec.Real || s.ResolvedPath == exec.Path && exec.Path == exec.Real) {
+			return true
+		}
+	}
+	return false
+}
+
+// carry looks at the commands in the arguments of find and xargs: each must be allowed by itself.
+func (e *evaluator) carry(c *Command, name string, depth int) {
+	list, ok := carriedCommands(strings.TrimPrefix(name, "g"), c.inner)
+	if !ok {
+		c.By, c.opaque, c.Why = ByNothing, true, "the command that it would run is not clear"
+		e.denyAnyWord(c, c.inner)
+		return
+	}
+	shift := 0
+	for _, part := range list {
+		inner := e.command(c.inner[part.from:part.to], depth+1, true)
+		c.Inner = append(c.Inner, inner)
+		switch {
+		case inner.Denied != nil:
+			c.Denied, c.By, c.Why = inner.Denied, ByNothing, inner.Why
+		case inner.By == ByNothing || inner.By == ByPayload:
+			c.By, c.Why = ByNothing, "the command that it would run is not allowed: "+inner.Why
+		default:
+			c.Durable = c.Durable && inner.Durable
+			at := part.from + shift
+			words := append(append([]string{}, c.rebuilt[:at]...), inner.rebuilt...)
+			c.rebuilt = append(words, c.rebuilt[at+part.to-part.from:]...)
+			shift += len(inner.rebuilt) - (part.to - part.from)
+		}
+	}
+}
+
+// shell is a command that starts a shell. No entry for the shell's own path allows what it is told to do.
+func (e *evaluator) shell(c *Command, use ShellUse, exec Executable, depth int, grows bool) {
+	c.shell, c.scriptAt = true, use.Script
+	switch {
+	case c.Denied != nil:
+	case use.Inline:
+		e.payload(c, use, depth, grows)
+	case use.Script == 0 || use.Unclear:
+		c.Why, c.opaque = use.Name+" would read its commands from its input, or has flags that change what it reads", true
+		e.denyAnyWord(c, c.inner)
+	default:
+		e.script(c, use, exec, grows)
+	}
+}
+
+// payload is the line behind -c. It counts where it is a list of commands, each of which is allowed, and where nothing but the
+// line decides what runs. A shell around a single command only hides it: the command alone is what an entry is for.
+func (e *evaluator) payload(c *Command, use ShellUse, depth int, grows bool) {
+	segments, refusal := ParseLine(use.Payload)
+	if refusal != nil {
+		c.Why, c.opaque = fmt.Sprintf("in the line for %s, %v", use.Name, refusal), true
+		return
+	}
+	satisfied, durable, portable := true, true, true
+	for _, s := range segments {
+		inner := e.command(s.Argv, depth+1, false)
+		inner.Joint = s.Joint.String()
+		c.Inner = append(c.Inner, inner)
+		satisfied = satisfied && inner.By != ByNothing && inner.By != ByPayload && !s.HereDocument
+		durable = durable && inner.Durable
+		portable = portable && s.Portable
+		if inner.Denied != nil {
+			c.Denied = inner.Denied
+		}
+	}
+	switch {
+	case c.Denied != nil:
+		c.Why = fmt.Sprintf("the deny entry %s forbids it", Quote(c.Denied.Pattern))
+	case !use.Exact:
+		c.Why = fmt.Sprintf("%s has more arguments than -c and a line", use.Name)
+	case depth > 0 || grows || len(c.Wrappers) > 0:
+		c.Why = "a shell within another command"
+	case !readsLikeSh(use.Name) && !portable:
+		c.Why = use.Name + " reads quotes otherwise than sh"
+	case !readsLikeSh(use.Name) && use.Name != "zsh" && use.Name != "fish":
+		c.Why = use.Name + " is not a shell whose lines are analysed"
+	case len(segments) == 1:
+		c.Why = "a shell around one command: an entry is for the command alone"
+	case !satisfied:
+		c.Why = "not every command of its line is allowed"
+	default:
+		c.allow(ByPayload, nil)
+		c.Durable = durable
+		// The host's own sh runs what was analysed, not the shell that was named.
+		c.rebuilt = []string{e.machine.Shell, "-c", joined(c.Inner)}
+	}
+}
+
+// script is a shell with the name of a file: the file is what an entry allows.
+func (e *evaluator) script(c *Command, use ShellUse, shell Executable, grows bool) {
+	name := c.inner[use.Script]
+	path := name
+	if !filepath.IsAbs(path) {
+		path = e.cwd + "/" + path
+	}
+	kind, err := e.machine.Files.Stat(path)
+	if err != nil || kind != FileRegular && kind != FileExecutable || !strings.Contains(name, "/") {
+		c.Why, c.opaque = fmt.Sprintf("%s is not the path of a script", Quote(name)), true
+		return
+	}
+	real, err := e.machine.Files.Real(path)
+	if err != nil || !e.machine.trusts(shell.Real) {
+		c.Why, c.opaque = "the shell is not one of the system's", true
+		return
+	}
+	script := Executable{Word: name, Path: filepath.Clean(path), Real: real}
+	if strings.Contains(path, "..") {
+		script.Path = real
+	}
+	c.Script = real
+	args := c.inner[use.Script+1:]
+	as := e.use(script, args, grows)
+	if r := denies(e.lists.deny, e.machine, as); r != nil {
+		c.deny(r)
+		return
+	}
+	if r := match(&e.lists.allow, e.machine, as); r != nil && !r.any {
+		c.allow(ByAllowlist, r)
+		c.rebuilt = append([]string{shell.Real, real}, args...)
+		return
+	}
+	c.Why = fmt.Sprintf("no entry allows the script %s", real)
+}
+
+func (e *evaluator) use(exec Executable, args []string, grows bool) use {
+	return use{exec: exec, cwd: e.cwd, args: args, grows: grows}
+}
+
+// wrapped puts the wrappers back that do something, by their real paths. They must be the system's own; env does nothing.
+func (e *evaluator) wrapped(c *Command, u Unwrapped) {
+	if c.By == ByNothing || c.rebuilt == nil {
+		return
+	}
+	var outer []string
+	for i, words := range u.Outer {
+		if u.Wrappers[i] == "env" {
+			continue
+		}
+		exec, err := e.find(words[0])
+		if err != nil || !e.machine.trusts(exec.Real) || baseOf(exec.Real) != u.Wrappers[i] {
+			c.By, c.Why = ByNothing, fmt.Sprintf("the wrapper %s is not one of the system's programs", words[0])
+			return
+		}
+		outer = append(append(outer, exec.Real), words[1:]...)
+	}
+	c.rebuilt = append(outer, c.rebuilt...)
+}

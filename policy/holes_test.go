@@ -1,0 +1,720 @@
+package policy
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each of these was a hole in another implementation: a command that ran without anybody being asked.
+
+func TestLinesThatWereHolesAreAskedAbout(t *testing.T) {
+	programs := []string{"rg", "git", "cat", "find", "xargs", "awk", "sed", "make", "python3", "node", "ruby", "perl", "busybox", "toybox", "bash", "sort", "grep",
+		"jq", "head", "tail", "wc", "cut", "uniq", "tr", "nohup", "stdbuf", "time", "sudo", "setsid", "deno"}
+	tr := newTree(t, programs...)
+	tr.write("work/run.sh", "#!/bin/sh\n", 0o755)
+	tr.write("work/x.sh", "id\n", 0o644)
+	// Everything that the lines name is on the list: what is asked about is the way in which it is named.
+	allow := append([]string{"DIR/work/run.sh"}, slices.DeleteFunc(slices.Clone(programs), func(name string) bool {
+		return slices.Contains([]string{"sort", "grep", "jq", "head", "tail", "wc", "cut", "uniq", "tr"}, name)
+	})...)
+	p := tr.policy(append(allow, "sh", "env", "nice", "timeout")...)
+	p.SafeBins.Names = append(DefaultSafeBins(), "jq", "grep", "sort", "awk", "sed")
+	for name, lines := range map[string][]string{
+		"substitution in double quotes":        {`rg "$(id)"`, "rg \"`id`\"", `rg "a $(id) b"`},
+		"globs and variables in safe binaries": {"head $HOME", "head -n $X", "wc *", "tail ?", "cut -f [a]", "head '*'", "wc ${X}", "sort -k '1*'"},
+		"a here document that expands":         {"cat <<EOF\n$(id)\nEOF", "cat <<EOF\n`id`\nEOF", "cat <<EOF\n$HOME\nEOF", "cat <<EOF\nplain\nEOF", "cat <<'EOF'\nplain\nEOF"},
+		"backslash and newline":                {"rg a \\\ncurl", "rg \"$\\\n(id)\"", "rg \"a\\\nb\"", "rg a\\\r\nb"},
+		"applets of busybox":                   {"busybox sh -c id", "busybox ls", "busybox sh -c 'rg a; git b'", "toybox nc", "busybox -- sh x", "busybox"},
+		"env -S":                               {"env -S 'sh -c id'", "env --split-string='rg a'", "env -S'rg a'", "env -i rg a", "env -u PATH rg", "env A=b rg", "env -- A=b rg", "env - rg", "env"},
+		"more wrappers than are looked through": {"env env env env env rg a", "nice nice nice nice nice rg a", "env nice nohup timeout 5 env rg a",
+			"env env env env env sh -c id"},
+		"wrappers that do more":       {"sudo rg a", "setsid rg a", "nice --bogus rg a", "timeout --bogus 5 rg a", "timeout 5", "nice", "stdbuf -x rg", "time -o f rg a", "nice -n x/y rg"},
+		"a shell's start-up files":    {"bash --rcfile ./x.sh ./run.sh", "bash --init-file x.sh -i", "bash -l ./run.sh", "bash -i", "sh -s a", "bash -lc 'rg a; git b'", "sh ./x.sh", "sh"},
+		"a shell's own entry":         {"sh -c id", "sh -c 'rg a'", "sh -c 'rg a && id'", "bash -c 'rg $(id)'", "sh -c 'sh -c \"rg a; git b\"'", "env sh -c 'rg a; git b'"},
+		"carriers in $0":              {`sh -c '$0 "$@"' curl a`, `sh -c 'exec "$0"' id`, `sh -c 'rg a; git b' curl`, `sh -c '"$0"; rg' id`},
+		"sort -o and its like":        {"sort -o out", "sort -oout", "sort --output=out", "sort -T /tmp", "sort --compress-program=sh", "sort --files0-from=x", "sort --random-source=x", "sort out"},
+		"grep -f and its like":        {"grep -f pats", "grep -fpats", "grep --file=p", "grep -r -e x", "grep -R -e x", "grep -d recurse -e x", "grep x", "grep -e x f", "grep -e x -- f"},
+		"jq -f and its like":          {"jq -f prog", "jq -L /tmp .", "jq --rawfile a b .a", "jq --slurpfile a b .", "jq --argfile a b .", "jq --from-file x", "jq --library-path x ."},
+		"jq reads the environment":    {"jq env", "jq '$ENV'", "jq '$ENV.SECRET'", "jq '.a, env.HOME'", "jq 'include \"x\"; .'", "jq 'import \"x\" as x; .'"},
+		"abbreviated long options":    {"sort --out=x", "sort --compress-prog=sh", "sort --files0-fro=x", "wc --files0-fro=x", "grep --fil=x", "grep --recur -e x", "tail --foll", "sort --f=1", "grep --dir=recurse"},
+		"files of safe binaries":      {"head file", "head /etc/passwd", "wc ./x", "tail -f", "tail -F", "tail --follow=name", "tail --retry", "wc --files0-from=-", "uniq a b", "tr a b c", "cut -f 1 f", "uniq --group f"},
+		"awk and sed are never safe":  {"awk 1", "sed -n 1p", "awk 'BEGIN{system(\"id\")}'"},
+		"code in the arguments":       {"awk 'BEGIN{system(\"id\")}'", "awk -e 1", "sed 's/a/b/e'", "sed -e 1e", "find . -exec rg {} +", "find . -ok rg {} \\;", "rg a | xargs rg", "make -f x", "make --eval=x", "make -E x", "python3 -c x", "python3 -W ignore -c x", "python3 -Bc x", "node -e x", "node --eval=x", "deno eval x", "perl -ne x", "perl -E x", "ruby -e x", "git -c alias.x='!id' x", "git -c core.pager=id log"},
+		"code that is loaded":         {"ruby -r./x y.rb", "perl -Mx y", "perl -mx y", "node -r ./x y", "node --require=./x y", "node --import ./x y", "ruby -ryaml x"},
+		"carried commands":            {"find . -exec curl {} \\;", "find . -exec {} \\;", "xargs curl", "xargs -I rg rg a", "xargs -a f rg", "xargs sh -c id", "find . -exec sh -c id \\;", "xargs env"},
+		"redirections":                {"rg a > f", "rg a >> f", "rg a 2> f", "rg a >| f", "rg a &> f", "cat < f", "cat <<< x", "rg a 2>&1", "rg a >(git)", "cat <(git)"},
+		"operators":                   {"rg a & git b", "rg a &", "rg a |& git b", "rg a\ngit b", "rg a\r", "rg a;", "(rg a)", "{ rg a; }", "! rg a", "rg a ;; git b"},
+		"assignments and built-ins":   {"A=b rg a", "PATH=. rg a", "cd / && rg a", "eval rg a", "exec rg a", "command rg a", ". ./x.sh", "source x.sh", "export A=b", "alias rg=id", "set -x", "trap id EXIT", "builtin rg"},
+		"what only looks like a word": {"rg a\u00a0b", "rg a\u200bb", "rg \u202e", "rg a\x00b", "rg\u2003a", "rg a\x01", "rg a\x7f", "rg \xff"},
+		"history, tilde and braces":   {"rg !x", "rg \"!x\"", "rg ~/x", "rg a=~", "rg {a,b}", "rg {1..9}", "rg *.go", "rg ?", "rg [a]"},
+		"a script by name":            {"sh run.sh", "sh -x ./run.sh", "sh ./run.sh/../x.sh", "bash ./nonexistent"},
+	} {
+		for _, line := range lines {
+			if d := tr.decide(p, line); d.Verdict != AskPerson {
+				t.Errorf("%s: %q: %v\n%s", name, line, d.Verdict, strings.Join(d.Lines(), "\n"))
+			}
+		}
+	}
+	for _, line := range []string{"rg a", "env rg a", "nice -n 5 timeout 5 rg a", "rg a | head -n 5", "sh ./run.sh a", "sh -c 'rg a; git b'", "cut -d , -f 1", "sort -k 1", "grep -e x"} {
+		if d := tr.decide(p, line); d.Verdict != Run {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
+func TestAnArgumentWithASpaceAtItsEndIsAnotherCommand(t *testing.T) {
+	bound := NewBinding([]string{"runner"}, "/w", "main", "s", nil)
+	var e *BindingError
+	if err := bound.Check(NewBinding([]string{"runner "}, "/w", "main", "s", nil)); !errors.As(err, &e) || e.Code != CodeRequestMismatch {
+		t.Errorf("%v", err)
+	}
+	if err := bound.Check(NewBinding([]string{"runner"}, "/w", "main", "s", nil)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnApprovalIsForOneEnvironmentDirectoryAgentAndSession(t *testing.T) {
+	bound := NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"})
+	if err := bound.Check(NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"B": "2", "A": "1"})); err != nil {
+		t.Error(err)
+	}
+	for want, run := range map[string]Binding{
+		CodeEnvMismatch: NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "2"}), CodeRequestMismatch: NewBinding([]string{"git"}, "/w", "main", "s", nil),
+	} {
+		var e *BindingError
+		if err := bound.Check(run); !errors.As(err, &e) || e.Code != want {
+			t.Errorf("%v, not %s", err, want)
+		}
+	}
+	var e *BindingError
+	if err := NewBinding([]string{"a"}, "/", "", "", nil).Check(NewBinding([]string{"a"}, "/", "", "", map[string]string{"A": "1"})); !errors.As(err, &e) || e.Code != CodeEnvMissing {
+		t.Error(err)
+	}
+	for name, run := range map[string]Binding{
+		"another value":    NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "3"}),
+		"one more":         NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2", "C": "3"}),
+		"none":             NewBinding([]string{"git", "diff"}, "/w", "main", "s", nil),
+		"another place":    NewBinding([]string{"git", "diff"}, "/x", "main", "s", map[string]string{"A": "1", "B": "2"}),
+		"another agent":    NewBinding([]string{"git", "diff"}, "/w", "other", "s", map[string]string{"A": "1", "B": "2"}),
+		"another session":  NewBinding([]string{"git", "diff"}, "/w", "main", "t", map[string]string{"A": "1", "B": "2"}),
+		"words joined":     NewBinding([]string{"git diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"}),
+		"one word more":    NewBinding([]string{"git", "diff", ""}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"}),
+		"nothing approved": {},
+	} {
+		if bound.Check(run) == nil {
+			t.Errorf("%s passes", name)
+		}
+	}
+	if (Binding{}).Check(Binding{}) == nil {
+		t.Error("an empty approval is for something")
+	}
+}
+
+func TestAWorkingDirectoryThroughALinkIsRefused(t *testing.T) {
+	tr := newTree(t, "rg")
+	tr.link("work", "alias")
+	d := tr.policy("rg").Decide(Request{Command: "rg a", Cwd: tr.dir + "/alias"})
+	if d.Verdict != Deny {
+		t.Errorf("%v: %q", d.Verdict, d.Lines())
+	}
+	if _, err := tr.m.Prepare(CommandRequest{Argv: []string{"rg"}}, tr.dir+"/alias", "", ""); !errors.Is(err, ErrCwd) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestPatternsMindCaseAndComponents(t *testing.T) {
+	for pattern, path := range map[string]string{"/opt/Tool": "/opt/tool", "/opt?tool": "/opt/tool", "/opt/*": "/opt/a/tool", "/opt/t?": "/opt/t/", "/OPT/**": "/opt/tool",
+		"/opt/[t]ool": "/opt/tool", "/opt/tool": "/opt/toolx", "/opt/**/tool": "/opt/tool", "rg": "rg", "": ""} {
+		if NewPattern(pattern, "/home/u").Match(path) && pattern != "rg" {
+			t.Errorf("%q matches %q", pattern, path)
+		}
+	}
+}
+
+func TestABareNameOnTheListAllowsNothing(t *testing.T) {
+	tr := newTree(t, "rg")
+	p := tr.policy()
+	p.Approvals.Agents["main"].Allowlist = []Entry{{Pattern: "rg"}, {Pattern: "r*"}, {Pattern: "**"}}
+	if d := tr.decide(p, "rg a"); d.Verdict != AskPerson {
+		t.Errorf("%v", d.Verdict)
+	}
+}
+
+func TestWhatCannotBeSeenIsShownInPrompts(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\u200bb": `a\u{200B}b`, "a\u202eb": `a\u{202E}b`, "a\nb": `a\u{A}b`, "a\x1b[2Jb": `a\u{1B}[2Jb`, "a\u00a0b": `a\u{A0}b`, "a\u3164b": `a\u{3164}b`,
+		"a\u2066b\u2069": `a\u{2066}b\u{2069}`, "a\ufeffb": `a\u{FEFF}b`, "a\U000e0041b": `a\u{E0041}b`, "a\ufe0fb": `a\u{FE0F}b`, "a\xffb": `a\xFFb`, "a\u00adb": `a\u{AD}b`,
+		"a\u2028b": `a\u{2028}b`, "a\u034fb": `a\u{34F}b`, "a\u2800b": `a\u{2800}b`, "plain ü 日本": "plain ü 日本", "a\r": `a\u{D}`, "\t": `\u{9}`, "a\uFFFDb": "a\uFFFDb",
+	} {
+		if got := DisplayText(text); got != want {
+			t.Errorf("%q is shown as %s", text, got)
+		}
+	}
+}
+
+func TestWhatAnInterpreterWouldRunMustBeClear(t *testing.T) {
+	tr := newTree(t, "pnpm", "npx", "node", "bun", "perl", "ruby", "yarn", "npm", "deno", "python3")
+	tr.write("work/run.ts", "x", 0o644)
+	for _, argv := range [][]string{
+		{"pnpm", "--future-flag", "dlx", "tsx", "./run.ts"}, {"pnpm", "run", "dev"}, {"pnpm", "dev"}, {"npx", "-c", "node run.ts"}, {"npx", "tsx", "./missing.ts"},
+		{"node", "-r", "./run.ts", "./run.ts"}, {"node", "--import=./run.ts", "./run.ts"}, {"node", "--require", "./run.ts", "./run.ts"}, {"node"}, {"node", "missing.js"},
+		{"bun", "run", "dev"}, {"bun", "dev"}, {"deno", "eval", "x"}, {"deno", "task", "x"}, {"perl", "-Ilib", "./run.ts"}, {"perl", "-MX", "./run.ts"},
+		{"ruby", "-r./run.ts", "./run.ts"}, {"ruby", "-I.", "./run.ts"}, {"python3", "-m", "mod"}, {"sh", "-c", "node ./run.ts"}, {"sh", "-s"}, {"sh"}, {"npm", "start"},
+		{"yarn", "dev"}, {"env", "A=b", "node", "./run.ts"}, {"node", "--", "--x"},
+	} {
+		if plan, err := tr.m.Prepare(CommandRequest{Argv: argv}, tr.cwd(), "", ""); !errors.Is(err, ErrUnbindable) {
+			t.Errorf("%q: %+v %v", argv, plan, err)
+		}
+	}
+	for _, argv := range [][]string{{"node", "./run.ts"}, {"npx", "tsx", "./run.ts"}, {"pnpm", "exec", "tsx", "./run.ts"}, {"deno", "run", "-A", "./run.ts"}, {"python3", "-B", "run.ts"}} {
+		plan, err := tr.m.Prepare(CommandRequest{Argv: argv}, tr.cwd(), "", "")
+		if err != nil || plan.File == nil || plan.File.Path != tr.cwd()+"/run.ts" {
+			t.Errorf("%q: %+v %v", argv, plan, err)
+		}
+	}
+}
+
+func TestVariablesThatChooseCodeAreRefused(t *testing.T) {
+	for _, name := range []string{
+		"GIT_EXEC_PATH", "GIT_EDITOR", "GIT_PAGER", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_SEQUENCE_EDITOR", "GIT_ASKPASS", "GIT_TEMPLATE_DIR", "GIT_CONFIG_COUNT",
+		"EDITOR", "VISUAL", "PAGER", "LESSOPEN", "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "ZDOTDIR", "IFS", "CDPATH", "PROMPT_COMMAND", "PATH", "path",
+		"LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "PYTHONPATH", "PYTHONSTARTUP", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT", "RUBYLIB",
+		"HTTPS_PROXY", "SSL_CERT_FILE", "NODE_TLS_REJECT_UNAUTHORIZED", "HOME", "TMPDIR", "1BAD", "A B", "A-B", "", "BASH_FUNC_x%%", "A=B", "GITHUB_TOKEN", "KUBECONFIG",
+		"SSH_AUTH_SOCK", "RUSTC_WRAPPER", "CC", "MAKEFLAGS", "GOFLAGS", "GCONV_PATH", "AWS_PROFILE",
+	} {
+		if CheckOverrides(map[string]string{name: "x"}) == nil {
+			t.Errorf("%q may be set", name)
+		}
+	}
+	tr := newTree(t, "rg")
+	d := tr.policy("rg").Decide(Request{Command: "rg a", Cwd: tr.cwd(), Env: map[string]string{"BASH_ENV": "/tmp/x"}})
+	if d.Verdict != Deny || d.Reason != ReasonEnvironment || !strings.Contains(strings.Join(d.Lines(), " "), "BASH_ENV") {
+		t.Errorf("%v %q", d.Verdict, d.Lines())
+	}
+	if env := Environment(map[string]string{"LD_PRELOAD": "x", "BASH_ENV": "x", "A": "b"}, map[string]string{"PS4": "$(id)", "C": "d"}, false); len(env) != 3 || env["A"]+env["C"] != "bd" {
+		t.Errorf("%v", env)
+	}
+	if env := Environment(nil, map[string]string{"C": "d", "LANG": "C", "LC_ALL": "C"}, true); len(env) != 3 || env["LANG"] != "C" {
+		t.Errorf("through a shell: %v", env)
+	}
+}
+
+func TestAnEmptyListOfApproversIsNobody(t *testing.T) {
+	operator := Answerer{ID: "op", Operator: true}
+	if (Approvers{}).Check(operator) == nil || (Approvers)(nil).Check(operator) == nil || (Approvers{""}).Check(Answerer{Operator: true}) == nil {
+		t.Error("nobody is everybody")
+	}
+	if err := (Approvers{"op"}).Check(operator); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnAgentCannotAnswer(t *testing.T) {
+	command, ok, err := ParseApprove("/approve abc allow-always")
+	if !ok || err != nil || command.Answer != AnswerAllowAlways {
+		t.Fatal(command, ok, err)
+	}
+	for _, who := range []Answerer{{ID: "op", Operator: true, Agent: true}, {ID: "op"}, {ID: "other", Operator: true}, {}} {
+		if (Approvers{"op"}).Check(who) == nil {
+			t.Errorf("%+v may answer", who)
+		}
+	}
+}
+
+func TestAllowAlwaysStoresNeitherShellNorWrapperNorTail(t *testing.T) {
+	tr := newTree(t, "rg", "git", "payload", "python3", "busybox", "xargs", "find", "awk", "bash")
+	tr.write("work/run.sh", "", 0o644)
+	for line, want := range map[string][]string{
+		"sh -c 'rg a'":                   {"rg"},
+		"bash -lc 'rg a && git b'":       {"rg", "git"},
+		"env nice rg a":                  {"rg"},
+		"rg a # && payload":              {"rg"},
+		"rg a | git b":                   {"rg", "git"},
+		"python3 x.py":                   nil,
+		"busybox sh -c 'rg a'":           nil,
+		"rg a | xargs git":               {"rg"},
+		"find . -exec rg {} +":           nil,
+		"awk 1":                          nil,
+		`sh -c '$0 "$@"' rg a`:           nil,
+		"env A=b rg a":                   nil,
+		"rg $(payload)":                  nil,
+		"sh -c 'sh -c \"rg a\"'":         {"rg"},
+		"sh ./run.sh a":                  {"DIR/work/run.sh"},
+		"bash --rcfile x ./run.sh":       nil,
+		"cat <<EOF | rg a\nx\nEOF":       nil,
+		"nosuch a":                       nil,
+		"rg a && nosuch":                 {"rg"},
+		"nice -n 5 timeout 5 sh -c 'id'": nil,
+	} {
+		result := EvaluateLine(tr.m, tr.lists(), line, tr.cwd())
+		var got []string
+		for _, e := range result.AllowAlways(line, []string{line}, tr.cwd(), false, false) {
+			if e.Source != sourceAllowAlways || !strings.HasPrefix(e.ArgPattern, argHashPrefix) {
+				t.Errorf("%q stores %+v", line, e)
+			}
+			if !strings.HasPrefix(e.Pattern, commandPrefix) {
+				got = append(got, e.Pattern)
+			}
+		}
+		var paths []string
+		for _, name := range want {
+			if !strings.Contains(name, "/") {
+				name = "DIR/bin/" + name
+			}
+			paths = append(paths, strings.ReplaceAll(name, "DIR", tr.dir))
+		}
+		if !slices.Equal(got, paths) {
+			t.Errorf("%q stores %q, not %q", line, got, paths)
+		}
+	}
+}
+
+func TestAllowAlwaysAllowsThatCommandThereAndNoOther(t *testing.T) {
+	tr := newTree(t, "rg", "git")
+	p := tr.policy()
+	p.Approvals.Agents["main"].Allowlist = tr.decide(p, "rg a 'b c'").Always
+	for line, want := range map[string]Verdict{"rg a 'b c'": Run, "env rg a b\\ c": Run, "rg a b c": AskPerson, "rg a": AskPerson, "rg a 'b c' d": AskPerson,
+		"rg a 'b c '": AskPerson, "git a 'b c'": AskPerson, "rg a 'b c' && rg": AskPerson, "rg a 'b c' # d": Run} {
+		if d := tr.decide(p, line); d.Verdict != want {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+	if d := p.Decide(Request{Command: "rg a 'b c'", Cwd: tr.dir + "/home"}); d.Verdict != AskPerson {
+		t.Errorf("elsewhere: %v", d.Verdict)
+	}
+	always := AskAlways
+	p.Layers.Parameter.Ask = &always
+	d := tr.decide(p, "rg a 'b c'")
+	if d.Verdict != AskPerson || slices.Contains(d.Offers, AnswerAllowAlways) || d.Always != nil {
+		t.Errorf("with ask=always: %v %v", d.Verdict, d.Offers)
+	}
+	if d.Answered(AnswerAllowAlways).Verdict != Deny {
+		t.Error("an answer that was not offered counts")
+	}
+}
+
+func guardedRecord() *ApprovalRecord {
+	b := NewBinding([]string{"echo", "a"}, "/w", "main", "s", nil)
+	return &ApprovalRecord{ID: "run", Node: "n", Binding: &b, ExpiresAt: 100, By: Caller{"conn", "dev"}, Resolved: true, Answer: AnswerAllowOnce}
+}
+
+func TestApprovedByTheCallerCountsForNothing(t *testing.T) {
+	call := Invocation{CommandRequest: CommandRequest{Argv: []string{"echo", "a"}}, Cwd: "/w", Agent: "main", Session: "s", RunID: "run", Approved: true, Answer: AnswerAllowOnce}
+	caller := Caller{"conn", "dev"}
+	out, consume, err := Guard(call, "n", caller, guardedRecord(), 0)
+	if err != nil || !out.Approved || !consume {
+		t.Fatalf("%+v %v %v", out, consume, err)
+	}
+	for name, change := range map[string]func(*Invocation, *Caller, *ApprovalRecord) *ApprovalRecord{
+		"without a record":  func(*Invocation, *Caller, *ApprovalRecord) *ApprovalRecord { return nil },
+		"without an id":     func(i *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { i.RunID = ""; return r },
+		"with another id":   func(i *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { i.RunID = "x"; return r },
+		"expired":           func(_ *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { r.ExpiresAt = 0; return r },
+		"by another device": func(_ *Invocation, c *Caller, r *ApprovalRecord) *ApprovalRecord { c.Device = "x"; return r },
+		"by another connection": func(_ *Invocation, c *Caller, r *ApprovalRecord) *ApprovalRecord {
+			r.By.Device, c.Connection = "", "x"
+			return r
+		},
+		"by nobody": func(_ *Invocation, c *Caller, r *ApprovalRecord) *ApprovalRecord {
+			r.By, *c = Caller{}, Caller{}
+			return r
+		},
+		"for another node":  func(_ *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { r.Node = "m"; return r },
+		"for no node":       func(_ *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { r.Node = ""; return r },
+		"used already":      func(_ *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { r.Consumed = true; return r },
+		"not answered":      func(_ *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { r.Resolved = false; return r },
+		"denied":            func(_ *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { r.Answer = AnswerDeny; return r },
+		"without a binding": func(_ *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { r.Binding = nil; return r },
+		"with another environment": func(i *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord {
+			i.Env = map[string]string{"A": "b"}
+			return r
+		},
+		"with other words": func(i *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord {
+			i.Argv = []string{"echo", "b"}
+			return r
+		},
+		"with another text":         func(i *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { i.Raw = "echo b"; return r },
+		"for another session":       func(i *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { i.Session = "x"; return r },
+		"from another directory":    func(i *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { i.Cwd = "/"; return r },
+		"with an answer of no kind": func(_ *Invocation, _ *Caller, r *ApprovalRecord) *ApprovalRecord { r.Answer = AnswerNone; return r },
+	} {
+		i, c := call, caller
+		r := change(&i, &c, guardedRecord())
+		if out, _, err := Guard(i, "n", c, r, 0); err == nil {
+			t.Errorf("%s: %+v", name, out)
+		}
+	}
+	call.Approved, call.Answer, call.Plan = false, AnswerDeny, &Plan{Argv: []string{"curl"}}
+	if out, _, err := Guard(call, "n", caller, nil, 0); err != nil || out.Approved || out.Plan != nil {
+		t.Errorf("stripped: %+v %v", out, err)
+	}
+}
+
+func TestTheStoredPlanTakesThePlaceOfTheCallersWords(t *testing.T) {
+	r := guardedRecord()
+	r.Plan = &Plan{Argv: []string{"echo", "a"}, Cwd: "/w", CommandText: "echo a", Agent: "main", Session: "s"}
+	call := Invocation{CommandRequest: CommandRequest{Argv: []string{"rm", "-rf", "/"}}, Raw: "rm -rf /", Cwd: "/", Agent: "evil", Session: "x", RunID: "run", Approved: true}
+	out, _, err := Guard(call, "n", Caller{"conn", "dev"}, r, 0)
+	if err != nil || !slices.Equal(out.Argv, r.Plan.Argv) || out.Cwd != "/w" || out.Agent != "main" || out.Raw != "echo a" {
+		t.Errorf("%+v %v", out, err)
+	}
+}
+
+func TestATextThatIsNotThatOfTheWordsIsRefused(t *testing.T) {
+	for _, raw := range []string{"echo hi", "uname  -a", "uname -a x", "uname"} {
+		var mismatch *MismatchError
+		if _, err := NewCommandRequest([]string{"uname", "-a"}, raw, true); !errors.As(err, &mismatch) {
+			t.Errorf("%q: %v", raw, err)
+		}
+	}
+	for _, argv := range [][]string{{"env", "BASH_ENV=x", "sh", "-c", "id"}, {"sh", "-c", "id", "x"}, {"sudo", "sh", "-c", "id"}} {
+		if _, err := NewCommandRequest(argv, "id", true); err == nil {
+			t.Errorf("%q passes for id", argv)
+		}
+	}
+}
+
+func TestWhetherAFileExistsCannotBeAsked(t *testing.T) {
+	tr := newTree(t, "head", "sort")
+	p := tr.policy()
+	p.SafeBins.Names = append(p.SafeBins.Names, "sort")
+	before := [...]Verdict{tr.decide(p, "head secret").Verdict, tr.decide(p, "sort -o secret").Verdict, tr.decide(p, "head -n secret").Verdict}
+	tr.write("work/secret", "x", 0o644)
+	if after := [...]Verdict{tr.decide(p, "head secret").Verdict, tr.decide(p, "sort -o secret").Verdict, tr.decide(p, "head -n secret").Verdict}; after != before {
+		t.Errorf("%v, and %v once the file is there", before, after)
+	}
+}
+
+func TestASafeBinaryThatIsFirstOnThePathIsNotSafe(t *testing.T) {
+	tr := newTree(t, "head")
+	tr.write("evil/head", "#!/bin/sh\n", 0o755)
+	tr.m.Path = []string{tr.dir + "/evil", tr.dir + "/bin"}
+	if d := tr.decide(tr.policy(), "head -n 1"); d.Verdict != AskPerson {
+		t.Errorf("%v", d.Verdict)
+	}
+	t.Chdir(tr.dir)
+	tr.m.Path = []string{"", ".", "evil", tr.dir + "/bin"}
+	if d := tr.decide(tr.policy(), "head -n 1"); d.Verdict != Run {
+		t.Errorf("relative elements count: %q", d.Lines())
+	}
+	tr.link("../evil/head", "bin/tail")
+	if d := tr.decide(tr.policy(), "tail -n 1"); d.Verdict != AskPerson {
+		t.Errorf("a link in the trusted directory: %v", d.Verdict)
+	}
+}
+
+func TestAProfileSaysWhichArgumentsASafeBinaryHas(t *testing.T) {
+	tr := newTree(t, "wc", "head", "jq", "awk", "cut", "sort", "grep", "mytool", "xargs")
+	p := tr.policy()
+	p.SafeBins = SafeBins{Names: append(DefaultSafeBins(), "jq", "awk", "sort", "grep", "mytool", "xargs"), Profiles: map[string]SafeBinProfile{
+		"wc": {BooleanFlags: []string{"-l", "-w", "--lines"}, MaxPositional: new(0)}, "head": {BooleanFlags: []string{"-5"}, AllowedValueFlags: []string{"-n"}, MaxPositional: new(0)},
+		"jq": {MaxPositional: new(1), BooleanFlags: []string{"-r"}, DeniedFlags: []string{"-f"}}, "awk": {}, "xargs": {}}}
+	for line, want := range map[string]Verdict{
+		"wc -l": Run, "wc -lw": Run, "wc --lines": Run, "wc --li": Run, "wc --lines=3": AskPerson, "wc -lx": AskPerson, "wc -l f": AskPerson, "wc -c": AskPerson, "head -5": Run, "head -12": Run, "head -5x": AskPerson,
+		"head -n -5": Run, "head -c 1": AskPerson, "jq .a": Run, "jq -r .a": Run, "jq env": AskPerson, "jq '$ENV.x'": AskPerson, "jq .env": Run, "jq 'import \"x\" as y; .'": AskPerson, "jq -f x": AskPerson, "jq . f": AskPerson,
+		"jq -rf x": AskPerson, "awk 1": AskPerson, "awk": AskPerson, "xargs": AskPerson, "mytool": AskPerson, "cut -xf1": AskPerson, "sort -rk1": AskPerson, "sort -rn": AskPerson, "sort -k1": Run, "grep --b=1 -e x": AskPerson,
+		"grep --bef=1 -e x": Run, "grep -e": AskPerson, "grep -ex": Run, "cut -d": AskPerson, "sort -": AskPerson, "sort ''": AskPerson, "sort -- -": Run, "grep -e x -- ''": AskPerson, "cut -d ''": AskPerson, "cut --output-delimiter=: -f 1": Run,
+	} {
+		if d := tr.decide(p, line); d.Verdict != want {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
+func TestALinkInAnAllowedDirectoryLetsNothingElseIn(t *testing.T) {
+	tr := newTree(t, "rg")
+	tr.write("outside/evil", "#!/bin/sh\n", 0o755)
+	tr.link("../outside/evil", "bin/link")
+	tr.link("../outside", "bin/sub")
+	tr.link("env", "bin/e")
+	for _, line := range []string{"link a", "DIR/bin/link a", "DIR/bin/sub/evil", "e A=b rg", "DIR/bin/../outside/evil", "DIR/bin/sub/../outside/evil"} {
+		if d := tr.decide(tr.policy("DIR/bin/*", "DIR/bin/**"), line); d.Verdict != AskPerson {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+	tr.link("../outside/evil", "bin/ev")
+	for _, allowed := range []string{"DIR/outside/*", "DIR/bin/*"} {
+		if d := tr.decide(tr.policy(allowed), "ev a"); d.Verdict != AskPerson {
+			t.Errorf("with %s alone: %v", allowed, d.Verdict)
+		}
+	}
+	if d := tr.decide(tr.policy("DIR/bin/*", "DIR/outside/*"), "ev a"); d.Verdict != Run || d.Argv[0] != tr.dir+"/outside/evil" {
+		t.Errorf("both are allowed: %v %q", d.Verdict, d.Argv)
+	}
+}
+
+func TestAProgramUnderAnotherNameIsAskedAbout(t *testing.T) {
+	tr := newTree(t, "xz", "python3.11", "mawk", "busybox", "coreutils")
+	for link, target := range map[string]string{"unxz": "xz", "python3": "python3.11", "awk": "mawk", "ls": "busybox", "wc": "coreutils"} {
+		tr.link(target, "bin/"+link)
+	}
+	for line, want := range map[string]Verdict{"unxz f": AskPerson, "xz f": Run, "python3 f": Run, "awk -f f": Run, "ls": AskPerson, "wc": AskPerson} {
+		if d := tr.decide(tr.policy("DIR/bin/*"), line); d.Verdict != want {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
+func TestWordsAndALineOfTheSameTextAreTwoCommands(t *testing.T) {
+	tr := newTree(t, "rg", "find")
+	for _, argv := range [][]string{{"find", "$(rg)"}, {"find $(rg)"}, {"find", ".", ";", "rg"}} {
+		p := tr.policy()
+		words := Request{Argv: argv, Cwd: tr.cwd()}
+		d := p.Decide(words)
+		p.Approvals.Agents["main"].Allowlist = append(d.Always, Entry{Pattern: CommandPattern(words.text()), Source: sourceAllowAlways})
+		line := Request{Command: CommandText(argv), Cwd: tr.cwd()}
+		if d := p.Decide(line); d.Verdict != AskPerson {
+			t.Errorf("%q allows %q: %v", argv, line.Command, d.Verdict)
+		}
+		if d.BoundTo != nil {
+			if run := p.Decide(line).BoundTo; run != nil && d.BoundTo.Check(run.Binding) == nil {
+				t.Errorf("an approval of %q is one of %q", argv, line.Command)
+			}
+		}
+		if d := p.Decide(words); argv[0] == "find" && d.Verdict != Run {
+			t.Errorf("%q is not allowed for good: %v", argv, d.Verdict)
+		}
+	}
+}
+
+func TestThroughAShellOnlyHowTextLooksIsOverridden(t *testing.T) {
+	tr := newTree(t, "rg", "git")
+	p := tr.policy("rg", "git")
+	for _, c := range []struct {
+		r     Request
+		shell bool
+	}{{Request{Command: "rg a"}, false}, {Request{Argv: []string{"rg"}}, false}, {Request{Command: "rg a && git b"}, true}, {Request{Argv: []string{"sh", "-c", "rg; git"}}, true}, {Request{Command: "rg $x"}, true},
+		{Request{Argv: []string{"env", "A=b", "sh", "-c", "rg"}}, true}} {
+		c.r.Cwd, c.r.Env = tr.cwd(), map[string]string{"FOO": "x"}
+		d := p.Decide(c.r)
+		if told := strings.Contains(strings.Join(d.Lines(), "\n"), "FOO is not overridden"); d.Shell != c.shell || told != c.shell {
+			t.Errorf("%+v: %v %v", c.r, d.Shell, told)
+		}
+	}
+}
+
+func TestAScriptOrDirectoryThatChangedAfterTheApprovalDoesNotRun(t *testing.T) {
+	for name, change := range map[string]func(*tree){
+		"the script":  func(tr *tree) { tr.write("work/run.sh", "id\n", 0o755) },
+		"the program": func(tr *tree) { os.Remove(tr.dir + "/bin/bash"); tr.link("sh", "bin/bash") },
+		"the directory": func(tr *tree) {
+			if err := errors.Join(os.Rename(tr.dir+"/work", tr.dir+"/old"), os.Symlink(tr.dir+"/old", tr.dir+"/work")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"gone": func(tr *tree) { os.Remove(tr.dir + "/work/run.sh") },
+	} {
+		tr := newTree(t, "bash")
+		tr.write("work/run.sh", "true\n", 0o755)
+		d := tr.decide(tr.policy(), "bash ./run.sh")
+		if d.Verdict != AskPerson || d.BoundTo == nil || len(d.BoundTo.Scripts) != 1 {
+			t.Fatalf("%+v", d)
+		}
+		plan, err := tr.m.Prepare(CommandRequest{Argv: []string{"bash", "./run.sh"}}, tr.cwd(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(tr.m.StillBound(d.BoundTo), tr.m.Recheck(plan)); err != nil {
+			t.Errorf("%s: before: %v", name, err)
+		}
+		change(tr)
+		var changed *ChangedError
+		if err := tr.m.StillBound(d.BoundTo); !errors.As(err, &changed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := tr.m.Recheck(plan); !errors.As(err, &changed) {
+			t.Errorf("%s: plan: %v", name, err)
+		}
+	}
+}
+
+func TestASkillsNameElsewhereIsNotTheSkill(t *testing.T) {
+	tr := newTree(t, "skill")
+	tr.write("work/skill", "#!/bin/sh\n", 0o755)
+	allowed := true
+	p := tr.policy()
+	p.Approvals.Defaults.AutoAllowSkills = &allowed
+	for line, skill := range map[string]Skill{
+		"skill a":         {"skill", "/opt/skill"},
+		"./skill a":       {"skill", tr.dir + "/bin/skill"},
+		"DIR/bin/skill a": {"skill", tr.dir + "/bin/skill"},
+	} {
+		p.Skills = []Skill{skill}
+		if d := tr.decide(p, line); d.Verdict != AskPerson {
+			t.Errorf("%q: %v", line, d.Verdict)
+		}
+	}
+	if d := tr.decide(p, "skill a"); p.Skills[0].ResolvedPath == "/opt/skill" && d.Verdict == Run {
+		t.Errorf("%v", d.Verdict)
+	}
+	p.Skills = []Skill{{"skill", tr.dir + "/bin/skill"}}
+	if d := tr.decide(p, "skill a"); d.Verdict != Run {
+		t.Errorf("%q", d.Lines())
+	}
+	allowed = false
+	if d := tr.decide(p, "skill a"); d.Verdict != AskPerson {
+		t.Errorf("skills are not allowed by themselves: %v", d.Verdict)
+	}
+}
+
+// turning is a file system in which a link leads elsewhere when it is looked at again.
+type turning struct {
+	Disk
+	path, other string
+	looks       int
+}
+
+func (f *turning) Real(path string) (string, error) {
+	if path == f.path {
+		if f.looks++; f.looks > 1 {
+			return f.other, nil
+		}
+	}
+	return f.Disk.Real(path)
+}
+
+func TestTheLineThatWasBuiltIsCheckedAgain(t *testing.T) {
+	tr := newTree(t, "rg", "evil")
+	tr.m.Files = &turning{path: tr.dir + "/bin/rg", other: tr.dir + "/bin/evil"}
+	result := EvaluateLine(tr.m, tr.lists("rg"), "rg a", tr.cwd())
+	if result.Satisfied || result.Command != "" {
+		t.Errorf("%+v", result)
+	}
+	result = &Evaluation{Satisfied: true, Command: "'" + tr.dir + "/bin/evil' 'a'", Commands: []*Command{{By: ByAllowlist, rebuilt: []string{tr.dir + "/bin/rg", "a"}}}}
+	segments, refusal := ParseLine(result.Command)
+	result.checkAgain(tr.m, tr.lists("*"), segments, refusal, tr.cwd())
+	if result.Satisfied {
+		t.Error("other words than those that were meant pass")
+	}
+}
+
+func TestANodeOrGatewayWithoutAFileRunsNothing(t *testing.T) {
+	tr := newTree(t, "rg")
+	for _, host := range []Host{HostGateway, HostNode} {
+		p := &Policy{Machine: tr.m, Layers: Layers{Global: Wish{Host: &host}}, Approvals: &Approvals{}}
+		if d := tr.decide(p, "rg a"); d.Verdict != Deny || d.Security != SecurityDeny {
+			t.Errorf("%v: %v", host, d.Verdict)
+		}
+	}
+	if d := (&Policy{}).Decide(Request{}); d.Verdict == Run && d.Host != HostSandbox {
+		t.Errorf("the zero policy: %v", d)
+	}
+}
+
+func TestFilesOfTheKernelAreNoScripts(t *testing.T) {
+	for _, path := range []string{"/proc/kmsg", "/proc/self/environ", "/sys/kernel/uevent_seqnum", "/dev/zero"} {
+		if _, err := (Disk{}).Hash(path); err == nil {
+			t.Errorf("%s is read", path)
+		}
+	}
+}
+
+func TestOnlyTheSystemsOwnShellsAndWrappersAreUsed(t *testing.T) {
+	tr := newTree(t, "rg", "git", "nohup", "bash")
+	tr.write("work/run.sh", "", 0o644)
+	for _, name := range []string{"sh", "timeout", "nice", "env"} {
+		tr.write("evil/"+name, "#!/bin/sh\n", 0o755)
+	}
+	tr.link("git", "bin/stdbuf")
+	p := tr.policy("rg", "DIR/work/run.sh", "DIR/evil/*")
+	for _, line := range []string{"DIR/evil/sh ./run.sh", "DIR/evil/timeout 5 rg", "DIR/evil/nice rg", "stdbuf -oL rg"} {
+		if d := tr.decide(p, line); d.Verdict != AskPerson {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+	// env does nothing, and is not run; a shell's line is run by the host's own sh.
+	for line, want := range map[string]string{"DIR/evil/env rg a": "'DIR/bin/rg' 'a'", "DIR/evil/sh -c 'rg; rg'": `'DIR/bin/sh' '-c' ''\''DIR/bin/rg'\'' ; '\''DIR/bin/rg'\'''`} {
+		if d := tr.decide(p, line); d.Verdict != Run || d.Command != strings.ReplaceAll(want, "DIR", tr.dir) {
+			t.Errorf("%q: %v %s", line, d.Verdict, d.Command)
+		}
+	}
+}
+
+func TestAnEntryForEveryProgramIsNotOneForEveryScriptOrShell(t *testing.T) {
+	tr := newTree(t, "rg", "bash", "busybox")
+	tr.write("work/run.sh", "", 0o644)
+	for _, line := range []string{"sh ./run.sh", "bash ./run.sh a", "bash", "sh -c rg", "sh -c 'rg $x; rg'", "sh -c 'nosuch; rg'", "busybox sh", "busybox rm x", "sh -lc 'rg; rg'", "sudo rg"} {
+		if d := tr.decide(tr.policy("*", "DIR/bin/*", "DIR/**/bash"), line); d.Verdict != AskPerson {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
+func TestCarriedCommandsCountWhereCodeInTheArgumentsIsNotAskedAbout(t *testing.T) {
+	tr := newTree(t, "rg", "git", "curl", "xargs", "find", "nohup")
+	tr.link("xargs", "bin/xa")
+	tr.write("work/{}", "", 0o755) // find puts any name in its place
+	p := tr.policy("rg", "git", "xargs", "find", "DIR/bin/xa", "DIR/work/*")
+	p.InlineUnsafe = true
+	p.Approvals.Agents["main"].Allowlist = append(p.Approvals.Agents["main"].Allowlist, Entry{Pattern: tr.dir + "/bin/nohup"}, Entry{Pattern: tr.dir + "/bin/curl", ArgPattern: "safe"})
+	for _, line := range []string{"rg a | xargs curl", "xargs curl safe", "find . -exec curl {} \\;", "find . -exec rg {} + -exec curl {} +", "xargs -I rg rg a", "xargs -I % %", "xargs -I{} {}", "find . -exec {} \\;",
+		"find . -exec ./{} \\;", "xargs sh -c 'rg; git'", "xargs -a f rg", "xargs --arg-file=f rg", "xargs -i rg", "xargs -I % nice % a", "xargs env", "xargs nice", "xargs timeout 5", "find . -exec", "find . -exec rg",
+		"xargs xargs curl", "find . -exec find . -exec curl {} \\; \\;", "xa curl", "xargs head", "find . -ok curl {} \\;", "find . -execdir curl {} +", "xargs xargs xargs xargs rg"} {
+		if d := tr.decide(p, line); d.Verdict != AskPerson {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+	for line, want := range map[string]string{
+		"rg a | xargs git b":                    "'DIR/bin/rg' 'a' | 'DIR/bin/xargs' 'DIR/bin/git' 'b'",
+		"xargs -n 1 -P2 -0 git":                 "'DIR/bin/xargs' '-n' '1' '-P2' '-0' 'DIR/bin/git'",
+		"xargs -I % git % a":                    "'DIR/bin/xargs' '-I' '%' 'DIR/bin/git' '%' 'a'",
+		"find . -exec git {} + -exec rg {} \\;": "'DIR/bin/find' '.' '-exec' 'DIR/bin/git' '{}' '+' '-exec' 'DIR/bin/rg' '{}' ';'",
+		"xargs env git":                         "'DIR/bin/xargs' 'DIR/bin/git'",
+		"xargs":                                 "'DIR/bin/xargs'",
+	} {
+		if d := tr.decide(p, line); d.Verdict != Run || d.Command != strings.ReplaceAll(want, "DIR", tr.dir) {
+			t.Errorf("%q: %v %s\n%s", line, d.Verdict, d.Command, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
+func TestAnAppletIsAllowedOnlyByItsName(t *testing.T) {
+	tr := newTree(t, "busybox", "rg")
+	tr.link("busybox", "bin/ls")
+	p := tr.policy()
+	p.InlineUnsafe = true
+	for argPattern, c := range map[string]struct{ run, ask []string }{
+		"ls.*": {[]string{"busybox ls", "busybox ls -l"}, []string{"busybox wc", "busybox", "ls", "busybox lsx a b\\ c", "nice busybox ls", "busybox -- ls"}},
+		".*":   {[]string{"busybox ls"}, []string{"busybox sh -c id", "busybox ash x", "busybox awk 1", "busybox env id", "busybox nice id", "busybox xargs id", "busybox find . -exec id +", "busybox time id", "busybox busybox sh"}},
+	} {
+		p.Approvals.Agents["main"].Allowlist = []Entry{{Pattern: tr.dir + "/bin/busybox", ArgPattern: argPattern}}
+		for _, line := range c.run {
+			if d := tr.decide(p, line); d.Verdict != Run {
+				t.Errorf("%s: %q: %v\n%s", argPattern, line, d.Verdict, strings.Join(d.Lines(), "\n"))
+			}
+		}
+		for _, line := range c.ask {
+			if d := tr.decide(p, line); d.Verdict != AskPerson {
+				t.Errorf("%s: %q: %v\n%s", argPattern, line, d.Verdict, strings.Join(d.Lines(), "\n"))
+			}
+		}
+	}
+}
+
+func TestADirectoryThatBecameALinkIsNotTheOneThatWasApproved(t *testing.T) {
+	tr := newTree(t, "rg")
+	d := tr.decide(tr.policy("rg"), "rg a")
+	plan, err := tr.m.Prepare(CommandRequest{Argv: []string{tr.dir + "/bin/rg"}}, tr.cwd(), "", "")
+	if err := errors.Join(err, tr.m.Recheck(plan), tr.m.StillBound(d.BoundTo)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(tr.cwd(), tr.dir+"/old"), os.Symlink(tr.dir+"/old", tr.cwd())); err != nil {
+		t.Fatal(err)
+	}
+	if tr.m.Recheck(plan) == nil || tr.m.StillBound(d.BoundTo) == nil {
+		t.Error("it is taken for the same")
+	}
+}
+
+func TestAllowAlwaysStoresNothingThatNeededNoAnswer(t *testing.T) {
+	tr := newTree(t, "rg", "git", "cat")
+	for line, want := range map[string]int{"cat a && rg b && git c": 1, "rg a && cat b": 2, "rg a | git b": 2, "cat a": 1} {
+		result := EvaluateLine(tr.m, tr.lists("rg", "git"), line, tr.cwd())
+		if got := result.AllowAlways(line, []string{line}, tr.cwd(), false, false); len(got) != want {
+			t.Errorf("%q: %+v", line, got)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An Entry is one line of an allowlist or of a deny list, as the approvals file holds it.
+type Entry struct {
+	ID               string `json:"id,omitempty"`
+	Pattern          string `json:"pattern"`
+	ArgPattern       string `json:"argPattern,omitempty"`
+	Source           string `json:"source,omitempty"` // "allow-always": made by an answer to a prompt
+	LastUsedAt       int64  `json:"lastUsedAt,omitempty"`
+	LastUsedCommand  string `json:"lastUsedCommand,omitempty"`
+	LastResolvedPath string `json:"lastResolvedPath,omitempty"`
+}
+
+// commandPrefix begins a pattern that is the hash of a whole line.
+const commandPrefix = "=command:"
+
+const sourceAllowAlways = "allow-always"
+
+// A rule is an entry made ready for matching.
+type rule struct {
+	Entry
+	pattern Pattern
+	any     bool // "*": every program that was found
+	name    bool // a deny entry by bare name
+	command bool // the hash of a whole line
+	args    ArgPattern
+	hasArgs bool
+}
+
+// compile makes entries ready. One that cannot be is left out of an allowlist, and said; a deny list must not lose one.
+func compile(entries []Entry, home string, fold bool) (rules []rule, problems []string) {
+	for _, e := range entries {
+		text := strings.TrimSpace(e.Pattern)
+		if text == "" {
+			continue
+		}
+		r := rule{Entry: e, pattern: NewPattern(text, home), any: text == "*", command: strings.HasPrefix(text, commandPrefix)}
+		if fold {
+			r.pattern = r.pattern.insensitive()
+		}
+		r.name = !r.any && !r.command && !strings.Contains(text, "/") && !strings.HasPrefix(text, "~")
+		if e.ArgPattern != "" {
+			var err error
+			r.hasArgs = true
+			if r.args, err = NewArgPattern(e.ArgPattern); err != nil {
+				problems = append(problems, fmt.Sprintf("the argument pattern of %q allows nothing: %v", text, err))
+			}
+		}
+		rules = append(rules, r)
+	}
+	return rules, problems
+}
+
+func (r *rule) durable() bool { return r.Source == sourceAllowAlways }
+
+// allowsPath says whether an allow entry is for a path. A bare name is for none: who can write to a directory on the PATH
+// would be allowed.
+func (r *rule) allowsPath(path string) bool {
+	return r.any || !r.name && !r.command && r.pattern.Match(path)
+}
+
+func (r *rule) allowsArgs(u *use) bool {
+	return !r.hasArgs || !u.grows && r.args.match(u.args, u.hashed)
+}
+
+// A ruleSet is a list with an index: most entries of a long one name a single path.
+type ruleSet struct {
+	rules []rule
+	exact map[string][]int32 // by the path, in the list's order
+	rest  []int32
+}
+
+func newRuleSet(rules []rule) ruleSet {
+	s := ruleSet{rules: rules, exact: map[string][]int32{}}
+	for i := range rules {
+		r := &rules[i]
+		if r.any || r.pattern.fold || r.pattern.literal != len(r.pattern.text) {
+			s.rest = append(s.rest, int32(i))
+		} else {
+			s.exact[r.pattern.text] = append(s.exact[r.pattern.text], int32(i))
+		}
+	}
+	return s
+}
+
+// find is the first rule that allows a path with the arguments of a use.
+func (s *ruleSet) find(path string, u *use) *rule {
+	best := int32(len(s.rules))
+	for _, list := range [...][]int32{s.exact[path], s.rest} {
+		for _, i := range list {
+			if i >= best {
+				break
+			}
+			if r := &s.rules[i]; r.allowsPath(path) && r.allowsArgs(u) {
+				best = i
+			}
+		}
+	}
+	if int(best) == len(s.rules) {
+		return nil
+	}
+	return &s.rules[best]
+}
+
+// A use is one program with its arguments, to be looked up in a list.
+type use struct {
+	exec  Executable
+	cwd   string
+	args  []string
+	grows bool // more arguments come while it runs (xargs): no argument pattern can be for it
+	hash  string
+}
+
+// hashed is the hash of the arguments and the directory, made once.
+func (u *use) hashed() string {
+	if u.hash == "" {
+		u.hash = HashArguments(u.cwd, u.args)
+	}
+	return u.hash
+}
+
+// match finds the entry that allows a use. Where a link leads to another path, both need an entry, so that a link in an
+// allowed directory does not let in what it points to. An allow-always with its arguments was given for the real path.
+func match(rules *ruleSet, m *Machine, u use) *rule {
+	find := func(path string) *rule { return rules.find(path, &u) }
+	first := find(u.exec.Path)
+	if u.exec.Path == u.exec.Real {
+		if first != nil {
+			return first
+		}
+		return findAny(find, m.otherNames(u.exec.Real))
+	}
+	second := find(u.exec.Real)
+	if second == nil {
+		second = findAny(find, m.otherNames(u.exec.Real))
+	}
+	switch {
+	case second == nil:
+		return nil
+	case second.hasArgs && second.args.hash != "" && second.durable():
+		return second
+	case first == nil && slices.Contains(m.otherNames(u.exec.Real), u.exec.Path):
+		return second // two names of one directory that is trusted
+	case first == nil:
+		return nil
+	case first.durable():
+		return second
+	}
+	return first
+}
+
+func findAny(find func(string) *rule, paths []string) *rule {
+	for _, path := range paths {
+		if r := find(path); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// denies finds the entry that forbids a use: by any of its names.
+func denies(rules []rule, m *Machine, u use) *rule {
+	if len(rules) == 0 {
+		return nil
+	}
+	paths := []string{u.exec.Path, u.exec.Real}
+	if u.exec.Real != "" {
+		paths = append(paths, m.otherNames(u.exec.Real)...)
+	}
+	for i := range rules {
+		r := &rules[i]
+		named := r.any
+		for _, path := range paths {
+			named = named || path != "" && r.pattern.Match(path)
+		}
+		if r.name || u.exec.Real == "" {
+			named = named || r.namesWord(u.exec)
+		}
+		if !named {
+			continue
+		}
+		// A pattern that cannot be read denies with any arguments; so does one for a command that will get more of them.
+		if !r.hasArgs || r.args == (ArgPattern{}) || u.grows || r.args.match(u.args, u.hashed) {
+			return r
+		}
+	}
+	return nil
+}
+
+// namesWord compares a deny entry by base names: also of a program that was not found here and now.
+func (r *rule) namesWord(e Executable) bool {
+	base := NewPattern(baseOf(r.pattern.text), "")
+	word, real := e.names()
+	return base.Match(word) || real != "" && base.Match(real)
+}
