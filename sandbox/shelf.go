@@ -1,7 +1,8 @@
 package sandbox
 
 import (
-	"crypto/rand"
+	"fmt"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ type shelf struct {
 	dir   descriptor
 	names []string // there when it was opened; other runs take from it, too
 	full  bool
+	kept  int
 }
 
 // shelfSize bounds what is kept.
@@ -67,7 +69,8 @@ func (s *shelf) put(dir descriptor, name string) bool {
 	if !isEmpty(dir, name) || !s.open(true) || s.full {
 		return false
 	}
-	kept := rand.Text()
+	s.kept++
+	kept := fmt.Sprintf("%d-%d", os.Getpid(), s.kept)
 	if unix.Renameat2(int(dir), name, int(s.dir), kept, unix.RENAME_NOREPLACE) != nil {
 		return false
 	}

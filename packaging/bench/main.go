@@ -194,6 +194,7 @@ func (u *user) measure(rounds int) error {
 		{name: "/bin/true", argv: []string{"/bin/true"}},
 		u.bwrap("bwrap, the same options", u.bare),
 		{name: "clai-sandbox run", argv: run()},
+		u.bwrap("bwrap, the same and --unshare-net", slices.Insert(slices.Clone(u.bare), 1, "--unshare-net")),
 		{name: "… --network disabled", argv: run("--network", "disabled")},
 		{name: "… --network filtered", argv: run("--network", "filtered")},
 	}
@@ -206,7 +207,8 @@ func (u *user) measure(rounds int) error {
 		}
 	}
 	fmt.Printf("user %d, %d rounds\n", u.uid, rounds)
-	print(subjects, 1)
+	print(subjects[:3], 1)
+	print(subjects[3:], 0) // without the host's network, which costs bwrap something too
 
 	many := []*subject{u.bwrap("bwrap, the same options, 200 grants", u.many), {name: "clai-sandbox run, 200 grants", argv: run(u.grants...)}}
 	if err := u.interleave(many, max(rounds/10, 5)); err != nil {
