@@ -108,6 +108,11 @@ func (b *builder) closeToRoot() {
 			b.cover(w, 0o555, nil, baseline)
 		}
 	}
+	for _, path := range rootsFiles {
+		if w, err := follow(b.tree, path); err == nil && w.Object.Mode.IsRegular() && b.layers.shows(w.Real) {
+			b.layers.put(Step{Kind: Empty, Path: w.Real, Origin: baseline})
+		}
+	}
 	for _, path := range rootsSettings {
 		if _, err := b.tree.Lstat(path); err == nil {
 			b.processes = append(b.processes, Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: baseline})

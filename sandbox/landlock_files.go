@@ -96,17 +96,25 @@ func (r *fileRules) allow(object int, rights uint64) error {
 	return nil
 }
 
-// allowStream lets the command open its own streams again, as /dev/stderr.
+// allowStream lets the command open its own streams again, as /dev/stderr, for what they are open for already.
 func (r *fileRules) allowStream(stream any) {
 	file, ok := stream.(*os.File)
 	if !ok || file == nil {
 		return
 	}
-	var stat unix.Stat_t
 	fd := int(file.Fd())
-	if unix.Fstat(fd, &stat) == nil && stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-		r.allow(fd, landlockOfFiles)
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return
 	}
+	rights := uint64(landlockIoctl)
+	if flags&unix.O_ACCMODE != unix.O_WRONLY {
+		rights |= landlockReadFile
+	}
+	if flags&unix.O_ACCMODE != unix.O_RDONLY {
+		rights |= unix.LANDLOCK_ACCESS_FS_WRITE_FILE | landlockTruncate
+	}
+	r.allow(fd, rights)
 }
 
 // allowBind adds the rules of one bind. A read-only directory with hidden paths below it gets none for itself but to be

@@ -54,6 +54,19 @@ type Stdio struct {
 	Out, Err io.Writer // nil: /dev/null
 }
 
+// check refuses a directory as a stream: it would lead the command out, to all that lies below.
+func (s Stdio) check() error {
+	for name, stream := range map[string]any{"input": s.In, "output": s.Out, "error": s.Err} {
+		if file, ok := stream.(*os.File); ok && file != nil {
+			if info, err := file.Stat(); err == nil && info.IsDir() {
+				return &SetupError{Why: "standard " + name + " is a directory, and would lead the command out of the sandbox",
+					Hint: "grant the directory with --grant instead"}
+			}
+		}
+	}
+	return nil
+}
+
 // An Outcome is how a command ended.
 type Outcome string
 
@@ -100,6 +113,9 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if dir := l.Bwrap.writableBy(&plan, Host{}); dir != "" {
 		return Result{}, &SetupError{Path: dir, Why: "holds " + l.Bwrap.Path + ", so it cannot be writable inside",
 			Hint: "install bwrap elsewhere"}
+	}
+	if err := stdio.check(); err != nil {
+		return Result{}, err
 	}
 	if err := closeOnExec(); err != nil {
 		return Result{}, &SetupError{Why: "mark descriptors close-on-exec: " + err.Error()}

@@ -74,6 +74,17 @@ var syscallRules = []syscallRule{
 	{call: "personality", amd64: 135, arm64: 92, errno: unix.EPERM,
 		when:   []condition{{argument: 0, mask: notHarmless, notIn: []uint32{personalityLinux, personalityLinux32, askPersonality}}},
 		reason: "other personalities bring old behaviour back that exploits want; a debugger may turn address randomization off"},
+	{call: "chmod", amd64: 90, arm64: none, errno: unix.EPERM, when: setuid(1), reason: setuidPrograms},
+	{call: "fchmod", amd64: 91, arm64: 52, errno: unix.EPERM, when: setuid(1), reason: setuidPrograms},
+	{call: "fchmodat", amd64: 268, arm64: 53, errno: unix.EPERM, when: setuid(2), reason: setuidPrograms},
+	{call: "fchmodat2", amd64: 452, arm64: 452, errno: unix.EPERM, when: setuid(2), reason: setuidPrograms},
+	{call: "creat", amd64: 85, arm64: none, errno: unix.EPERM, when: setuid(1), reason: setuidPrograms},
+	{call: "open", amd64: 2, arm64: none, errno: unix.EPERM, when: append(setuid(2), creates(1)), reason: setuidPrograms},
+	{call: "openat", amd64: 257, arm64: 56, errno: unix.EPERM, when: append(setuid(3), creates(2)), reason: setuidPrograms},
+	{call: "openat2", amd64: 437, arm64: 437, errno: unix.ENOSYS, reason: "its mode is in memory, where a filter cannot look; programs fall back to openat"},
+	{call: "mknod", amd64: 133, arm64: none, errno: unix.EPERM, when: setuid(1), reason: setuidPrograms},
+	{call: "mknodat", amd64: 259, arm64: 33, errno: unix.EPERM, when: setuid(2), reason: setuidPrograms},
+
 	{call: "modify_ldt", amd64: 154, arm64: none, errno: unix.EPERM,
 		reason: "16-bit segments: only old exploits and Windows programs want them"},
 	{call: "uselib", amd64: 134, arm64: none, errno: unix.ENOSYS, reason: "no program has used it for decades"},
@@ -95,6 +106,16 @@ var syscallRules = []syscallRule{
 
 var newUserNamespace = []condition{{argument: 0, mask: unix.CLONE_NEWUSER, in: []uint32{unix.CLONE_NEWUSER}}}
 
+// setuid holds if a file's mode, in one argument, has the bit.
+func setuid(argument int) []condition {
+	return []condition{{argument: argument, mask: unix.S_ISUID, in: []uint32{unix.S_ISUID}}}
+}
+
+// creates holds if flags of open(2) make a file: without them the mode is whatever was in the register.
+func creates(argument int) condition {
+	return condition{argument: argument, mask: unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY, notIn: []uint32{0}}
+}
+
 const (
 	all        = ^uint32(0)
 	socketType = 0xf // without SOCK_NONBLOCK and SOCK_CLOEXEC
@@ -109,6 +130,7 @@ const (
 
 	newMountAPI     = "mounts by new calls, which filters written before them forget; programs fall back to mount"
 	ioUring         = "does other calls' work past this filter, and has had more holes than any other part"
+	setuidPrograms  = "a program in the workspace that runs as its owner, for whoever outside can reach it"
 	keyrings        = "the kernel's keyrings belong to the user, not to the namespace: keys of the host's programs are in them"
 	theKernelItself = "the machine's, not a command's; without capabilities it fails anyway, and this is the second lock"
 )

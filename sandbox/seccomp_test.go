@@ -161,6 +161,13 @@ func TestWhatTheFilterAllowsAndRefuses(t *testing.T) {
 		{"socket", of(unix.AF_VSOCK, unix.SOCK_STREAM), unix.EAFNOSUPPORT, unix.EAFNOSUPPORT},
 		{"socket", of(unix.AF_PACKET, unix.SOCK_RAW), unix.EAFNOSUPPORT, unix.EAFNOSUPPORT},
 		{"socket", of(unix.AF_ALG), unix.EAFNOSUPPORT, unix.EAFNOSUPPORT},
+		{"fchmodat", of(0, 0, 0o755), 0, 0},
+		{"fchmodat", of(0, 0, 0o4755), unix.EPERM, unix.EPERM},
+		{"openat", of(0, 0, unix.O_CREAT|unix.O_WRONLY, 0o644), 0, 0},
+		{"openat", of(0, 0, unix.O_RDONLY, 0o4755), 0, 0},
+		{"openat", of(0, 0, unix.O_CREAT|unix.O_WRONLY, highBits|0o4755), unix.EPERM, unix.EPERM},
+		{"mknodat", of(0, 0, 0o4755), unix.EPERM, unix.EPERM},
+		{"openat2", of(), unix.ENOSYS, unix.ENOSYS},
 		{"personality", of(0), 0, 0},
 		{"personality", of(0xffffffff), 0, 0},
 		{"personality", of(addressNoRandomize), 0, 0},
@@ -219,7 +226,7 @@ func init() { helpers["system calls"] = trySystemCalls }
 // trySystemCalls makes each refused call for real and prints what came of it.
 func trySystemCalls() {
 	for _, rule := range syscallRules {
-		arguments := [3]uintptr{}
+		arguments := [6]uintptr{}
 		if rule.when != nil {
 			arguments = forbiddenArguments(rule)
 		}
@@ -227,7 +234,7 @@ func trySystemCalls() {
 		if number == none {
 			continue
 		}
-		_, _, errno := unix.RawSyscall(uintptr(number), arguments[0], arguments[1], arguments[2])
+		_, _, errno := unix.RawSyscall6(uintptr(number), arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5])
 		fmt.Printf("%s %v %d %d\n", rule.call, arguments, errno, rule.errno)
 	}
 	page := make([]byte, 1)
@@ -236,11 +243,14 @@ func trySystemCalls() {
 }
 
 // forbiddenArguments are some that a rule refuses.
-func forbiddenArguments(rule syscallRule) (arguments [3]uintptr) {
+func forbiddenArguments(rule syscallRule) (arguments [6]uintptr) {
 	for _, c := range rule.when {
 		value := uint32(0x3f)
-		if c.in != nil {
+		switch {
+		case c.in != nil:
 			value = c.in[0]
+		case value&c.mask == 0:
+			value = c.mask
 		}
 		arguments[c.argument] = uintptr(value & c.mask)
 	}

@@ -29,10 +29,11 @@ var (
 )
 
 // Without capabilities root is still the owner of root's files, and may do there what their permissions let the owner do.
-// So for root alone the kernel's own directories that are closed to others are covered, and its settings outside of
+// So for root alone the system's secrets and the kernel's own directories that are closed to others are covered, and its settings outside of
 // /proc/sys are read-only: sysrq-trigger restarts the machine. What needs a capability to be written is left as it is.
 var (
-	rootsDirectories = []string{"/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/sys/fs/pstore"}
+	rootsFiles       = []string{"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/krb5.keytab"}
+	rootsDirectories = []string{"/etc/ssl/private", "/etc/wireguard", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/sys/fs/pstore"}
 	rootsSettings    = []string{"/proc/sysrq-trigger", "/proc/scsi", "/proc/acpi", "/proc/dynamic_debug"}
 )
 

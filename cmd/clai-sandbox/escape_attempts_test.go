@@ -214,6 +214,10 @@ var environment = []attempt{
 		p.t.Cleanup(func() { file.Close() })
 		p.files = []*os.File{file}
 	}, command: `cat <&3 || cat /proc/self/fd/3`, through: says("secret-outside"), by: byLaunch},
+	{class: "environment", title: "a file open for reading, opened again for writing", prepare: func(p *place) { p.stdin = p.outside + "/secret" },
+		command: `echo changed > /proc/self/fd/0; echo changed > /dev/stdin`, through: contains("$OUT/secret", "changed"), by: "second lock on files"},
+	{class: "environment", title: "out by a directory as standard input", prepare: func(p *place) { p.stdin = p.outside },
+		command: `cat /proc/self/fd/0/secret`, through: says("secret-outside"), refused: true, by: byLaunch},
 	{class: "environment", title: "a library for every program", options: []string{"--env", "LD_PRELOAD=$WORK/evil.so"}, command: `test -n "$LD_PRELOAD"`, refused: true, by: "refused variables", uncontrolled: "the option is ours"},
 }
 
@@ -393,6 +397,16 @@ var machine = []attempt{
 	{class: "the machine", title: "write in /dev", command: `touch /dev/new`, by: byReadOnly, uncontrolled: "it would make one"},
 	{class: "the machine", title: "write in the root", command: `touch /new`, by: byReadOnly, uncontrolled: "it would make one"},
 	{class: "the machine", title: "a setuid program", command: `cp /bin/sh ./sh && chmod 4755 ./sh && grep -q '^NoNewPrivs:.0' /proc/self/status`, by: "nosuid, no new privileges"},
+	{class: "the machine", title: "a setuid program of the caller's, left for others", command: `cp /usr/bin/id ./mine && chmod 4755 ./mine`, through: func(p *place) bool {
+		info, err := os.Stat(p.work + "/mine")
+		return err == nil && info.Mode()&os.ModeSetuid != 0
+	}, by: byFilter},
+	{class: "the machine", title: "one by the mode of a new file", command: python(`import os
+os.open("mine", os.O_CREAT | os.O_WRONLY, 0o4755)`), through: func(p *place) bool {
+		info, err := os.Stat(p.work + "/mine")
+		return err == nil && info.Mode()&os.ModeSetuid != 0
+	}, by: byFilter},
+	{class: "the machine", title: "the passwords' hashes, as root", command: `grep ^root: /etc/shadow`, by: "covered for root", only: "root"},
 	{class: "the machine", title: "the mount that hides debugfs and tracefs", command: `ls /sys/kernel/tracing | grep . || ls /sys/kernel/debug | grep .`, by: "covered for root", only: "root", uncontrolled: "a host may have neither"},
 }
 
@@ -405,7 +419,7 @@ var launcher = []attempt{
 		p.bwrap = p.dir + "/bwrap"
 	}, command: `touch ran`, through: made("$WORK/ran"), refused: true, by: "nothing runs without one"},
 	{class: "the launcher", title: "outlive it in the background", command: `(setsid sh -c 'sleep 0.5; touch late' >/dev/null 2>&1 &); exit 0`, through: comesLate, by: byProcess},
-	{class: "the launcher", title: "outlive its death", during: func(p *place) { p.cmd.Process.Kill() }, command: `trap '' HUP TERM; touch ready; setsid sh -c 'sleep 0.7; touch late' & sleep 0.7; touch late`, through: comesLate, leaves: "a killed launcher's go with the next run", by: "die-with-parent, guard namespace"},
+	{class: "the launcher", title: "outlive its death", during: func(p *place) { p.cmd.Process.Kill() }, command: `trap '' HUP TERM; setsid sh -c 'sleep 0.7; touch late' & touch ready; sleep 0.7; touch late`, through: comesLate, leaves: "a killed launcher's go with the next run", by: "die-with-parent, guard namespace"},
 	{class: "limits", title: "a core dump for the host's handler", command: `python3 -c 'import resource; import sys; sys.exit(resource.getrlimit(resource.RLIMIT_CORE)[0] <= 1)'`, by: "limits", uncontrolled: "a host may have that limit itself"},
 	{class: "limits", title: "more open files than granted", options: []string{"--limit", "openFiles=64"}, command: `ulimit -n 4096`, by: "limits", uncontrolled: "a host may have that limit itself"},
 }

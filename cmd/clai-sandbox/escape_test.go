@@ -50,6 +50,7 @@ type place struct {
 	home, work, outside string
 	vars                []string // NAME=VALUE, given to the command inside
 	files               []*os.File
+	stdin               string  // what the command's standard input is opened from
 	bus, bwrap          string  // the session bus; another bwrap
 	touched             reached // by a packet
 	cmd                 *exec.Cmd
@@ -253,6 +254,14 @@ func (a attempt) run(p *place, d driver, script string, during func(*place)) err
 	cmd.Env = append(append(p.environment(), p.vars...), "CALLERS_SECRET=in-the-environment")
 	cmd.ExtraFiles = p.files
 	cmd.WaitDelay = time.Second
+	if p.stdin != "" {
+		file, err := os.Open(p.stdin)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		cmd.Stdin = file
+	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if a.terminal { // as its own, through script(1)
