@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -44,17 +45,18 @@ func (c busConn) close() { c.file.Close() }
 // client may say something and be gone at once: what it said still goes to the server, and the server's answers to nobody.
 // xdg-dbus-proxy itself forgets what it has not passed on yet when its client goes, so it is told a little later.
 func relay(client, server busConn) {
-	if !handshake(client, server) {
+	said, ok := handshake(client, server)
+	if !ok {
 		return
 	}
 	var up sync.WaitGroup
 	up.Go(func() {
 		var spoken time.Time
-		pump(server, client, &spoken)
+		pump(server, client, said, &spoken)
 		time.Sleep(time.Until(spoken.Add(busLinger)))
 		server.raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 	})
-	if gone := pump(client, server, new(time.Time)); gone {
+	if gone := pump(client, server, nil, new(time.Time)); gone {
 		server.drain()
 	}
 	client.close()
@@ -64,37 +66,34 @@ func relay(client, server busConn) {
 
 // handshake carries the authentication ("Authentication Protocol" in the D-Bus specification), which is lines, each with
 // its answer up to the last one. Clients as sd-bus do not wait for the answers, and some versions of xdg-dbus-proxy then
-// take those for messages: so the lines go one at a time. It decides nothing, it only waits.
-func handshake(client, server busConn) bool {
+// take those for messages: so the lines go one at a time. It decides nothing, it only waits. It returns what the client has
+// said since.
+func handshake(client, server busConn) (said []byte, ok bool) {
 	buffer, held := make([]byte, busBuffer), 0
 	for {
 		end := bytes.IndexByte(buffer[:held], '\n') + 1
 		if end == 0 {
 			if held == len(buffer) {
-				return false // no line is that long
+				return nil, false // no line is that long
 			}
 			n, rights, err := client.receive(buffer[held:], make([]byte, rightsSpace))
 			closeAll(rights)
 			if err != nil || rights != nil {
-				return false // descriptors are for messages, and a client asks first whether it may send any
+				return nil, false // descriptors are for messages, and a client asks first whether it may send any
 			}
 			held += n
 			continue
 		}
 		line := buffer[:end]
-		begins := bytes.Equal(line, []byte("BEGIN\r\n"))
-		if begins {
-			line = buffer[:held] // and what it has said since
-		}
 		if server.send(line, nil) != nil {
-			return false
+			return nil, false
 		}
-		if begins {
-			return true
+		if bytes.Equal(line, []byte("BEGIN\r\n")) {
+			return buffer[end:held], true
 		}
 		held = copy(buffer, buffer[end:held])
 		if !answer(client, server) {
-			return false
+			return nil, false
 		}
 	}
 }
@@ -115,20 +114,82 @@ func answer(client, server busConn) bool {
 }
 
 // pump carries what comes from src to dst, at the pace of the slower one, until one of them ends. It reports whether that
-// was dst, and keeps the time at which something was carried last.
-func pump(dst, src busConn, last *time.Time) (gone bool) {
+// was dst, and keeps the time at which something was carried last. said came before.
+//
+// Descriptors go with the first byte of the message that they belong to. The kernel ends a read behind the piece that they
+// came with, but puts what came before in front of it: so they belong to the last message that begins in what was read.
+func pump(dst, src busConn, said []byte, last *time.Time) (gone bool) {
 	data, control := make([]byte, busBuffer), make([]byte, rightsSpace)
-	for {
+	var messages messageStream
+	messages.lastStart(said)
+	if len(said) > 0 {
+		gone = dst.send(said, nil) != nil
+		*last = time.Now()
+	}
+	for !gone {
 		n, rights, err := src.receive(data, control)
 		if err == nil {
-			gone = dst.send(data[:n], rights) != nil
+			start := messages.lastStart(data[:n])
+			if rights == nil {
+				start = 0
+			}
+			gone = dst.send(data[:start], nil) != nil || dst.send(data[start:n], rights) != nil
 			*last = time.Now()
 		}
 		closeAll(rights)
-		if err != nil || gone {
-			return gone
+		if err != nil {
+			break
 		}
 	}
+	return gone
+}
+
+// A messageStream knows where messages begin in a stream of them ("Message Format" in the D-Bus specification).
+type messageStream struct {
+	header []byte // the beginning of a message, as long as it is not whole
+	left   int64  // of the message that has begun
+	lost   bool   // what came is no message
+}
+
+// messageHeader is the part of a message that its length is in.
+const messageHeader = 16
+
+// lastStart returns where the last message begins in the next bytes of the stream; 0 if none does, or if nobody knows.
+func (m *messageStream) lastStart(data []byte) int {
+	start := 0
+	for at := 0; at < len(data) && !m.lost; {
+		if m.left > 0 {
+			n := min(m.left, int64(len(data)-at))
+			m.left, at = m.left-n, at+int(n)
+			continue
+		}
+		if len(m.header) == 0 {
+			start = at
+		}
+		n := min(messageHeader-len(m.header), len(data)-at)
+		m.header, at = append(m.header, data[at:at+n]...), at+n
+		if len(m.header) == messageHeader {
+			m.left, m.lost = messageRest(m.header)
+			m.header = m.header[:0]
+		}
+	}
+	return start
+}
+
+// messageRest is how much of a message comes behind its first 16 bytes.
+func messageRest(header []byte) (rest int64, wrong bool) {
+	var order binary.ByteOrder = binary.LittleEndian
+	switch header[0] {
+	case 'l':
+	case 'B':
+		order = binary.BigEndian
+	default:
+		return 0, true
+	}
+	const longest = 128 << 20
+	body, fields := int64(order.Uint32(header[4:])), int64(order.Uint32(header[12:]))
+	rest = (fields+7)&^7 + body
+	return rest, rest > longest
 }
 
 // drain reads to the end.
