@@ -137,6 +137,9 @@ func checkLandlock() Check {
 	if abi < landlockScopeABI {
 		c.State = CheckWeak
 		c.Found = fmt.Sprintf("version %d: with the network enabled, a command can connect to the host's abstract unix sockets", abi)
+		if abi < landlockFilesABI {
+			c.Found += ", and files have no second lock (explain tells)"
+		}
 		c.Mend = "use Linux 6.12 or later with landlock among its security modules (lsm=…,landlock), or --network disabled"
 	}
 	return c
