@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,7 +40,13 @@ var hostCgroups = cgroupTree{"/sys/fs/cgroup", "/proc/self/cgroup"}
 type cgroupPlace struct {
 	dir     string
 	version int
+	// bounds are the limits of the cgroups that a process leaves on its way from the launcher's own.
+	bounds cgroupBounds
 }
+
+// cgroupBounds are limits that the new cgroup gets, whatever the plan says, or lets be: nobody asked for more than the
+// launcher itself may take. 0 is none.
+type cgroupBounds struct{ memory, processes int64 }
 
 // places finds for each of the limits that are set a place where a new cgroup would hold it. Those of version 2 are one:
 // a process is in one cgroup of that version.
@@ -67,15 +74,15 @@ func (t cgroupTree) places(limits profile.Limits) map[profile.Limit]cgroupPlace 
 			continue // "/.." is a cgroup outside of the launcher's cgroup namespace
 		}
 		if names == "" {
-			dir, held := t.delegated(path, controllers)
+			place, held := t.delegated(path, controllers)
 			for _, c := range held {
-				found[byController[c]] = cgroupPlace{dir, 2}
+				found[byController[c]] = place
 			}
 			continue
 		}
 		for _, c := range controllers {
 			if dir := filepath.Join(t.root, c, path); slices.Contains(strings.Split(names, ","), c) && writableCgroup(dir) {
-				found[byController[c]] = cgroupPlace{dir, 1}
+				found[byController[c]] = cgroupPlace{dir: dir, version: 1}
 			}
 		}
 	}
@@ -84,21 +91,71 @@ func (t cgroupTree) places(limits profile.Limits) map[profile.Limit]cgroupPlace 
 
 // delegated finds the nearest cgroup of version 2, at or above the launcher's own, that passes the controllers on to what
 // is made in it, and that the caller may move processes within. If none has all, one that has the first of them.
-func (t cgroupTree) delegated(path string, controllers []string) (string, []string) {
+func (t cgroupTree) delegated(path string, controllers []string) (cgroupPlace, []string) {
 	for ; len(controllers) > 0; controllers = controllers[:len(controllers)-1] {
+		place := cgroupPlace{version: 2}
 		for p := path; ; p = filepath.Dir(p) {
-			dir := filepath.Join(t.root, p)
-			passed, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
-			has := func(c string) bool { return slices.Contains(strings.Fields(string(passed)), c) }
-			if err == nil && !slices.ContainsFunc(controllers, func(c string) bool { return !has(c) }) && writableCgroup(dir) {
-				return dir, controllers
+			place.dir = filepath.Join(t.root, p)
+			passed, err := os.ReadFile(filepath.Join(place.dir, "cgroup.subtree_control"))
+			lacks := func(c string) bool { return !slices.Contains(strings.Fields(string(passed)), c) }
+			needed := append(place.bounds.controllers(), controllers...)
+			if err == nil && !slices.ContainsFunc(needed, lacks) && writableCgroup(place.dir) {
+				return place, controllers
 			}
-			if p == "/" {
+			if p == "/" || !place.bounds.narrow(place.dir) {
 				break
 			}
 		}
 	}
-	return "", nil
+	return cgroupPlace{}, nil
+}
+
+// controllers are those that the bounds take.
+func (b cgroupBounds) controllers() (list []string) {
+	for _, c := range cgroupLimits {
+		if b.byLimit()[c.limit] > 0 {
+			list = append(list, c.controller)
+		}
+	}
+	return list
+}
+
+// uncarried are the files of a cgroup's other limits, and what is in them where there is none.
+var uncarried = map[string]string{"memory.high": "max", "memory.swap.max": "max", "cpu.max": "max", "io.max": "", "cpuset.cpus": "", "cpuset.mems": ""}
+
+// narrow adds the limits of a cgroup that is left. It reports false if it has one that cannot be taken along.
+func (b *cgroupBounds) narrow(dir string) bool {
+	first := func(file string) string { // the first word
+		text, _ := os.ReadFile(filepath.Join(dir, file))
+		word, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+		return word
+	}
+	for file, none := range uncarried {
+		if word := first(file); word != none && word != "" {
+			return false
+		}
+	}
+	for file, bound := range map[string]*int64{"memory.max": &b.memory, "pids.max": &b.processes} {
+		n, err := strconv.ParseInt(first(file), 10, 64)
+		if err == nil && (*bound == 0 || n < *bound) {
+			*bound = max(n, 1)
+		}
+	}
+	return true
+}
+
+func (b cgroupBounds) byLimit() map[profile.Limit]int64 {
+	return map[profile.Limit]int64{profile.LimitMemory: b.memory, profile.LimitProcesses: b.processes}
+}
+
+// amounts are a plan's limits as the new cgroup gets them.
+func (b cgroupBounds) amounts(limits profile.Limits) profile.Limits {
+	for limit, bound := range b.byLimit() {
+		if amount := &limits.Amounts[limit]; bound > 0 && (*amount == 0 || bound < *amount) {
+			*amount = bound
+		}
+	}
+	return limits
 }
 
 // writableCgroup reports whether the caller may make a cgroup in dir and move processes between those below it.
@@ -128,6 +185,8 @@ type cgroupSetting struct {
 type cgroup struct {
 	dirs  []string
 	holds map[profile.Limit]cgroupPlace // with the new directory
+	// amounts are what it holds: the plan's, or less where the launcher itself is held to less.
+	amounts profile.Limits
 }
 
 // cgroupPrefix begins the names of our cgroups.
@@ -139,8 +198,8 @@ func newCgroup(places map[profile.Limit]cgroupPlace, limits profile.Limits) (*cg
 		return nil, nil
 	}
 	name := fmt.Sprintf("%s%d-%x", cgroupPrefix, os.Getpid(), time.Now().UnixNano())
-	g := &cgroup{holds: map[profile.Limit]cgroupPlace{}}
-	for limit, place := range places {
+	g := &cgroup{holds: map[profile.Limit]cgroupPlace{}, amounts: limits}
+	for limit, place := range withBounds(places) {
 		dir := filepath.Join(place.dir, name)
 		if !slices.Contains(g.dirs, dir) {
 			sweepCgroups(place.dir)
@@ -150,13 +209,27 @@ func newCgroup(places map[profile.Limit]cgroupPlace, limits profile.Limits) (*cg
 			}
 			g.dirs = append(g.dirs, dir)
 		}
-		g.holds[limit] = cgroupPlace{dir, place.version}
-		if err := configureCgroup(dir, cgroupSettings(limit, place.version, limits.Of(limit))); err != nil {
+		g.holds[limit] = cgroupPlace{dir: dir, version: place.version}
+		g.amounts = place.bounds.amounts(g.amounts)
+		if err := configureCgroup(dir, cgroupSettings(limit, place.version, g.amounts.Of(limit))); err != nil {
 			g.remove()
 			return nil, err
 		}
 	}
 	return g, nil
+}
+
+// withBounds adds the limits that nobody set but that the launcher itself has in the cgroups that a process leaves.
+func withBounds(places map[profile.Limit]cgroupPlace) map[profile.Limit]cgroupPlace {
+	all := maps.Clone(places)
+	for _, place := range places {
+		for limit, bound := range place.bounds.byLimit() {
+			if _, set := all[limit]; bound > 0 && !set {
+				all[limit] = place
+			}
+		}
+	}
+	return all
 }
 
 func configureCgroup(dir string, settings []cgroupSetting) error {
@@ -189,6 +262,14 @@ func (g *cgroup) has(limit profile.Limit) bool {
 	}
 	_, has := g.holds[limit]
 	return has
+}
+
+// amount is how much of it the cgroup allows, or 0.
+func (g *cgroup) amount(limit profile.Limit) int64 {
+	if !g.has(limit) {
+		return 0
+	}
+	return g.amounts.Of(limit)
 }
 
 // join moves a process into the cgroup. What it starts from then on is in it, too.

@@ -19,7 +19,8 @@ import (
 var bothLimits = profile.Limits{Amounts: [6]int64{profile.LimitMemory: 64 << 20, profile.LimitProcesses: 50}}
 
 // fakeCgroups is a directory that stands in for a tree of cgroups: files that nobody reads but this program. Each path
-// of delegated, if it ends in "!", is one that the caller may not write.
+// of delegated, if it ends in "!", is one that the caller may not write. Behind its controllers stand settings, as
+// "pids; memory.max=1".
 func fakeCgroups(t *testing.T, membership string, delegated map[string]string) cgroupTree {
 	t.Helper()
 	root := newDirectory(t)
@@ -33,8 +34,13 @@ func fakeCgroups(t *testing.T, membership string, delegated map[string]string) c
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(controllers+"\n"), 0o644); err != nil {
-			t.Fatal(err)
+		files := strings.Split(controllers, "; ")
+		files[0] = "cgroup.subtree_control=" + files[0]
+		for _, file := range files {
+			name, text, _ := strings.Cut(file, "=")
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if !closed { // what is not there nobody may write, not even root
 			if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), nil, 0o644); err != nil {
@@ -48,6 +54,7 @@ func fakeCgroups(t *testing.T, membership string, delegated map[string]string) c
 func TestACgroupIsMadeWhereItWouldHold(t *testing.T) {
 	memory, processes := profile.LimitMemory, profile.LimitProcesses
 	type held map[profile.Limit]cgroupPlace
+	var none cgroupBounds
 	for name, c := range map[string]struct {
 		membership string
 		delegated  map[string]string
@@ -55,21 +62,34 @@ func TestACgroupIsMadeWhereItWouldHold(t *testing.T) {
 	}{
 		"next to the own one": {"0::/user/app/own\n",
 			map[string]string{"": "cpu memory pids", "user": "memory pids", "user/app": "memory pids", "user/app/own": ""},
-			held{memory: {"user/app", 2}, processes: {"user/app", 2}}},
+			held{memory: {"user/app", 2, none}, processes: {"user/app", 2, none}}},
 		"further up": {"0::/user/app/own\n",
 			map[string]string{"": "memory pids", "user": "memory pids", "user/app": "cpu", "user/app/own": ""},
-			held{memory: {"user", 2}, processes: {"user", 2}}},
+			held{memory: {"user", 2, none}, processes: {"user", 2, none}}},
 		"not where processes may not be moved": {"0::/user/app\n",
 			map[string]string{"!": "memory pids", "user!": "memory pids", "user/app": ""}, held{}},
 		"one controller is better than none": {"0::/user/app\n",
-			map[string]string{"": "", "user": "memory", "user/app": ""}, held{memory: {"user", 2}}},
-		"in the root": {"0::/\n", map[string]string{"": "memory pids"}, held{memory: {"", 2}, processes: {"", 2}}},
+			map[string]string{"": "", "user": "memory", "user/app": ""}, held{memory: {"user", 2, none}}},
+		"with what the own one is held to": {"0::/user/app/own\n",
+			map[string]string{"": "memory pids", "user": "memory pids", "user/app": "cpu; memory.max=5000; pids.max=max",
+				"user/app/own": "; memory.max=7000; pids.max=30; cpu.max=max 100000; io.max=; cpuset.cpus="},
+			held{memory: {"user", 2, cgroupBounds{5000, 30}}, processes: {"user", 2, cgroupBounds{5000, 30}}}},
+		"where all that the own one is held to can be held": {"0::/user/app/own\n",
+			map[string]string{"": "memory pids", "user": "memory", "user/app": "memory", "user/app/own": "; pids.max=30"},
+			held{memory: {"", 2, cgroupBounds{0, 30}}, processes: {"", 2, cgroupBounds{0, 30}}}},
+		"not where a limit of the own one cannot be held": {"0::/user/app\n",
+			map[string]string{"": "memory", "user": "memory", "user/app": "; pids.max=30"}, held{}},
+		"not out of a limit on processors": {"0::/user/app\n",
+			map[string]string{"": "cpu memory pids", "user": "cpu memory pids", "user/app": "; cpu.max=50000 100000"}, held{}},
+		"not out of a limit on swap": {"0::/user/app\n",
+			map[string]string{"user": "memory pids", "user/app": "; memory.swap.max=0"}, held{}},
+		"in the root": {"0::/\n", map[string]string{"": "memory pids"}, held{memory: {"", 2, none}, processes: {"", 2, none}}},
 		"not outside of the own namespace": {"0::/../other\n",
 			map[string]string{"": "memory pids", "other": "memory pids"}, held{}},
 		"version 1": {"8:pids:/\n4:memory:/a/b\n0::/\n", map[string]string{"": "", "pids": "", "memory/a/b": ""},
-			held{memory: {"memory/a/b", 1}, processes: {"pids", 1}}},
+			held{memory: {"memory/a/b", 1, none}, processes: {"pids", 1, none}}},
 		"version 1 without rights": {"8:pids:/\n4:memory:/a/b\n", map[string]string{"pids!": "", "memory/a/b!": ""}, held{}},
-		"one of each version":      {"4:memory:/a\n0::/a\n", map[string]string{"memory/a": "", "": "pids"}, held{memory: {"memory/a", 1}}},
+		"one of each version":      {"4:memory:/a\n0::/a\n", map[string]string{"memory/a": "", "": "pids"}, held{memory: {"memory/a", 1, none}}},
 		"a controller of a similar name": {"0::/\n5:memory2,xpids:/\n", map[string]string{"": "memory2 xpids", "memory": "", "pids": ""},
 			held{}},
 		"nonsense": {"\n:\n::\n0::relative\n9:memory\n:::::/\n", map[string]string{"": "memory pids", "memory": ""}, held{}},
@@ -77,13 +97,35 @@ func TestACgroupIsMadeWhereItWouldHold(t *testing.T) {
 		tree := fakeCgroups(t, c.membership, c.delegated)
 		want := map[profile.Limit]cgroupPlace{}
 		for limit, place := range c.want {
-			want[limit] = cgroupPlace{filepath.Join(tree.root, place.dir), place.version}
+			want[limit] = cgroupPlace{filepath.Join(tree.root, place.dir), place.version, place.bounds}
 		}
 		if got := tree.places(bothLimits); !maps.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 		if got := tree.places(profile.Limits{Amounts: [6]int64{profile.LimitOutput: 1}}); got != nil {
 			t.Errorf("%s: a place for nothing: %v", name, got)
+		}
+	}
+}
+
+// Without this, a limit on processes would take a command out of a service that has a limit on memory.
+func TestACgroupKeepsWhatTheLauncherIsHeldTo(t *testing.T) {
+	place := cgroupPlace{"/a", 2, cgroupBounds{memory: 100, processes: 30}}
+	for name, c := range map[string]struct{ set, want [2]int64 }{
+		"more":            {[2]int64{200, 50}, [2]int64{100, 30}},
+		"less":            {[2]int64{50, 20}, [2]int64{50, 20}},
+		"processes alone": {[2]int64{0, 20}, [2]int64{100, 20}},
+		"memory alone":    {[2]int64{50, 0}, [2]int64{50, 30}},
+	} {
+		limits, places := profile.Limits{}, map[profile.Limit]cgroupPlace{}
+		for i, limit := range []profile.Limit{profile.LimitMemory, profile.LimitProcesses} {
+			if limits.Amounts[limit] = c.set[i]; c.set[i] > 0 {
+				places[limit] = place
+			}
+		}
+		got := place.bounds.amounts(limits)
+		if [2]int64{got.Of(profile.LimitMemory), got.Of(profile.LimitProcesses)} != c.want || len(withBounds(places)) != 2 {
+			t.Errorf("%s: %v in %v", name, got, withBounds(places))
 		}
 	}
 }
@@ -136,7 +178,7 @@ func TestTheEventsOfACgroupAreRead(t *testing.T) {
 		}
 	}
 	for version, want := range map[int]int64{1: 4, 2: 2} {
-		g := &cgroup{holds: map[profile.Limit]cgroupPlace{profile.LimitMemory: {dir, version}, profile.LimitProcesses: {dir, version}}}
+		g := &cgroup{holds: map[profile.Limit]cgroupPlace{profile.LimitMemory: {dir: dir, version: version}, profile.LimitProcesses: {dir: dir, version: version}}}
 		if memory, processes := g.reached(profile.LimitMemory), g.reached(profile.LimitProcesses); memory != want || processes != 9 {
 			t.Errorf("version %d: %d and %d", version, memory, processes)
 		}
@@ -189,7 +231,7 @@ func TestACommandThatIsKilledForMemoryWithItsBwrapIsNoFailure(t *testing.T) {
 	a.files = nil
 	a.process.kill()
 	a.process.wait()
-	a.cgroup = &cgroup{holds: map[profile.Limit]cgroupPlace{profile.LimitMemory: {dir, 2}}}
+	a.cgroup = &cgroup{holds: map[profile.Limit]cgroupPlace{profile.LimitMemory: {dir: dir, version: 2}}}
 	a.plan.Limits = bothLimits
 	result, err := h.launcher.conclude(a, Result{})
 	if err != nil || result.Outcome != Signalled || result.ExitCode != 128+int(unix.SIGKILL) {

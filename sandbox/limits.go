@@ -184,9 +184,11 @@ func describeCore() string {
 func (a *attempt) limitsReached(result Result) []Notice {
 	var notices []Notice
 	reached := func(limit profile.Limit, what string) {
-		amount := a.plan.Limits.Of(limit)
-		notices = append(notices, Notice{Kind: NoticeLimitReached, Text: fmt.Sprintf("limit reached: %s=%s: %s; --limit %s=AMOUNT sets another",
-			limit, limit.Amount(amount), what, limit)})
+		amount, mend := a.plan.Limits.Of(limit), fmt.Sprintf("--limit %s=AMOUNT sets another", limit)
+		if own := a.cgroup.amount(limit); own > 0 && own != amount {
+			amount, mend = own, "the cgroup that clai-sandbox runs in has no more"
+		}
+		notices = append(notices, Notice{Kind: NoticeLimitReached, Text: fmt.Sprintf("limit reached: %s=%s: %s; %s", limit, limit.Amount(amount), what, mend)})
 	}
 	limits := a.plan.Limits
 	if a.cgroup.reached(profile.LimitMemory) > 0 {
