@@ -79,7 +79,10 @@ func (a *attempt) open(l Launcher) (err error) {
 		return err
 	}
 	a.plan.Steps = steps
-	places := hostCgroups.places(a.plan.Limits)
+	places, err := hostCgroups.ready(a.plan.Limits)
+	if err != nil {
+		return err
+	}
 	if err := a.plan.checkLimits(l.guard, places); err != nil {
 		return err
 	}

@@ -31,10 +31,14 @@ var cgroupLimits = []struct {
 	{profile.LimitProcesses, "pids"},
 }
 
-// cgroupTree is where the cgroups are, and which are the launcher's own.
-type cgroupTree struct{ root, membership string }
+// cgroupTree is where the cgroups are, which are the launcher's own, and who makes others.
+type cgroupTree struct {
+	root, membership string
+	uid              int
+	busctl           string // the program that asks systemd, or empty
+}
 
-var hostCgroups = cgroupTree{"/sys/fs/cgroup", "/proc/self/cgroup"}
+var hostCgroups = cgroupTree{"/sys/fs/cgroup", "/proc/self/cgroup", os.Getuid(), systemBusctl}
 
 // A cgroupPlace is a cgroup in which another can be made.
 type cgroupPlace struct {

@@ -24,7 +24,7 @@ var bothLimits = profile.Limits{Amounts: [6]int64{profile.LimitMemory: 64 << 20,
 func fakeCgroups(t *testing.T, membership string, delegated map[string]string) cgroupTree {
 	t.Helper()
 	root := newDirectory(t)
-	tree := cgroupTree{filepath.Join(root, "tree"), filepath.Join(root, "membership")}
+	tree := cgroupTree{root: filepath.Join(root, "tree"), membership: filepath.Join(root, "membership")}
 	if err := os.WriteFile(tree.membership, []byte(membership), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,8 @@ type HeldLimit struct {
 
 // HeldLimits says of each limit that the plan has what holds it on this host. The time limit is not among them.
 func (p *Plan) HeldLimits() []HeldLimit {
-	return p.heldLimits(chooseGuard(), hostCgroups.places(p.Limits))
+	places, _ := hostCgroups.reach(p.Limits)
+	return p.heldLimits(chooseGuard(), places)
 }
 
 func (p *Plan) heldLimits(g guard, places map[profile.Limit]cgroupPlace) []HeldLimit {

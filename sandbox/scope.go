@@ -1,0 +1,137 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// A user's own systemd has cgroups that are the user's, but a process that came in by ssh or on a console stands beside
+// them, and only systemd may move it there. So where a limit on memory is set, this process asks to be moved into a
+// transient scope, as systemd-run --user --scope does for what it runs. The scope goes when this process ends.
+
+const (
+	// scopePatience bounds the wait for systemd.
+	scopePatience = 2 * time.Second
+	systemBusctl  = "/usr/bin/busctl"
+	// scopePrefix begins the scopes' names, as the XDG conventions have it. It is not cgroupPrefix: they are systemd's.
+	scopePrefix = "app-clai-sandbox-"
+)
+
+// reach is places, with those that a scope would open up. scoped says that it takes one.
+func (t cgroupTree) reach(limits profile.Limits) (places map[profile.Limit]cgroupPlace, scoped bool) {
+	places = t.places(limits)
+	if _, held := places[profile.LimitMemory]; held || limits.Of(profile.LimitMemory) == 0 || !t.offersScope() {
+		return places, false
+	}
+	scoped = true
+	places = map[profile.Limit]cgroupPlace{}
+	for _, c := range cgroupLimits {
+		if limits.Of(c.limit) > 0 && t.userManagerHas(c.controller) {
+			places[c.limit] = cgroupPlace{dir: t.userManager(), version: 2}
+		}
+	}
+	return places, true
+}
+
+// userManager is the cgroup of the caller's own systemd.
+func (t cgroupTree) userManager() string {
+	return filepath.Join(t.root, t.userSlice(), fmt.Sprintf("user@%d.service", t.uid))
+}
+
+func (t cgroupTree) userSlice() string { return fmt.Sprintf("/user.slice/user-%d.slice", t.uid) }
+
+func (t cgroupTree) userManagerHas(controller string) bool {
+	text, _ := os.ReadFile(filepath.Join(t.userManager(), "cgroup.controllers"))
+	for name := range strings.FieldsSeq(string(text)) {
+		if name == controller {
+			return true
+		}
+	}
+	return false
+}
+
+// offersScope reports whether systemd would move this process, and whether that takes it out of no limit.
+func (t cgroupTree) offersScope() bool {
+	own, slice := t.unified(), t.userSlice()
+	if !strings.HasPrefix(own, slice+"/") || !t.userManagerHas("memory") || !writableCgroup(t.userManager()) {
+		return false
+	}
+	var left cgroupBounds
+	for p := own; p != slice; p = filepath.Dir(p) {
+		if !left.narrow(filepath.Join(t.root, p)) || left != (cgroupBounds{}) {
+			return false
+		}
+	}
+	return t.busctl != "" && isSocketOf(t.uid, filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "bus"))
+}
+
+// unified is the launcher's own cgroup of version 2, or empty.
+func (t cgroupTree) unified() string {
+	text, _ := os.ReadFile(t.membership)
+	for line := range strings.Lines(string(text)) {
+		if path, found := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); found && filepath.IsAbs(path) && filepath.Clean(path) == path {
+			return path
+		}
+	}
+	return ""
+}
+
+// isSocketOf reports whether path is a socket that belongs to a user.
+func isSocketOf(uid int, path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && filepath.IsAbs(path) && info.Mode()&os.ModeSocket != 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
+}
+
+// enterScope has systemd move this process into a new scope, and returns when it is there.
+func (t cgroupTree) enterScope() error {
+	name := fmt.Sprintf("%s%d-%x.scope", scopePrefix, os.Getpid(), time.Now().UnixNano())
+	ctx, cancel := context.WithTimeout(context.Background(), scopePatience)
+	defer cancel()
+	said := &bounded{limit: 1 << 10}
+	cmd := exec.CommandContext(ctx, t.busctl, "--user", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+		"org.freedesktop.systemd1.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "6",
+		"PIDs", "au", "1", strconv.Itoa(os.Getpid()),
+		"Description", "s", "clai-sandbox run",
+		"CollectMode", "s", "inactive-or-failed", // nothing of it stays
+		"MemoryAccounting", "b", "true", "TasksAccounting", "b", "true", // the cgroup above passes both controllers on
+		"TasksMax", "t", strconv.FormatUint(math.MaxUint64, 10), // or it would be the user's DefaultTasksMax, which nobody asked for
+		"0")
+	cmd.Env = []string{"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")} // the bus of this user that was looked at, and no other
+	cmd.Stderr, cmd.WaitDelay = said, time.Second
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w: %s", t.busctl, err, printable(oneLine(said.String())))
+	}
+	for !strings.HasSuffix(t.unified(), "/"+name) {
+		if ctx.Err() != nil {
+			return fmt.Errorf("systemd made no scope in %v", scopePatience)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// ready is places, after this process has moved where it must to have them.
+func (t cgroupTree) ready(limits profile.Limits) (map[profile.Limit]cgroupPlace, error) {
+	places, scoped := t.reach(limits)
+	if !scoped {
+		return places, nil
+	}
+	hint := "clai-sandbox doctor says what holds a limit; without this one: --limit memory=0"
+	if err := t.enterScope(); err != nil {
+		return nil, &SetupError{Why: "limit the memory with a scope of systemd's: " + err.Error(), Hint: hint}
+	}
+	if places = t.places(limits); len(places) == 0 {
+		return nil, &SetupError{Why: "limit the memory with a scope of systemd's: no cgroup can be made beside it", Hint: hint}
+	}
+	return places, nil
+}
