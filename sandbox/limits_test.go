@@ -356,6 +356,31 @@ func TestOutputIsCountedOnItsWayIntoAFile(t *testing.T) {
 	}
 }
 
+func TestCountedStreamsOfOneFileStayInTheirOrder(t *testing.T) {
+	h := newHost(t)
+	h.limit(profile.LimitOutput, 1<<20)
+	path := filepath.Join(newDirectory(t), "out")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_WRONLY|os.O_APPEND, 0) // as 2>&1 is another *os.File
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	var want strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&want, "out %d\nerr %d\n", i, i)
+	}
+	_, err = h.launcher.Run(context.Background(), h.build(), []string{"/bin/sh", "-c", "for i in $(seq 0 299); do echo out $i; echo err $i >&2; done"},
+		Stdio{Out: file, Err: again})
+	if text, _ := os.ReadFile(path); err != nil || string(text) != want.String() {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 // What the kernel's limits add to a start.
 func BenchmarkLimits(b *testing.B) {
 	for name, limits := range map[string]profile.Limits{

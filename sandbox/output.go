@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"io"
+	"os"
 	"sync"
 )
 
@@ -21,18 +22,33 @@ func newOutputMeter(limit int64) *outputMeter {
 	return &outputMeter{over: make(chan struct{}), left: limit}
 }
 
-// measure puts the meter between the command and its streams. Without one they stay as they are: no byte passes through
-// this process.
+// measure puts the meter between the command and its streams. Where both lead to the same file they become one, so that
+// what is written to them stays in its order. Without a meter they stay as they are: no byte passes through this process.
 func (m *outputMeter) measure(stdio Stdio) Stdio {
 	if m == nil {
 		return stdio
 	}
+	same := sameFile(stdio.Out, stdio.Err)
 	for _, stream := range []*io.Writer{&stdio.Out, &stdio.Err} {
 		if *stream != nil {
-			*stream = metered{m, *stream}
+			*stream = &metered{m, *stream}
 		}
 	}
+	if same {
+		stdio.Err = stdio.Out
+	}
 	return stdio
+}
+
+func sameFile(a, b io.Writer) bool {
+	one, isFile := a.(*os.File)
+	other, both := b.(*os.File)
+	if !isFile || !both {
+		return false
+	}
+	info, err := one.Stat()
+	otherInfo, otherErr := other.Stat()
+	return err == nil && otherErr == nil && os.SameFile(info, otherInfo)
 }
 
 // overflow is closed when there was too much output.
@@ -72,7 +88,7 @@ type metered struct {
 }
 
 // Write takes everything, so that a command that is about to be ended is not held up by what it still writes.
-func (m metered) Write(p []byte) (int, error) {
+func (m *metered) Write(p []byte) (int, error) {
 	if pass := m.meter.take(len(p)); pass > 0 {
 		if n, err := m.to.Write(p[:pass]); err != nil {
 			return n, err

@@ -88,6 +88,10 @@ func startProcess(path string, argv []string, stdio Stdio, files []descriptor, a
 	}()
 	descriptors := make([]uintptr, 3, 3+len(files))
 	for i, stream := range []any{stdio.In, stdio.Out, stdio.Err} {
+		if m, is := stream.(*metered); i == 2 && is && m == stdio.Out {
+			descriptors[2] = descriptors[1]
+			continue
+		}
 		file, isOurs, err := p.stream(stream)
 		if err != nil {
 			return nil, err
