@@ -189,9 +189,13 @@ func (a *attempt) limitsReached(result Result) []Notice {
 		if own := a.cgroup.amount(limit); own > 0 && own != amount {
 			amount, mend = own, "the cgroup that clai-sandbox runs in has no more"
 		}
-		notices = append(notices, Notice{Kind: NoticeLimitReached, Text: fmt.Sprintf("limit reached: %s=%s: %s; %s", limit, limit.Amount(amount), what, mend)})
+		notices = append(notices, Notice{Kind: NoticeLimitReached, Limit: limit.String(), Text: fmt.Sprintf("limit reached: %s=%s: %s; %s", limit, limit.Amount(amount), what, mend)})
 	}
 	limits := a.plan.Limits
+	if result.Outcome == TimedOut {
+		notices = append(notices, Notice{Kind: NoticeLimitReached, Limit: "timeout",
+			Text: fmt.Sprintf("limit reached: timeout=%v: the command was ended; --timeout DURATION sets another", limits.Timeout)})
+	}
 	if a.cgroup.reached(profile.LimitMemory) > 0 {
 		reached(profile.LimitMemory, "it took more, and the kernel killed it")
 	}

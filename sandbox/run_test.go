@@ -142,6 +142,9 @@ func TestATimeoutEndsTheWholeTree(t *testing.T) {
 		h.profile.Limits.Timeout = 300 * time.Millisecond
 		began := time.Now()
 		r := h.run("/bin/sh", "-c", script+"\n: "+marker)
+		if texts := r.limitNotices(); len(texts) != 1 || !strings.HasPrefix(texts[0], "limit reached: timeout=300ms: ") {
+			t.Errorf("%s: %q", name, texts)
+		}
 		if r.Failure != nil || r.Outcome != TimedOut {
 			t.Errorf("%s: %+v %v", name, r.Result, r.Failure)
 		}
