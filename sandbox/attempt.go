@@ -18,26 +18,27 @@ import (
 
 // An attempt is one execution of bwrap.
 type attempt struct {
-	plan    *Plan
-	command []string
-	path    string   // bwrap's
-	argv    []string // bwrap's
-	attr    *syscall.SysProcAttr
-	files   []descriptor  // open for the child, closed after its start
-	status  descriptor    // bwrap's records
-	report  descriptor    // the stub's, if there is one
-	rules   *fileRules    // nil: no second lock on files
-	ruleset string        // its descriptor inside
-	gate    descriptor    // where bwrap waits before it reads its options
-	filter  descriptor    // where bwrap waits for its seccomp filter
-	program []byte        // the filter
-	channel *net.UnixConn // where a filtered network's listener comes from
-	proxy   *egress.Proxy // that serves it
-	output  *outputMeter  // nil: not measured
-	cgroup  *cgroup       // nil: none
-	process *process
-	bus     *busListener // nil: none
-	ended   chan struct{}
+	plan       *Plan
+	command    []string
+	path       string   // bwrap's
+	argv       []string // bwrap's
+	attr       *syscall.SysProcAttr
+	files      []descriptor  // open for the child, closed after its start
+	status     descriptor    // bwrap's records
+	report     descriptor    // the stub's, if there is one
+	pidsReport descriptor    // of the stub before bwrap, if there is one
+	rules      *fileRules    // nil: no second lock on files
+	ruleset    string        // its descriptor inside
+	gate       descriptor    // where bwrap waits before it reads its options
+	filter     descriptor    // where bwrap waits for its seccomp filter
+	program    []byte        // the filter
+	channel    *net.UnixConn // where a filtered network's listener comes from
+	proxy      *egress.Proxy // that serves it
+	output     *outputMeter  // nil: not measured
+	cgroup     *cgroup       // nil: none
+	process    *process
+	bus        *busListener // nil: none
+	ended      chan struct{}
 
 	held     []*placeholders
 	shelf    shelf  // where the placeholders come from
@@ -138,6 +139,11 @@ func (a *attempt) open(l Launcher) (err error) {
 	a.argv = append([]string{"bwrap", "--args", wait, "--args", a.pass(options), "--"}, command...)
 	a.attr = l.guard.attributes()
 	a.attr.Setpgid = !l.Terminal
+	if a.plan.heldBy(profile.LimitProcesses, l.guard, places) == HeldByPIDs && !l.bare {
+		if err := a.throughPIDsStub(); err != nil {
+			return err
+		}
+	}
 	return a.checkOpenFiles()
 }
 
@@ -365,7 +371,7 @@ func (a *attempt) close() {
 	for i := range a.files {
 		a.files[i].close()
 	}
-	for _, file := range []*descriptor{&a.status, &a.report, &a.gate, &a.filter} {
+	for _, file := range []*descriptor{&a.status, &a.report, &a.pidsReport, &a.gate, &a.filter} {
 		file.close()
 	}
 	if a.channel != nil {

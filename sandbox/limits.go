@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +13,11 @@ import (
 type Holder string
 
 const (
-	HeldByCgroup   Holder = "cgroup"   // the kernel, for all processes together
-	HeldByRlimit   Holder = "rlimit"   // the kernel, for each process (setrlimit(2))
-	HeldByLauncher Holder = "launcher" // this program, while it waits for the command
-	HeldByNothing  Holder = "nothing"  // a run with it is refused
+	HeldByCgroup   Holder = "cgroup"        // the kernel, for all processes together
+	HeldByRlimit   Holder = "rlimit"        // the kernel, for each process (setrlimit(2))
+	HeldByPIDs     Holder = "pid_namespace" // the kernel, which has no more process ids for the sandbox
+	HeldByLauncher Holder = "launcher"      // this program, while it waits for the command
+	HeldByNothing  Holder = "nothing"       // a run with it is refused
 )
 
 // A HeldLimit is one limit of a plan, and what holds it on this host.
@@ -69,12 +69,24 @@ func (p *Plan) heldLimits(g guard, places map[profile.Limit]cgroupPlace) []HeldL
 // never compares with anything, also not inside.
 func holdsProcesses(g guard) (Holder, string) {
 	switch {
-	case os.Getuid() == 0:
-		return HeldByNothing, "the kernel exempts root's processes from the rlimit"
+	case rootIsExempt() && holdsPIDs(g):
+		return HeldByPIDs, fmt.Sprintf("all in the sandbox, threads too; up to %d more; nothing tells when it is reached", reservedPIDs)
+	case rootIsExempt():
+		return HeldByNothing, "the kernel exempts root's processes from the rlimit, and has no limit on process ids for a sandbox before Linux 6.14"
 	case g == guardPlain:
 		return HeldByRlimit, "all in the sandbox, together with all others of the user; nothing tells when it is reached"
 	}
 	return HeldByRlimit, "all in the sandbox; nothing tells when it is reached"
+}
+
+// heldBy is what holds one limit, or empty where there is none.
+func (p *Plan) heldBy(limit profile.Limit, g guard, places map[profile.Limit]cgroupPlace) Holder {
+	for _, held := range p.heldLimits(g, places) {
+		if held.Limit == limit {
+			return held.By
+		}
+	}
+	return ""
 }
 
 // checkLimits refuses what nothing on this host would hold.

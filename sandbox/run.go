@@ -228,6 +228,9 @@ func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Val
 
 // conclude reads the evidence of an attempt that has ended.
 func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
+	if err := a.pidsFailed(); err != nil {
+		return Result{}, err
+	}
 	if err := a.stubFailed(); err != nil {
 		return Result{}, err
 	}

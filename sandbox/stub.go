@@ -234,22 +234,29 @@ func (a *attempt) throughStub(p *stubProgram) ([]string, error) {
 
 // stubFailed says what the stub reported, if it reported anything. bwrap has ended.
 func (a *attempt) stubFailed() error {
-	if a.report == 0 {
+	what, errno, failed := readReport(a.report)
+	if !failed {
 		return nil
 	}
-	said := make([]byte, 5)
-	n, _ := unix.Read(int(a.report), said) // nobody has the other end any more
-	if n < len(said) {
-		return nil
-	}
-	errno := unix.Errno(-int32(binary.LittleEndian.Uint32(said[1:])))
-	if said[0] != reportCommand {
+	if what != reportCommand {
 		return &SetupError{Why: "the last preparations inside: " + errno.Error()}
 	}
 	if errno == unix.EACCES {
 		return &CommandError{Name: a.command[0], Found: true, Why: errno.Error()}
 	}
 	return cannotExecute(a.command[0])
+}
+
+// readReport reads a stub's report, if there is one. Nobody has the other end any more.
+func readReport(report descriptor) (what byte, errno unix.Errno, failed bool) {
+	if report == 0 {
+		return 0, 0, false
+	}
+	said := make([]byte, 5)
+	if n, _ := unix.Read(int(report), said); n < len(said) {
+		return 0, 0, false
+	}
+	return said[0], unix.Errno(-int32(binary.LittleEndian.Uint32(said[1:]))), true
 }
 
 // sealedProgram is sealed, for a program.

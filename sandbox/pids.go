@@ -1,0 +1,97 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// Root's processes are exempt from the rlimit. Where no cgroup can count them, the namespace of process ids does that bwrap
+// is the first process in: since Linux 6.14 it can have a kernel.pid_max of its own, and none below it has more. Only a
+// process in it can set that, so bwrap is started through a stub that does.
+
+// reservedPIDs are those that the kernel gives out once and not again in a namespace of process ids. It takes no pid_max
+// below.
+const reservedPIDs = 300
+
+const (
+	pidsSetting = "/proc/sys/kernel/pid_max"
+	mostPIDs    = 1 << 22 // PID_MAX_LIMIT
+)
+
+// holdsPIDs reports whether root's namespaces of process ids can have a pid_max of their own. On an earlier kernel, and
+// without a namespace, the stub would set the host's: so neither the version nor the guard may be guessed.
+func holdsPIDs(g guard) bool {
+	return g == guardNamespace && linuxSince(6, 14) && unix.Access(pidsSetting, unix.W_OK) == nil
+}
+
+// linuxSince reports whether the kernel is of this version or later.
+func linuxSince(major, minor int) bool {
+	var name unix.Utsname
+	var a, b int
+	if err := unix.Uname(&name); err != nil {
+		return false
+	}
+	fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &a, &b)
+	return a > major || a == major && b >= minor
+}
+
+// rootIsExempt reports whether this process is the kernel's root, and not that of a container's user namespace.
+func rootIsExempt() bool {
+	if os.Getuid() != 0 {
+		return false
+	}
+	text, _ := os.ReadFile("/proc/self/uid_map")
+	inside := strings.Fields(string(text))
+	return len(inside) < 2 || inside[0] != "0" || inside[1] == "0"
+}
+
+// throughPIDsStub makes bwrap start through the stub. It is the last that is passed to the child.
+func (a *attempt) throughPIDsStub() error {
+	report, writer, err := pipe()
+	if err != nil {
+		return err
+	}
+	a.pidsReport = report
+	p := &stubProgram{}
+	fd, err := strconv.Atoi(a.pass(writer))
+	if err != nil {
+		return err
+	}
+	program := 3 + len(a.files)
+	for _, own := range []int{fd, program} { // neither is the command's
+		p.call(0, unix.SYS_FCNTL, uint64(own), unix.F_SETFD, unix.FD_CLOEXEC)
+	}
+	p.limitPIDs(a.plan.Limits.Of(profile.LimitProcesses))
+	p.call(0, unix.SYS_EXECVE, p.text(a.path), p.vector(a.argv), p.vector(nil))
+	stub, err := sealedProgram("pids", p.image(fd))
+	if err != nil {
+		return err
+	}
+	a.path = "/proc/self/fd/" + a.pass(stub)
+	return nil
+}
+
+// limitPIDs lists the calls that set pid_max.
+func (p *stubProgram) limitPIDs(most int64) {
+	text := strconv.FormatInt(min(most+reservedPIDs, mostPIDs), 10)
+	open := p.call(0, unix.SYS_OPENAT, atCWD, p.text(pidsSetting), unix.O_WRONLY|unix.O_CLOEXEC)
+	open.store = stubData + stubList + uint64(stubRecord*len(p.calls)) + 8 // the first argument of the next call
+	p.call(0, unix.SYS_WRITE, 0, p.put([]byte(text)), uint64(len(text)))
+}
+
+// atCWD is AT_FDCWD as an argument.
+const atCWD = ^uint64(99)
+
+// pidsFailed says what the stub reported, if it reported anything. bwrap has ended.
+func (a *attempt) pidsFailed() error {
+	if _, errno, failed := readReport(a.pidsReport); failed {
+		return &SetupError{Why: "limit the processes and start bwrap: " + errno.Error(), Hint: "without the limit: --limit processes=0"}
+	}
+	return nil
+}
