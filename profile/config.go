@@ -169,12 +169,13 @@ func (v *setVariable) UnmarshalText(text []byte) error {
 type limitsConfig struct {
 	TimeoutSeconds *int `json:"timeoutSeconds,omitempty" jsonschema:"seconds until the command is ended; 0, as if nobody says, is no limit"`
 
-	Memory      *memoryLimit    `json:"memory,omitempty" jsonschema:"memory, as 2GiB; 0, as if nobody says, is no limit"`
-	Processes   *processLimit   `json:"processes,omitempty" jsonschema:"processes and threads at once; 0, as if nobody says, is no limit"`
-	CPUSeconds  *cpuLimit       `json:"cpuSeconds,omitempty" jsonschema:"seconds that one process may compute; 0, as if nobody says, is no limit"`
-	FileSize    *fileSizeLimit  `json:"fileSize,omitempty" jsonschema:"how large a file may be written, as 1GiB; 0, as if nobody says, is no limit"`
-	OpenFiles   *openFilesLimit `json:"openFiles,omitempty" jsonschema:"files that one process may have open; 0, as if nobody says, is no limit"`
-	OutputBytes *outputLimit    `json:"outputBytes,omitempty" jsonschema:"what standard output and standard error may come to together, as 16MiB; 0, as if nobody says, is no limit"`
+	Memory      *memoryLimit     `json:"memory,omitempty" jsonschema:"memory, as 2GiB; 0, as if nobody says, is no limit"`
+	Processes   *processLimit    `json:"processes,omitempty" jsonschema:"processes and threads at once; 0, as if nobody says, is no limit"`
+	CPUSeconds  *cpuLimit        `json:"cpuSeconds,omitempty" jsonschema:"seconds that one process may compute; 0, as if nobody says, is no limit"`
+	CPUPercent  *cpuPercentLimit `json:"cpuPercent,omitempty" jsonschema:"how much of a processor the command may take at a time: 50 is half of one, 200 two; it is slowed down, and not ended; 0, as if nobody says, is no limit"`
+	FileSize    *fileSizeLimit   `json:"fileSize,omitempty" jsonschema:"how large a file may be written, as 1GiB; 0, as if nobody says, is no limit"`
+	OpenFiles   *openFilesLimit  `json:"openFiles,omitempty" jsonschema:"files that one process may have open; 0, as if nobody says, is no limit"`
+	OutputBytes *outputLimit     `json:"outputBytes,omitempty" jsonschema:"what standard output and standard error may come to together, as 16MiB; 0, as if nobody says, is no limit"`
 }
 
 // configName is the name of both configuration files.
@@ -288,6 +289,7 @@ func (l *limitsConfig) overlay(over limitsConfig) {
 	overlay(&l.Memory, over.Memory)
 	overlay(&l.Processes, over.Processes)
 	overlay(&l.CPUSeconds, over.CPUSeconds)
+	overlay(&l.CPUPercent, over.CPUPercent)
 	overlay(&l.FileSize, over.FileSize)
 	overlay(&l.OpenFiles, over.OpenFiles)
 	overlay(&l.OutputBytes, over.OutputBytes)

@@ -11,9 +11,11 @@ import (
 // Limits end a command that takes too much, or refuse it more. Zero means no limit.
 type Limits struct {
 	Timeout time.Duration
-	// Amounts are bytes, processes, files or seconds, as the Limit says.
-	Amounts [limitCount]int64
+	Amounts Amounts
 }
+
+// Amounts are bytes, processes, files, seconds or percent, as the Limit says.
+type Amounts [limitCount]int64
 
 // A Limit is one thing that a command may take only so much of, besides the time until Limits.Timeout.
 type Limit uint8
@@ -22,6 +24,7 @@ const (
 	LimitMemory Limit = iota
 	LimitProcesses
 	LimitCPU
+	LimitCPUPercent
 	LimitFileSize
 	LimitOpenFiles
 	LimitOutput
@@ -42,12 +45,13 @@ var limitTable = [limitCount]struct {
 	bytes       bool // an amount is a size
 	least, most int64
 }{
-	LimitMemory:    {"memory", true, 16 << 20, 1 << 50},
-	LimitProcesses: {"processes", false, 16, 1 << 22},
-	LimitCPU:       {"cpuSeconds", false, 1, 1<<31 - 1},
-	LimitFileSize:  {"fileSize", true, 1 << 20, 1 << 50},
-	LimitOpenFiles: {"openFiles", false, 64, 1 << 20},
-	LimitOutput:    {"outputBytes", true, 1, 1 << 50},
+	LimitMemory:     {"memory", true, 16 << 20, 1 << 50},
+	LimitProcesses:  {"processes", false, 16, 1 << 22},
+	LimitCPU:        {"cpuSeconds", false, 1, 1<<31 - 1},
+	LimitCPUPercent: {"cpuPercent", false, 1, 100_000},
+	LimitFileSize:   {"fileSize", true, 1 << 20, 1 << 50},
+	LimitOpenFiles:  {"openFiles", false, 64, 1 << 20},
+	LimitOutput:     {"outputBytes", true, 1, 1 << 50},
 }
 
 // LimitNames are the limits, by name.
@@ -124,12 +128,13 @@ func parseDigits(text string) (int64, error) {
 
 // The limits of a configuration file. Each is a type, so that the file's reader says in which line one is out of bounds.
 type (
-	memoryLimit    int64
-	processLimit   int
-	cpuLimit       int
-	fileSizeLimit  int64
-	openFilesLimit int
-	outputLimit    int64
+	memoryLimit     int64
+	processLimit    int
+	cpuLimit        int
+	cpuPercentLimit int
+	fileSizeLimit   int64
+	openFilesLimit  int
+	outputLimit     int64
 )
 
 func (n *memoryLimit) UnmarshalText(text []byte) error   { return parseInto(n, LimitMemory, text) }
@@ -137,6 +142,7 @@ func (n *fileSizeLimit) UnmarshalText(text []byte) error { return parseInto(n, L
 func (n *outputLimit) UnmarshalText(text []byte) error   { return parseInto(n, LimitOutput, text) }
 func (n *processLimit) check() error                     { return LimitProcesses.check(int64(*n)) }
 func (n *cpuLimit) check() error                         { return LimitCPU.check(int64(*n)) }
+func (n *cpuPercentLimit) check() error                  { return LimitCPUPercent.check(int64(*n)) }
 func (n *openFilesLimit) check() error                   { return LimitOpenFiles.check(int64(*n)) }
 
 func parseInto[T ~int64](into *T, l Limit, text []byte) error {
@@ -156,6 +162,7 @@ func (p *Profile) resolveLimits(settings limitsConfig, r Request) error {
 	setLimit(p, LimitMemory, settings.Memory)
 	setLimit(p, LimitProcesses, settings.Processes)
 	setLimit(p, LimitCPU, settings.CPUSeconds)
+	setLimit(p, LimitCPUPercent, settings.CPUPercent)
 	setLimit(p, LimitFileSize, settings.FileSize)
 	setLimit(p, LimitOpenFiles, settings.OpenFiles)
 	setLimit(p, LimitOutput, settings.OutputBytes)

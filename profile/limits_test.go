@@ -22,6 +22,7 @@ func TestLimitsAreReadWithUnitsAndBounds(t *testing.T) {
 		{"memory=0GiB", LimitMemory, 0, ""},
 		{"processes=16", LimitProcesses, 16, ""},
 		{"cpuSeconds=1", LimitCPU, 1, ""},
+		{"cpuPercent=150", LimitCPUPercent, 150, ""},
 		{"cpuSeconds=2147483647", LimitCPU, math.MaxInt32, ""},
 		{"fileSize=1MiB", LimitFileSize, 1 << 20, ""},
 		{"openFiles=1048576", LimitOpenFiles, 1 << 20, ""},
@@ -55,7 +56,7 @@ func TestLimitsAreReadWithUnitsAndBounds(t *testing.T) {
 		{"fileSize=1048575", 0, 0, "must be from 1MiB"},
 		{"openFiles=63", 0, 0, "must be from 64"},
 		{"memory", 0, 0, `--limit "memory": write NAME=AMOUNT, such as memory=2GiB`},
-		{"=5", 0, 0, "is not memory, processes, cpuSeconds, fileSize, openFiles or outputBytes"},
+		{"=5", 0, 0, "is not memory, processes, cpuSeconds, cpuPercent, fileSize, openFiles or outputBytes"},
 		{"Memory=2GiB", 0, 0, `--limit: "Memory" is not memory, `},
 		{"core=0", 0, 0, `"core" is not`},
 	} {
@@ -86,10 +87,10 @@ func TestAnAmountIsWrittenAsItIsRead(t *testing.T) {
 }
 
 func TestTheMoreSpecificLimitHolds(t *testing.T) {
-	config := `{"defaults": {"execution": {"limits": {"memory": "1GiB", "processes": 100, "cpuSeconds": 10, "fileSize": "2MiB", "openFiles": 128, "outputBytes": "1KiB"}}},
+	config := `{"defaults": {"execution": {"limits": {"memory": "1GiB", "processes": 100, "cpuSeconds": 10, "cpuPercent": 50, "fileSize": "2MiB", "openFiles": 128, "outputBytes": "1KiB"}}},
 		"agents": {"main": {"execution": {"limits": {"memory": "3GiB", "processes": 0}}}}}`
 	p, err := resolve(t, config, Request{Limits: []string{"cpuSeconds=20", "fileSize=4MiB", "fileSize=0"}})
-	want := [limitCount]int64{LimitMemory: 3 << 30, LimitCPU: 20, LimitOpenFiles: 128, LimitOutput: 1 << 10}
+	want := Amounts{LimitMemory: 3 << 30, LimitCPU: 20, LimitCPUPercent: 50, LimitOpenFiles: 128, LimitOutput: 1 << 10}
 	if err != nil || p.Limits.Amounts != want || p.Limits.Timeout != 0 {
 		t.Errorf("%+v, %v", p.Limits, err)
 	}

@@ -29,6 +29,7 @@ var cgroupLimits = []struct {
 }{
 	{profile.LimitMemory, "memory"},
 	{profile.LimitProcesses, "pids"},
+	{profile.LimitCPUPercent, "cpu"},
 }
 
 // cgroupTree is where the cgroups are, which are the launcher's own, and who makes others.
@@ -173,12 +174,21 @@ func cgroupSettings(limit profile.Limit, version int, amount int64) []cgroupSett
 	switch {
 	case limit == profile.LimitProcesses:
 		return []cgroupSetting{{"pids.max", n, false}}
+	case limit == profile.LimitCPUPercent:
+		period, quota := strconv.Itoa(cpuPeriod), strconv.FormatInt(amount*cpuPeriod/100, 10)
+		if version == 1 {
+			return []cgroupSetting{{"cpu.cfs_period_us", period, false}, {"cpu.cfs_quota_us", quota, false}}
+		}
+		return []cgroupSetting{{"cpu.max", quota + " " + period, false}}
 	case version == 1:
 		return []cgroupSetting{{"memory.limit_in_bytes", n, false}, {"memory.memsw.limit_in_bytes", n, true}}
 	}
 	// All of the sandbox ends, not one process of it that the kernel picks: half a command is worse than none.
 	return []cgroupSetting{{"memory.max", n, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
 }
+
+// cpuPeriod is the time, in microseconds, in which a sandbox gets its share of the processors.
+const cpuPeriod = 100_000
 
 type cgroupSetting struct {
 	file, value string

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -16,7 +17,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-var bothLimits = profile.Limits{Amounts: [6]int64{profile.LimitMemory: 64 << 20, profile.LimitProcesses: 50}}
+var bothLimits = profile.Limits{Amounts: profile.Amounts{profile.LimitMemory: 64 << 20, profile.LimitProcesses: 50}}
 
 // fakeCgroups is a directory that stands in for a tree of cgroups: files that nobody reads but this program. Each path
 // of delegated, if it ends in "!", is one that the caller may not write. Behind its controllers stand settings, as
@@ -102,7 +103,7 @@ func TestACgroupIsMadeWhereItWouldHold(t *testing.T) {
 		if got := tree.places(bothLimits); !maps.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
-		if got := tree.places(profile.Limits{Amounts: [6]int64{profile.LimitOutput: 1}}); got != nil {
+		if got := tree.places(profile.Limits{Amounts: profile.Amounts{profile.LimitOutput: 1}}); got != nil {
 			t.Errorf("%s: a place for nothing: %v", name, got)
 		}
 	}
@@ -133,16 +134,19 @@ func TestACgroupKeepsWhatTheLauncherIsHeldTo(t *testing.T) {
 // A directory stands in for the new cgroup: what is written where is all that can be seen of version 2 on a host whose
 // controllers are all in version 1.
 func TestWhatIsWrittenIntoACgroup(t *testing.T) {
+	limits := bothLimits
+	limits.Amounts[profile.LimitCPUPercent] = 150
 	for _, c := range []struct {
 		version int
 		files   []string
 		want    map[string]string
 	}{
-		{2, []string{"memory.max", "memory.swap.max", "memory.oom.group", "pids.max"},
-			map[string]string{"memory.max": "67108864", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "50"}},
-		{2, []string{"memory.max", "pids.max"}, map[string]string{"memory.max": "67108864", "pids.max": "50"}},
-		{1, []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max"},
-			map[string]string{"memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "67108864", "pids.max": "50"}},
+		{2, []string{"memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max"},
+			map[string]string{"memory.max": "67108864", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "50", "cpu.max": "150000 100000"}},
+		{2, []string{"memory.max", "pids.max", "cpu.max"}, map[string]string{"memory.max": "67108864", "pids.max": "50"}},
+		{1, []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "cpu.cfs_period_us", "cpu.cfs_quota_us"},
+			map[string]string{"memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "67108864", "pids.max": "50",
+				"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"}},
 	} {
 		dir := newDirectory(t)
 		for _, name := range c.files {
@@ -151,7 +155,7 @@ func TestWhatIsWrittenIntoACgroup(t *testing.T) {
 			}
 		}
 		for _, row := range cgroupLimits {
-			if err := configureCgroup(dir, cgroupSettings(row.limit, c.version, bothLimits.Of(row.limit))); err != nil {
+			if err := configureCgroup(dir, cgroupSettings(row.limit, c.version, limits.Of(row.limit))); err != nil {
 				t.Error(err)
 			}
 		}
@@ -243,7 +247,10 @@ func TestACommandThatIsKilledForMemoryWithItsBwrapIsNoFailure(t *testing.T) {
 // ownCgroups skips where this process cannot have a cgroup that holds memory and processes.
 func ownCgroups(t *testing.T) map[profile.Limit]cgroupPlace {
 	t.Helper()
-	places := hostCgroups.places(bothLimits)
+	places, err := hostCgroups.ready(bothLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(places) != 2 {
 		t.Skipf("no cgroup with the memory and pids controllers can be made by this user here, only %v: rlimits hold", places)
 	}
@@ -337,6 +344,33 @@ func TestAForkBombEndsInItsCgroupAndIsTold(t *testing.T) {
 	r.wantLimitNotice(t, "processes")
 	if n := strings.Count(r.Out, "started"); n < 20 || n > 50 {
 		t.Errorf("%d were started: %+v %v", n, r.Result, r.Failure)
+	}
+	wantNoCgroupLeft(t, places)
+}
+
+func TestACgroupSlowsACommandDown(t *testing.T) {
+	h := newHost(t)
+	h.limit(profile.LimitCPUPercent, 10)
+	places, err := hostCgroups.ready(h.profile.Limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(places) == 0 {
+		var setup *SetupError
+		if r := h.run("/bin/true"); !errors.As(r.Failure, &setup) || !strings.Contains(setup.Why, "the limit cpuPercent=10 cannot be held") {
+			t.Errorf("%+v %v", r.Result, r.Failure)
+		}
+		t.Skip("no cgroup with the cpu controller can be made by this user here; that the limit is refused then is tested")
+	}
+	// Two processes compute for a second. Of two processors they would have two seconds, and alone on a busy one still much.
+	out := h.sh("timeout 1 sh -c 'while :; do :; done' & timeout 1 sh -c 'while :; do :; done'; wait; times")
+	var minutes int
+	var user, system float64
+	fields := strings.Fields(out)
+	fmt.Sscanf(fields[2], "%dm%fs", &minutes, &user)
+	fmt.Sscanf(fields[3], "%dm%fs", &minutes, &system)
+	if used := user + system; used > 0.3 {
+		t.Errorf("they had %.2f s", used)
 	}
 	wantNoCgroupLeft(t, places)
 }

@@ -159,7 +159,7 @@ func checkCapabilities() Check {
 // checkLimits says what would hold a limit on memory and on processes, which rlimits hold worse.
 func checkLimits() Check {
 	c := Check{Name: "limits", State: CheckOK}
-	p := Plan{Limits: profile.Limits{Amounts: [...]int64{profile.LimitOutput: 0, profile.LimitMemory: 1, profile.LimitProcesses: 1}}}
+	p := Plan{Limits: profile.Limits{Amounts: profile.Amounts{profile.LimitMemory: 1, profile.LimitProcesses: 1}}}
 	var found []string
 	for _, held := range p.HeldLimits() {
 		found = append(found, fmt.Sprintf("%s: %s, %s", held.Limit, held.By, held.How))

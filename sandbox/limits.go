@@ -46,6 +46,10 @@ func (p *Plan) heldLimits(g guard, places map[profile.Limit]cgroupPlace) []HeldL
 		switch {
 		case grouped && limit == profile.LimitMemory:
 			by, how = HeldByCgroup, fmt.Sprintf("all in the sandbox together, with what is in /tmp (cgroup v%d)", place.version)
+		case grouped && limit == profile.LimitCPUPercent:
+			by, how = HeldByCgroup, fmt.Sprintf("all in the sandbox together; it is slowed down (cgroup v%d)", place.version)
+		case limit == profile.LimitCPUPercent:
+			by, how = HeldByNothing, "it takes a cgroup with the cpu controller in which you may make another"
 		case grouped:
 			by, how = HeldByCgroup, fmt.Sprintf("all in the sandbox together, threads too (cgroup v%d)", place.version)
 		case limit == profile.LimitMemory:
@@ -94,7 +98,7 @@ func (p *Plan) checkLimits(g guard, places map[profile.Limit]cgroupPlace) error 
 	for _, held := range p.heldLimits(g, places) {
 		if held.By == HeldByNothing {
 			return &SetupError{Why: fmt.Sprintf("the limit %s=%s cannot be held on this host: %s", held.Limit, held.Amount, held.How),
-				Hint: "leave it out, set it to 0, run as another user, or make a cgroup with the pids controller writable"}
+				Hint: fmt.Sprintf("leave it out, or set it to 0: --limit %s=0", held.Limit)}
 		}
 	}
 	return nil

@@ -389,7 +389,7 @@ func TestCountedStreamsOfOneFileStayInTheirOrder(t *testing.T) {
 func BenchmarkLimits(b *testing.B) {
 	for name, limits := range map[string]profile.Limits{
 		"none": {},
-		"all":  {Amounts: [6]int64{profile.LimitCPU: 10, profile.LimitFileSize: 1 << 30, profile.LimitOpenFiles: 1000}},
+		"all":  {Amounts: profile.Amounts{profile.LimitCPU: 10, profile.LimitFileSize: 1 << 30, profile.LimitOpenFiles: 1000}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			cmd := helperCommand(b, "wait")

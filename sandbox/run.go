@@ -101,7 +101,7 @@ func Run(ctx context.Context, plan Plan, command []string, stdio Stdio) (Result,
 // Run runs command in a new sandbox of the plan's and waits until all of it has ended. If ctx ends first, or the plan's
 // timeout passes, every process inside gets SIGTERM, and after the grace SIGKILL.
 //
-// With a limit on memory, an ordinary user's process may be moved into a scope of that user's systemd, where it stays.
+// With a limit that takes a cgroup, an ordinary user's process may be moved into a scope of that user's systemd, where it stays.
 //
 // An error means that nothing was run: *UnavailableError, *SetupError or *CommandError. If this process is killed, the
 // sandbox is killed with it.

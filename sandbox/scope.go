@@ -16,7 +16,7 @@ import (
 )
 
 // A user's own systemd has cgroups that are the user's, but a process that came in by ssh or on a console stands beside
-// them, and only systemd may move it there. So where a limit on memory is set, this process asks to be moved into a
+// them, and only systemd may move it there. So where a limit takes a cgroup, this process asks to be moved into a
 // transient scope, as systemd-run --user --scope does for what it runs. The scope goes when this process ends.
 
 const (
@@ -30,17 +30,18 @@ const (
 // reach is places, with those that a scope would open up. scoped says that it takes one.
 func (t cgroupTree) reach(limits profile.Limits) (places map[profile.Limit]cgroupPlace, scoped bool) {
 	places = t.places(limits)
-	if _, held := places[profile.LimitMemory]; held || limits.Of(profile.LimitMemory) == 0 || !t.offersScope() {
-		return places, false
-	}
-	scoped = true
-	places = map[profile.Limit]cgroupPlace{}
+	offered := map[profile.Limit]cgroupPlace{}
 	for _, c := range cgroupLimits {
 		if limits.Of(c.limit) > 0 && t.userManagerHas(c.controller) {
-			places[c.limit] = cgroupPlace{dir: t.userManager(), version: 2}
+			offered[c.limit] = cgroupPlace{dir: t.userManager(), version: 2}
+			_, held := places[c.limit]
+			scoped = scoped || !held && c.limit != profile.LimitProcesses // which the rlimit holds as well
 		}
 	}
-	return places, true
+	if scoped && t.offersScope() {
+		return offered, true
+	}
+	return places, false
 }
 
 // userManager is the cgroup of the caller's own systemd.
@@ -63,7 +64,7 @@ func (t cgroupTree) userManagerHas(controller string) bool {
 // offersScope reports whether systemd would move this process, and whether that takes it out of no limit.
 func (t cgroupTree) offersScope() bool {
 	own, slice := t.unified(), t.userSlice()
-	if !strings.HasPrefix(own, slice+"/") || !t.userManagerHas("memory") || !writableCgroup(t.userManager()) {
+	if !strings.HasPrefix(own, slice+"/") || !writableCgroup(t.userManager()) {
 		return false
 	}
 	var left cgroupBounds
@@ -99,11 +100,11 @@ func (t cgroupTree) enterScope() error {
 	defer cancel()
 	said := &bounded{limit: 1 << 10}
 	cmd := exec.CommandContext(ctx, t.busctl, "--user", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-		"org.freedesktop.systemd1.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "6",
+		"org.freedesktop.systemd1.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "7",
 		"PIDs", "au", "1", strconv.Itoa(os.Getpid()),
 		"Description", "s", "clai-sandbox run",
 		"CollectMode", "s", "inactive-or-failed", // nothing of it stays
-		"MemoryAccounting", "b", "true", "TasksAccounting", "b", "true", // the cgroup above passes both controllers on
+		"MemoryAccounting", "b", "true", "TasksAccounting", "b", "true", "CPUWeight", "t", "100", // the cgroup above passes these controllers on
 		"TasksMax", "t", strconv.FormatUint(math.MaxUint64, 10), // or it would be the user's DefaultTasksMax, which nobody asked for
 		"0")
 	cmd.Env = []string{"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")} // the bus of this user that was looked at, and no other
@@ -126,12 +127,12 @@ func (t cgroupTree) ready(limits profile.Limits) (map[profile.Limit]cgroupPlace,
 	if !scoped {
 		return places, nil
 	}
-	hint := "clai-sandbox doctor says what holds a limit; without this one: --limit memory=0"
+	hint := "clai-sandbox explain says what holds each limit, and --limit NAME=0 sets none"
 	if err := t.enterScope(); err != nil {
-		return nil, &SetupError{Why: "limit the memory with a scope of systemd's: " + err.Error(), Hint: hint}
+		return nil, &SetupError{Why: "limit the command in a scope of systemd's: " + err.Error(), Hint: hint}
 	}
 	if places = t.places(limits); len(places) == 0 {
-		return nil, &SetupError{Why: "limit the memory with a scope of systemd's: no cgroup can be made beside it", Hint: hint}
+		return nil, &SetupError{Why: "limit the command in a scope of systemd's: no cgroup can be made beside it", Hint: hint}
 	}
 	return places, nil
 }

@@ -53,9 +53,11 @@ func TestAScopeIsAskedForWhereOnlyThatHelps(t *testing.T) {
 		alter   func(*cgroupTree)
 		offered bool
 	}{
-		"in a session":                        {limits: bothLimits, offered: true},
-		"for memory alone":                    {limits: profile.Limits{Amounts: [6]int64{profile.LimitMemory: 1 << 30}}, offered: true},
-		"not for processes, which rlimits do": {limits: profile.Limits{Amounts: [6]int64{profile.LimitProcesses: 50}}},
+		"in a session":     {limits: bothLimits, offered: true},
+		"for memory alone": {limits: profile.Limits{Amounts: profile.Amounts{profile.LimitMemory: 1 << 30}}, offered: true},
+		"for processors alone": {limits: profile.Limits{Amounts: profile.Amounts{profile.LimitCPUPercent: 50}}, offered: true,
+			change: map[string]string{"MANAGER": "; cgroup.controllers=cpu"}},
+		"not for processes, which rlimits do": {limits: profile.Limits{Amounts: profile.Amounts{profile.LimitProcesses: 50}}},
 		"not for nothing":                     {},
 		"not for another user":                {limits: bothLimits, alter: func(t *cgroupTree) { t.uid++ }},
 		"not out of a service": {limits: bothLimits, alter: func(t *cgroupTree) {
@@ -70,8 +72,7 @@ func TestAScopeIsAskedForWhereOnlyThatHelps(t *testing.T) {
 		if c.alter != nil {
 			c.alter(&tree)
 		}
-		places, scoped := tree.reach(c.limits)
-		if _, held := places[profile.LimitMemory]; scoped != c.offered || held != c.offered {
+		if places, scoped := tree.reach(c.limits); scoped != c.offered || (len(places) > 0) != c.offered {
 			t.Errorf("%s: %v %v", name, scoped, places)
 		}
 	}
@@ -120,8 +121,8 @@ func TestWhatSystemdIsAskedFor(t *testing.T) {
 	}
 	text, _ := os.ReadFile(asked)
 	want := fmt.Sprintf("--user call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager StartTransientUnit "+
-		"ssa(sv)a(sa(sv)) %s fail 6 PIDs au 1 %d Description s clai-sandbox run CollectMode s inactive-or-failed "+
-		"MemoryAccounting b true TasksAccounting b true TasksMax t 18446744073709551615 0", filepath.Base(tree.unified()), os.Getpid())
+		"ssa(sv)a(sa(sv)) %s fail 7 PIDs au 1 %d Description s clai-sandbox run CollectMode s inactive-or-failed "+
+		"MemoryAccounting b true TasksAccounting b true CPUWeight t 100 TasksMax t 18446744073709551615 0", filepath.Base(tree.unified()), os.Getpid())
 	if got := strings.Join(lines(string(text)), " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -147,7 +148,8 @@ func init() {
 }
 
 func TestTheCallersSystemdMakesAScope(t *testing.T) {
-	if _, scoped := hostCgroups.reach(bothLimits); !scoped {
+	made := strings.Contains(hostCgroups.unified(), "/app.slice/"+scopePrefix) // by another test
+	if _, scoped := hostCgroups.reach(bothLimits); !scoped && !made {
 		t.Skipf("nothing to try: this process (cgroup %q, uid %d) is root's, or already where its cgroups can be made, or has no systemd of its user's (%s)",
 			hostCgroups.unified(), os.Getuid(), hostCgroups.userManager())
 	}
