@@ -69,7 +69,7 @@ func (a *attempt) open(l Launcher) (err error) {
 		}
 	}
 	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps), l.State)
-	if a.plan.locksFiles() && !l.bare {
+	if a.plan.locksFiles() && !l.bare && l.Live == nil {
 		if a.rules, err = newFileRules(); err != nil {
 			return err
 		}

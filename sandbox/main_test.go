@@ -44,6 +44,7 @@ type host struct {
 	tree    Tree
 	// launcher is changed by tests that need another bwrap or a shorter grace.
 	launcher Launcher
+	other    string // see outside
 }
 
 func newHost(t testing.TB) *host {

@@ -172,14 +172,6 @@ func (a *attempt) endNetwork() {
 	}
 }
 
-// InsideMain does not return if this process is what ssh reaches the proxy of a filtered network with. The program that
-// calls Run with such a plan calls it first thing in its main.
-func InsideMain() {
-	if len(os.Args) == 3 && os.Args[0] == insideProgram {
-		os.Exit(connectMain(os.Args[1], os.Args[2]))
-	}
-}
-
 // connectMain is the program that ssh reaches the proxy with: it connects its streams to host and port, and returns its
 // exit status.
 func connectMain(host, port string) int {

@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -58,6 +60,15 @@ var stepNames = []string{"", "bind", "private", "mask", "empty", "absent", "syml
 func (k StepKind) String() string               { return stepNames[k] }
 func (k StepKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
+func (k *StepKind) UnmarshalText(text []byte) error {
+	at := slices.Index(stepNames, string(text))
+	if at < 1 {
+		return fmt.Errorf("no kind of step: %q", text)
+	}
+	*k = StepKind(at)
+	return nil
+}
+
 // A Step is one mount, link or file, at Path inside.
 type Step struct {
 	Kind   StepKind       `json:"kind" jsonschema:"how it is made"`
@@ -101,6 +112,7 @@ const (
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
 	NoticeNetwork       NoticeKind = "network_refused"   // a connection that a filtered network refused
 	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much
+	NoticeHeld          NoticeKind = "path_held"         // what was taken away from a running command, and it still holds
 	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )
 

@@ -34,6 +34,9 @@ type Launcher struct {
 	// refuses.
 	AskNetwork func(context.Context, profile.Destination) egress.Answer
 
+	// Live, if there is one, can change what the sandbox of this run shows.
+	Live *Live
+
 	guard   guard
 	resolve func(context.Context, string) ([]netip.Addr, error) // nil: as the host does
 	// mistakes are options of bwrap's that the plan does not have, for tests of what holds then.
@@ -125,6 +128,10 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if l.guard == guardBest {
 		l.guard = chooseGuard()
 	}
+	defer l.Live.end()
+	if l.Live != nil && plan.NestedNamespaces {
+		return Result{}, &SetupError{Why: "a sandbox with further namespaces cannot be live: what is taken away would stay in those"}
+	}
 	a, err := l.prepare(&plan, command)
 	if err != nil {
 		return Result{}, err
@@ -160,6 +167,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	if err := a.start(stdio); err != nil {
 		return Result{}, err
 	}
+	l.Live.begin(a)
 	var interrupted atomic.Value
 	go func() {
 		if err := l.watch(ctx, a, &interrupted); err != nil {

@@ -1,0 +1,80 @@
+package sandbox
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxHolders bounds how many processes are named.
+const maxHolders = 8
+
+// holders finds the processes inside that still have a place of their own in a mount that is not there any more: as working directory,
+// as an open file or directory. From it they can reach what lies below. init is pid 1 inside, by its number outside.
+func holders(init int) []Notice {
+	known := mountsOf("self")
+	for id := range mountsOf(strconv.Itoa(init)) {
+		known[id] = true
+	}
+	var notices []Notice
+	for _, pid := range descendantsOf(init) {
+		place := heldBy(pid, known)
+		if place == "" {
+			continue
+		}
+		if len(notices) == maxHolders {
+			return append(notices, Notice{Kind: NoticeHeld, Text: "more processes inside hold what was taken away"})
+		}
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		notices = append(notices, Notice{Kind: NoticeHeld, Path: place, Text: fmt.Sprintf("process %d (%s) inside still holds %s, which was taken away, and can read what it holds until it ends",
+			pid, printable(strings.TrimSpace(string(name))), printable(place))})
+	}
+	return notices
+}
+
+// heldBy is a place that a process holds in a mount that is in none of the namespaces.
+func heldBy(pid int, known map[uint64]bool) string {
+	base := fmt.Sprintf("/proc/%d/", pid)
+	names := []string{"cwd", "root"}
+	open, _ := os.ReadDir(base + "fd")
+	for _, entry := range open {
+		names = append(names, "fd/"+entry.Name())
+	}
+	for _, name := range names {
+		var info unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, base+name, 0, unix.STATX_MNT_ID|unix.STATX_TYPE, &info)
+		kind := info.Mode & unix.S_IFMT
+		if err != nil || info.Mask&unix.STATX_MNT_ID == 0 || known[info.Mnt_id] || kind != unix.S_IFREG && kind != unix.S_IFDIR {
+			continue
+		}
+		place, err := os.Readlink(base + name)
+		if err != nil || strings.HasPrefix(place, "/memfd:") {
+			continue
+		}
+		return place
+	}
+	return ""
+}
+
+// mountsOf are the numbers of the mounts in a process's namespace.
+func mountsOf(process string) map[uint64]bool {
+	ids := map[uint64]bool{}
+	file, err := os.Open("/proc/" + process + "/mountinfo")
+	if err != nil {
+		return ids
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		number, _, _ := strings.Cut(lines.Text(), " ")
+		if id, err := strconv.ParseUint(number, 10, 64); err == nil {
+			ids[id] = true
+		}
+	}
+	return ids
+}

@@ -1,0 +1,427 @@
+package sandbox
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// A liveShell is a shell in a live sandbox.
+type liveShell struct {
+	t     testing.TB
+	h     *host
+	live  *Live
+	in    *io.PipeWriter
+	out   *bufio.Reader
+	ended chan error
+}
+
+func (h *host) liveShell() *liveShell {
+	h.t.Helper()
+	inRead, in := io.Pipe()
+	out, outWrite := io.Pipe()
+	s := &liveShell{t: h.t, h: h, live: &Live{}, in: in, out: bufio.NewReader(out), ended: make(chan error, 1)}
+	launcher := h.launcher
+	launcher.Live = s.live
+	plan := h.build()
+	go func() {
+		_, err := launcher.Run(context.Background(), plan, []string{"/bin/sh"}, Stdio{In: inRead, Out: outWrite, Err: outWrite})
+		outWrite.Close()
+		s.ended <- err
+	}()
+	h.t.Cleanup(func() {
+		in.Close()
+		out.Close()
+		select {
+		case <-s.ended:
+		case <-time.After(10 * time.Second):
+			h.t.Error("the sandbox does not end")
+		}
+	})
+	return s
+}
+
+// sh runs one line in the shell, and returns what it says.
+func (s *liveShell) sh(line string) string {
+	s.t.Helper()
+	fmt.Fprintf(s.in, "{ %s\n} 2>&1; printf '\\n=%%s=\\n' $?\n", line)
+	var said strings.Builder
+	for {
+		text, err := s.out.ReadString('\n')
+		if err != nil {
+			s.t.Fatalf("%s: %v, after %q", line, err, said.String())
+		}
+		if strings.HasPrefix(text, "=") && strings.HasSuffix(text, "=\n") {
+			return strings.TrimSpace(said.String())
+		}
+		said.WriteString(text)
+	}
+}
+
+func (s *liveShell) show() []Notice {
+	s.t.Helper()
+	notices, err := s.live.Show(context.Background(), s.h.profile)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return notices
+}
+
+func (s *liveShell) expect(line, want string) {
+	s.t.Helper()
+	if got := s.sh(line); got != want && !(strings.HasPrefix(want, "…") && strings.HasSuffix(got, want[len("…"):])) {
+		s.t.Errorf("%s: %q, want %q", line, got, want)
+	}
+}
+
+// revoke takes the grant of a path out of the profile.
+func (h *host) revoke(path string) {
+	for i, g := range h.profile.Grants {
+		if g.Path == path {
+			h.profile.Grants = append(h.profile.Grants[:i:i], h.profile.Grants[i+1:]...)
+			return
+		}
+	}
+	h.t.Fatalf("%s is not granted", path)
+}
+
+func TestAGrantReachesTheRunningSandboxAndLeavesIt(t *testing.T) {
+	h := newHost(t)
+	dir := h.mkdir(h.outside() + "/data")
+	file := h.write(h.outside()+"/data/file", "content")
+	s := h.liveShell()
+	s.expect("cat "+file, "…No such file or directory")
+
+	h.grant(dir, profile.ReadOnly)
+	s.show()
+	s.expect("cat "+file, "content")
+	s.expect("echo x > "+file, "…Read-only file system")
+
+	h.revoke(dir)
+	h.grant(dir, profile.ReadWrite)
+	s.show()
+	s.expect("echo more >> "+file+" && cat "+file, "contentmore")
+
+	h.revoke(dir)
+	h.grant(dir, profile.ReadOnly)
+	s.show()
+	s.expect("echo x > "+file, "…Read-only file system")
+	s.expect("cat "+file, "contentmore")
+
+	h.revoke(dir)
+	s.show()
+	s.expect("cat "+file, "…No such file or directory")
+	s.expect("ls "+dir, "…No such file or directory")
+}
+
+func TestASingleFileIsGrantedLive(t *testing.T) {
+	h := newHost(t)
+	file := h.write(h.outside()+"/data/file", "content")
+	h.write(h.outside()+"/data/other", "secret")
+	s := h.liveShell()
+	h.grant(file, profile.ReadOnly)
+	s.show()
+	s.expect("cat "+file, "content")
+	s.expect("ls "+filepath.Dir(file), "file")
+	h.revoke(file)
+	s.show()
+	s.expect("cat "+file, "…No such file or directory")
+}
+
+func TestALiveMountHasNoDevicesAndNoSetuidPrograms(t *testing.T) {
+	h := newHost(t)
+	dir := h.mkdir(h.outside() + "/data")
+	s := h.liveShell()
+	h.grant(dir, profile.ReadWrite)
+	s.show()
+	options := s.sh("while read -r line; do case $line in *' " + dir + " '*) echo $line;; esac; done < /proc/self/mountinfo")
+	if !strings.Contains(options, "nosuid") || !strings.Contains(options, "nodev") {
+		t.Errorf("%q", options)
+	}
+}
+
+func TestWhatIsHiddenStaysHiddenInALiveGrant(t *testing.T) {
+	h := newHost(t)
+	secret := h.write(h.outside()+"/data/keys/secret", "key")
+	plain := h.write(h.outside()+"/data/plain", "text")
+	token := h.write(h.outside()+"/data/token", "token")
+	dir := filepath.Dir(plain)
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: filepath.Dir(secret)}, profile.HiddenPath{Path: token})
+	s := h.liveShell()
+	h.grant(dir, profile.ReadWrite)
+	s.show()
+	s.expect("cat "+plain, "text")
+	s.expect("ls "+filepath.Dir(secret), "")
+	s.expect("cat "+secret, "…No such file or directory")
+	s.expect("cat "+token, "")
+
+	// One that is granted itself shows up.
+	h.grant(secret, profile.ReadOnly)
+	s.show()
+	s.expect("cat "+secret, "key")
+	s.expect("ls "+filepath.Dir(secret), "secret")
+	h.revoke(secret)
+	s.show()
+	s.expect("cat "+secret, "…No such file or directory")
+	s.expect("cat "+plain, "text")
+}
+
+func TestAHiddenPathOfAGrantThatWasThereShowsUpLive(t *testing.T) {
+	h := newHost(t)
+	secret := h.write(h.outside()+"/data/keys/secret", "key")
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: filepath.Dir(secret)})
+	h.grant(filepath.Dir(filepath.Dir(secret)), profile.ReadOnly)
+	s := h.liveShell()
+	s.expect("cat "+secret, "…No such file or directory")
+	h.grant(filepath.Dir(secret), profile.ReadOnly)
+	s.show()
+	s.expect("cat "+secret, "key")
+	h.revoke(filepath.Dir(secret))
+	s.show()
+	s.expect("cat "+secret, "…No such file or directory")
+}
+
+func TestAGrantThatWasThereFromTheBeginningIsTakenAwayLive(t *testing.T) {
+	h := newHost(t)
+	dir := h.mkdir(h.outside() + "/data")
+	file := h.write(h.outside()+"/data/file", "content")
+	single := h.write(h.outside()+"/single", "one")
+	h.grant(dir, profile.ReadWrite)
+	h.grant(single, profile.ReadOnly)
+	s := h.liveShell()
+	s.expect("cat "+file+" "+single, "contentone")
+	h.revoke(dir)
+	h.grant(dir, profile.ReadOnly)
+	s.show()
+	s.expect("cat "+file, "content")
+	s.expect("echo x > "+file, "…Read-only file system")
+	h.revoke(dir)
+	h.revoke(single)
+	s.show()
+	s.expect("cat "+file, "…No such file or directory")
+	s.expect("cat "+single, "…No such file or directory")
+	h.grant(dir, profile.ReadOnly)
+	s.show()
+	s.expect("cat "+file, "content")
+}
+
+func TestGrantsInsideEachOtherComeAndGoLive(t *testing.T) {
+	h := newHost(t)
+	inner := h.write(h.outside()+"/a/b/c/file", "inner")
+	outer := h.write(h.outside()+"/a/file", "outer")
+	a, c := filepath.Dir(outer), filepath.Dir(inner)
+	s := h.liveShell()
+	h.grant(c, profile.ReadWrite)
+	s.show()
+	h.grant(a, profile.ReadOnly)
+	s.show()
+	s.expect("cat "+outer+" "+inner, "outerinner")
+	s.expect("echo x > "+outer, "…Read-only file system")
+	s.expect("printf x > "+inner+" && cat "+inner, "x")
+	h.revoke(a)
+	s.show()
+	s.expect("cat "+outer, "…No such file or directory")
+	s.expect("cat "+inner, "x")
+	h.grant(a, profile.ReadOnly)
+	s.show()
+	h.revoke(c)
+	s.show()
+	s.expect("printf y > "+inner, "…Read-only file system")
+	s.expect("cat "+outer, "outer")
+	h.revoke(a)
+	s.show()
+	s.expect("cat "+inner, "…No such file or directory")
+}
+
+// The workspace below is the same mount as before: a command that works in it notices nothing.
+func TestTheWorkspaceStaysWhatItIsBelowALiveGrant(t *testing.T) {
+	h := newHost(t)
+	h.profile.Workspace = h.mkdir(h.outside() + "/project/work")
+	h.profile.WorkingDirectory = h.profile.Workspace
+	h.profile.Grants = []profile.Grant{{Path: h.profile.Workspace, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginWorkspace}}}
+	file := h.write(h.outside()+"/project/beside", "text")
+	home := filepath.Dir(file)
+	s := h.liveShell()
+	s.expect("echo kept > mine; pwd", h.profile.Workspace)
+	h.grant(home, profile.ReadOnly)
+	s.show()
+	s.expect("cat "+file, "text")
+	s.expect("pwd; cat "+h.profile.Workspace+"/mine; /bin/pwd", h.profile.Workspace+"\nkept\n"+h.profile.Workspace)
+	s.expect("echo again > "+h.profile.Workspace+"/mine; cat mine", "again")
+	h.revoke(home)
+	s.show()
+	s.expect("cat "+file, "…No such file or directory")
+	s.expect("/bin/pwd; cat mine", h.profile.Workspace+"\nagain")
+}
+
+func TestWhatACommandStillHoldsIsTold(t *testing.T) {
+	h := newHost(t)
+	dir := h.mkdir(h.outside() + "/data")
+	h.write(h.outside()+"/data/file", "content")
+	s := h.liveShell()
+	h.grant(dir, profile.ReadOnly)
+	if notices := s.show(); len(notices) > 0 {
+		t.Errorf("%v", notices)
+	}
+	s.sh("cd " + dir)
+	h.revoke(dir)
+	notices := s.show()
+	if len(notices) != 1 || notices[0].Kind != NoticeHeld {
+		t.Errorf("%v", notices)
+	}
+}
+
+// A shell that stands in a directory which becomes read-only can write it no more.
+func TestWhatBecomesReadOnlyIsSoForWhoeverIsInIt(t *testing.T) {
+	h := newHost(t)
+	dir := h.mkdir(h.outside() + "/data")
+	s := h.liveShell()
+	h.grant(dir, profile.ReadWrite)
+	s.show()
+	s.expect("cd "+dir+" && echo x > file && cat file", "x")
+	h.revoke(dir)
+	h.grant(dir, profile.ReadOnly)
+	s.show()
+	s.expect("echo y > file", "…Read-only file system")
+}
+
+func TestAnotherObjectThanWasAllowedIsNotMountedLive(t *testing.T) {
+	h := newHost(t)
+	dir := h.mkdir(h.outside() + "/data")
+	h.write(h.outside()+"/data/file", "content")
+	s := h.liveShell()
+	h.profile.Grants = append(h.profile.Grants, profile.Grant{Path: dir, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginApproval},
+		Expected: &profile.Expected{Path: dir, Device: 1, Inode: 1}})
+	_, err := s.live.Show(context.Background(), h.profile)
+	var failed *LiveError
+	if !errors.As(err, &failed) || !errors.Is(err, errReplaced) && !strings.Contains(err.Error(), "something else stands") {
+		t.Errorf("%v", err)
+	}
+	s.expect("ls "+dir, "…No such file or directory")
+}
+
+func TestALinkInThePlaceOfADirectoryIsNotFollowedLive(t *testing.T) {
+	h := newHost(t)
+	h.write(h.outside()+"/elsewhere/file", "secret")
+	dir := h.mkdir(h.outside() + "/data")
+	s := h.liveShell()
+	s.sh("true")
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	h.symlink("elsewhere", dir)
+	h.profile.Grants = append(h.profile.Grants, profile.Grant{Path: dir, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginApproval},
+		Expected: &profile.Expected{Path: dir}})
+	if notices := s.show(); len(notices) != 1 {
+		t.Errorf("%v", notices)
+	}
+	s.expect("cat "+dir+"/file", "…No such file or directory")
+}
+
+func TestShowSaysWhenTheSandboxHasEnded(t *testing.T) {
+	h := newHost(t)
+	dir := h.mkdir(h.outside() + "/data")
+	s := h.liveShell()
+	s.sh("true")
+	s.in.Close()
+	<-s.ended
+	s.ended <- nil
+	h.grant(dir, profile.ReadOnly)
+	if _, err := s.live.Show(context.Background(), h.profile); !errors.Is(err, ErrNotLive) {
+		t.Errorf("%v", err)
+	}
+	if _, err := (&Live{}).Show(canceled(), h.profile); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// outside is a directory that nothing grants, the same one for a test.
+func (h *host) outside() string {
+	if h.other == "" {
+		h.other = newDirectory(h.t)
+	}
+	return h.other
+}
+
+// Whatever came and went before, a live sandbox shows what a new one of the same profile would.
+func TestALiveSandboxShowsWhatANewOneWould(t *testing.T) {
+	for seed := range uint64(12) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		h := newHost(t)
+		base := h.outside()
+		var dirs, files []string
+		for _, dir := range []string{"a", "a/b", "a/b/c", "a/d", "e", "e/f", "work/x"} {
+			dirs = append(dirs, h.mkdir(base+"/"+dir))
+			files = append(files, h.write(base+"/"+dir+"/file", dir))
+		}
+		if seed%3 == 0 { // something of the sandbox's own below what may be granted
+			h.profile.Workspace = base + "/a/d"
+			h.profile.WorkingDirectory = h.profile.Workspace
+			h.profile.Grants = []profile.Grant{{Path: h.profile.Workspace, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginWorkspace}}}
+		}
+		for _, path := range append(dirs, files...) {
+			if random.IntN(6) == 0 {
+				h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: path})
+			}
+		}
+		always := slices.Clone(h.profile.Grants)
+		choose := func() {
+			h.profile.Grants = slices.Clone(always)
+			for _, path := range append(dirs, files...) {
+				if random.IntN(4) == 0 {
+					g := profile.Grant{Path: path, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginApproval}}
+					if random.IntN(2) == 0 {
+						g.Access = profile.ReadWrite
+					}
+					h.profile.Grants = append(h.profile.Grants, g)
+				}
+			}
+			slices.SortStableFunc(h.profile.Grants, func(a, b profile.Grant) int { return depth(a.Path) - depth(b.Path) })
+		}
+		// What a grant for a file that is hidden by an empty one shows is told from it by its length.
+		probe := "for f in " + strings.Join(files, " ") + "; do r=-; w=-; [ -s $f ] && r=r && [ -w $f ] && w=w; echo $r$w; done"
+		choose()
+		s := h.liveShell()
+		s.live.gap = seed%2 == 0
+		for step := range 12 {
+			choose()
+			if _, err := s.live.Show(context.Background(), h.profile); err != nil {
+				t.Fatalf("seed %d, step %d: %v: %v", seed, step, h.profile.Grants, err)
+			}
+			got, want := s.sh(probe), strings.TrimSpace(h.sh(probe))
+			if got != want {
+				t.Fatalf("seed %d, step %d: %v, hidden %v: live\n%s\nnew\n%s", seed, step, h.profile.Grants, h.profile.Hidden, got, want)
+			}
+		}
+	}
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func BenchmarkAGrantReachesARunningSandbox(b *testing.B) {
+	h := newHost(b)
+	dir := h.mkdir(h.outside() + "/data")
+	s := h.liveShell()
+	s.sh("true")
+	for b.Loop() {
+		h.grant(dir, profile.ReadOnly)
+		s.show()
+		h.revoke(dir)
+		s.show()
+	}
+}
