@@ -12,10 +12,16 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// Stored returns the grants that a run of an agent is to show, from the snapshot in the state directory: those whose time
+// Stored returns the grants that a run of an agent is to show, from the snapshot in the state directory. See Current.
+func Stored(dir, agent string, now time.Time) ([]profile.Grant, []Notice) {
+	list, notices := Current(dir, agent, now)
+	return Profiles(list), notices
+}
+
+// Current returns the grants of an agent that hold now: those whose time
 // is not over and whose path still leads to the object that was granted. Notices tell of the others. It does not wait for
 // the broker, and leaves word for it of what was used. Nothing stored can keep a run from starting.
-func Stored(dir, agent string, now time.Time) ([]profile.Grant, []Notice) {
+func Current(dir, agent string, now time.Time) ([]Grant, []Notice) {
 	list, err := ReadSnapshot(dir, agent)
 	if err != nil {
 		text := err.Error()
@@ -48,16 +54,17 @@ func Stored(dir, agent string, now time.Time) ([]profile.Grant, []Notice) {
 		return true
 	})
 	word.append(dir)
-	return widest(list), notices
+	return list, notices
 }
 
 func confirmHint(g Grant) string {
 	return "if that is meant, type: clai-sandbox grants confirm " + g.ID
 }
 
-// widest leaves out what another grant shows already with as much access: approving less later takes nothing away. A name
+// Profiles are grants as a sandbox takes them. It leaves out what another grant shows already with as much access:
+// approving less later takes nothing away. A name
 // that leads there through a link is kept, for the name's sake, with the access that the place has.
-func widest(list []Grant) []profile.Grant {
+func Profiles(list []Grant) []profile.Grant {
 	most := make(map[string]profile.Access, len(list))
 	for _, g := range list {
 		most[g.Resolved] = max(most[g.Resolved], g.Access)

@@ -159,6 +159,9 @@ type Profile struct {
 	Environment []Variable // sorted by name, each name once
 	Limits      Limits
 
+	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.
+	AskSocket string
+
 	// OwnDirectories hold this program's configuration, state and sockets. No sandbox may see into them.
 	OwnDirectories []string
 }

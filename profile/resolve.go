@@ -54,6 +54,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveDirectories(caller, r) },
 		func() error { return p.resolveGrants(settings, r) },
 		func() error { return p.resolveHidden(settings, r) },
+		func() error { p.dropNarrowing(); return nil },
 		func() error { return p.resolveProtected(settings, r) },
 		func() error { return p.resolveNetwork(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
@@ -124,7 +125,7 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 			}
 		}
 	}
-	p.Grants = append(p.Grants, r.Stored...)
+	configured := len(p.Grants)
 	p.Grants = append(p.Grants, Grant{Path: p.Workspace, Access: ReadWrite, Origin: Origin{Kind: OriginWorkspace}})
 	for _, text := range r.Grants {
 		g, err := ParseGrant(text, p.Home)
@@ -135,11 +136,34 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 			return err
 		}
 	}
+	p.Grants = slices.Insert(p.Grants, configured, r.Stored...)
 	if n := len(p.Grants); n > MaxGrants {
 		return fmt.Errorf("%d grants: at most %d; grant a directory above them instead", n, MaxGrants)
 	}
 	return nil
 }
+
+// dropNarrowing leaves out what was approved where more is granted anyway: the deeper path decides, and an approval only ever adds.
+// One for something hidden stays.
+func (p *Profile) dropNarrowing() {
+	p.Grants = slices.DeleteFunc(slices.Clone(p.Grants), func(g Grant) bool {
+		if !g.Origin.approved() {
+			return false
+		}
+		var above Grant
+		for _, other := range p.Grants {
+			if !other.Origin.approved() && Within(g.Path, other.Path) && len(other.Path) >= len(above.Path) {
+				above = other
+			}
+		}
+		return above.Access > g.Access && !slices.ContainsFunc(p.Hidden, func(h HiddenPath) bool {
+			return Within(g.Path, h.Path) && Within(h.Path, above.Path) && h.Path != above.Path
+		})
+	})
+}
+
+// approved reports whether a person answered an agent, or added it to what is stored.
+func (o Origin) approved() bool { return o.Kind == OriginApproval || o.Kind == OriginManual }
 
 // resolveHidden lists what no grant above it shows: the usual credential stores, and what somebody adds to them.
 func (p *Profile) resolveHidden(settings executionConfig, r Request) error {

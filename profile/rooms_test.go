@@ -20,7 +20,8 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"grants/client":       {"profile", "grants"},
 		"grants/server":       {"profile", "grants"},
 		"integration/gateway": {"profile", "sandbox", "sandbox/egress", "grants", "grants/store", "grants/broker", "grants/server", "policy"},
-		"cmd/clai-sandbox":    {"profile", "sandbox", "sandbox/egress", "grants", "grants/client", "cmd/hosted"},
+		"integration/session": {"profile", "sandbox", "sandbox/egress", "grants"},
+		"cmd/clai-sandbox":    {"profile", "sandbox", "sandbox/egress", "grants", "grants/client", "integration/session", "cmd/hosted"},
 		"policy":              {},
 		"cmd/hosted":          {},
 	} {

@@ -27,6 +27,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b.home()
 	bus := b.sessionBus()
 	b.network()
+	b.ask()
 	plan := Plan{
 		Steps:            b.steps(),
 		Network:          p.Network,
@@ -34,7 +35,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		SessionBus:       p.SessionBus,
 		Bus:              bus,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      proxied(&p, bus.environment(p.Environment)),
+		Environment:      asking(&p, proxied(&p, bus.environment(p.Environment))),
 		WorkingDirectory: p.WorkingDirectory,
 		Limits:           p.Limits,
 		Hidden:           b.hidden,

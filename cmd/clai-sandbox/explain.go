@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -38,7 +39,7 @@ func explainAction(c *cli.Context) error {
 	if err := noArguments(c, "it explains any command's sandbox; for one path: --path PATH"); err != nil {
 		return err
 	}
-	j, err := prepare(c)
+	j, err := prepare(c, session.Options{})
 	if err != nil {
 		return err
 	}

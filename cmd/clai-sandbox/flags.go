@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -35,15 +37,17 @@ func profileFlags() []cli.Flag {
 	}
 }
 
-// A job is what the flags, the configuration and the host together come to.
+// A job is what the flags, the configuration, what is stored and the host together come to.
 type job struct {
 	profile     profile.Profile
 	directories profile.Directories
 	plan        sandbox.Plan
+	session     *session.Session
+	prepared    *session.Prepared
 }
 
-// prepare reads the configuration and builds the plan.
-func prepare(c *cli.Context) (job, error) {
+// prepare reads the configuration and what is stored, and builds the plan. options say more about the session.
+func prepare(c *cli.Context, options session.Options) (job, error) {
 	caller, err := profile.CurrentCaller()
 	if err != nil {
 		return job{}, err
@@ -57,14 +61,19 @@ func prepare(c *cli.Context) (job, error) {
 	if err != nil {
 		return j, err
 	}
-	if j.profile, err = profile.Resolve(config, caller, request); err != nil {
-		return j, err
-	}
 	if err := j.makeDirectories(); err != nil {
 		return j, err
 	}
-	j.plan, err = sandbox.Build(j.profile, sandbox.Host{})
-	return j, err
+	options.Caller, options.Config, options.Request = caller, config, request
+	if j.session, err = session.Open(context.Background(), options); err != nil {
+		return j, err
+	}
+	if j.prepared, err = j.session.Prepare(nil); err != nil {
+		j.session.Close()
+		return j, err
+	}
+	j.profile, j.plan = j.prepared.Profile, j.prepared.Plan
+	return j, nil
 }
 
 // makeDirectories makes the directories that this program keeps its files in. A sandbox covers them, and what is not

@@ -6,10 +6,14 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/integration/session"
+	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -22,6 +26,8 @@ func runCommand() *cli.Command {
 			"machine. Its standard streams are the caller's. The exit status is the command's own, 128+N if signal N ended it,\n" +
 			"124 after --timeout, 125 if nothing was run, 126 if the command cannot be executed, 127 if it was not found.",
 		Flags: append(profileFlags(),
+			&cli.BoolFlag{DisableDefaultText: true, Name: "broker", Usage: "let the command ask for grants: fs_request_grant PATH"},
+			&cli.BoolFlag{Name: "live", DefaultText: "with --broker, where the kernel can", Usage: "show what is granted, and take away what is revoked, while the command runs"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},
 			&cli.IntFlag{Name: "json-fd", Usage: "print that object on the descriptor `N` instead", DefaultText: "none"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "dry-run", Usage: "print a shell command line that sets up the same mounts, and run nothing"},
@@ -59,9 +65,17 @@ func runSandboxed(c *cli.Context) (sandbox.Result, error) {
 	if err != nil {
 		return sandbox.Result{}, err
 	}
-	j, err := prepare(c)
+	options, err := brokerOptions(c, command)
 	if err != nil {
 		return sandbox.Result{}, err
+	}
+	j, err := prepare(c, options)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	defer j.session.Close()
+	if why := sandbox.CanBeLive(j.profile); options.Live && c.IsSet("live") && why != "" {
+		return sandbox.Result{}, &usage{"--live: not here: " + why, "leave it out: grants then reach the next command"}
 	}
 	bwrap, err := j.bwrap()
 	if err != nil {
@@ -69,7 +83,29 @@ func runSandboxed(c *cli.Context) (sandbox.Result, error) {
 	}
 	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr)}
 	launcher.Relay = relayedSignals(launcher.Terminal)
-	return launcher.Run(context.Background(), j.plan, command, sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	result, err := j.prepared.Run(context.Background(), launcher, command, sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	result.Notices = append(result.Notices, j.session.Notices()...)
+	return result, err
+}
+
+// brokerOptions attach the run to the broker, where that is asked for.
+func brokerOptions(c *cli.Context, command []string) (session.Options, error) {
+	live := c.Bool("live")
+	if !c.Bool("broker") && !live {
+		return session.Options{}, nil
+	}
+	if c.IsSet("broker") && !c.Bool("broker") {
+		return session.Options{}, &usage{"--live takes a broker", "leave --broker=false out"}
+	}
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		return session.Options{}, err
+	}
+	words := make([]string, len(command))
+	for i, word := range command {
+		words[i] = sandbox.Quote(word)
+	}
+	return session.Options{Broker: client.Default(caller.Directories()), Live: live || !c.IsSet("live"), Command: strings.Join(words, " ")}, nil
 }
 
 // relayedSignals are those that the command gets from us. Those of a terminal it gets from the terminal.
@@ -86,7 +122,7 @@ func dryRun(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	j, err := prepare(c)
+	j, err := prepare(c, session.Options{})
 	if err != nil {
 		return err
 	}

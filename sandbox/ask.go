@@ -1,0 +1,39 @@
+package sandbox
+
+import (
+	"slices"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+const (
+	// askSocket is where the inside finds the socket that it can ask for grants on.
+	askSocket = "/run/clai-sandbox/ask.sock"
+	// askDirectory stands last in PATH: nothing of the host's is covered by it.
+	askDirectory = "/run/clai-sandbox/bin"
+	askProgram   = askDirectory + "/fs_request_grant"
+)
+
+// ask shows the socket on which the inside may ask, and the program that does.
+func (b *builder) ask() {
+	if b.profile.AskSocket == "" {
+		return
+	}
+	b.layers.put(Step{Kind: Socket, Path: askSocket, Source: b.profile.AskSocket, Access: profile.ReadOnly, Origin: baseline})
+	b.layers.put(Step{Kind: Bind, Path: askProgram, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline})
+}
+
+// asking is the command's environment with that program in its PATH.
+func asking(p *profile.Profile, list []profile.Variable) []profile.Variable {
+	if p.AskSocket == "" {
+		return list
+	}
+	list = slices.Clone(list)
+	for i := range list {
+		if list[i].Name == "PATH" {
+			list[i].Value += ":" + askDirectory
+			return list
+		}
+	}
+	return append(list, profile.Variable{Name: "PATH", Value: "/usr/local/bin:/usr/bin:/bin:" + askDirectory, Origin: baseline})
+}
