@@ -48,11 +48,15 @@ type job struct {
 
 // prepare reads the configuration and what is stored, and builds the plan. options say more about the session.
 func prepare(c *cli.Context, options session.Options) (job, error) {
-	caller, err := profile.CurrentCaller()
+	request, err := requestFrom(c)
 	if err != nil {
 		return job{}, err
 	}
-	request, err := requestFrom(c)
+	return prepareRequest(request, options)
+}
+
+func prepareRequest(request profile.Request, options session.Options) (job, error) {
+	caller, err := profile.CurrentCaller()
 	if err != nil {
 		return job{}, err
 	}

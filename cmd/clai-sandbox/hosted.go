@@ -16,7 +16,9 @@ import (
 const daemonVariable = "CLAI_SANDBOX_DAEMON"
 
 func approvalsCommand() *cli.Command {
-	return hosted.Approvals(func(string) cli.ActionFunc { return func(*cli.Context) error { return handOver(os.Args[1:]) } }, usageError)
+	return hosted.Approvals(func(string) cli.ActionFunc {
+		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "approvals")[1:]) }
+	}, usageError)
 }
 
 // handOver executes the other program in this one's place.

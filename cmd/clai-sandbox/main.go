@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -26,5 +27,6 @@ func main() {
 
 // run is the whole command, for main and for the tests. It returns the exit status.
 func run(args []string) int {
-	return statusOf(newApp().Run(args))
+	app := newApp()
+	return statusOf(app.Run(hosted.OptionsFirst(app, args, "grants", "approvals")))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -65,6 +66,7 @@ func hintOf(err error) string {
 		command     *sandbox.CommandError
 		misuse      *usage
 		mistake     *profile.ConfigError
+		broker      *grants.UnavailableError
 	)
 	switch {
 	case errors.As(err, &unavailable):
@@ -77,6 +79,8 @@ func hintOf(err error) string {
 		return misuse.hint
 	case errors.As(err, &mistake):
 		return mistake.Hint
+	case errors.As(err, &broker):
+		return broker.Hint
 	}
 	return ""
 }

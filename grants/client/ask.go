@@ -60,7 +60,7 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 		}
 		fmt.Fprintf(out, "%s\n", grants.PlainJSON(text))
 	} else {
-		fmt.Fprintln(out, sentence(a, answer))
+		fmt.Fprintln(out, Sentence(a, answer))
 	}
 	if !answer.Granted {
 		return AskDenied
@@ -70,25 +70,30 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 
 // complain tells why there is no answer.
 func complain(to io.Writer, err error) int {
+	var unavailable *grants.UnavailableError
+	if errors.As(err, &unavailable) {
+		fmt.Fprintf(to, "%s: nobody can be asked: %s; this sandbox may have been started without a broker\n", AskName, profile.Printable(unavailable.Why))
+	} else {
+		fmt.Fprintf(to, "%s: %s\n", AskName, profile.Printable(err.Error()))
+	}
+	return AskStatus(err)
+}
+
+// AskStatus is the exit status of who asked and got an error in place of an answer.
+func AskStatus(err error) int {
 	var (
 		unavailable *grants.UnavailableError
 		busy        *grants.BusyError
 		unknown     *grants.UnknownError
 	)
-	switch {
-	case errors.As(err, &unavailable):
-		fmt.Fprintf(to, "%s: nobody can be asked: %s; this sandbox may have been started without a broker\n", AskName, profile.Printable(unavailable.Why))
-		return AskUnavailable
-	case errors.As(err, &busy), errors.As(err, &unknown), errors.Is(err, context.Canceled):
-		fmt.Fprintf(to, "%s: %s\n", AskName, profile.Printable(err.Error()))
+	if errors.As(err, &unavailable) || errors.As(err, &busy) || errors.As(err, &unknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return AskUnavailable
 	}
-	fmt.Fprintf(to, "%s: %s\n", AskName, profile.Printable(err.Error()))
 	return AskMisused
 }
 
-// sentence is an answer for people and for agents, in one line.
-func sentence(a grants.Asking, answer grants.Answer) string {
+// Sentence is an answer for people and for agents, in one line.
+func Sentence(a grants.Asking, answer grants.Answer) string {
 	if !answer.Granted {
 		text := map[grants.Outcome]string{grants.OutcomeDenied: "denied", grants.OutcomeNever: "never granted", grants.OutcomeTimeout: "no answer",
 			grants.OutcomeWithdrawn: "withdrawn"}[answer.Outcome]

@@ -1,0 +1,487 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/integration/session"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// via names this program as the way in which a person answered.
+const via = "terminal"
+
+func grantsCommand() *cli.Command {
+	asJSON := func() cli.Flag {
+		return &cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"}
+	}
+	access := func(usage, byDefault string) cli.Flag {
+		return &cli.StringFlag{Name: "access", Usage: usage, DefaultText: byDefault}
+	}
+	expiry := func() cli.Flag {
+		return &cli.DurationFlag{Name: "for", DefaultText: "until it is revoked", Usage: "let it hold for `DURATION`, such as 2h"}
+	}
+	sub := func(name, usage, arguments, description string, action cli.ActionFunc, flags ...cli.Flag) *cli.Command {
+		return &cli.Command{Name: name, Usage: usage, ArgsUsage: arguments, Description: description, Flags: flags, Action: action,
+			OnUsageError: usageError, HideHelpCommand: true}
+	}
+	return &cli.Command{
+		Name:  "grants",
+		Usage: "answer what agents ask for, and show and change what they were granted",
+		Description: "An agent that lacks a path asks for it with fs_request_grant. The answer can only be narrower than the question. What is\n" +
+			"granted reaches the sandbox that asked, if it is live, and what is revoked leaves all live sandboxes.",
+		OnUsageError: usageError,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return &usage{fmt.Sprintf("unknown command %q", c.Args().First()), "clai-sandbox grants --help lists the commands"}
+			}
+			return cli.ShowSubcommandHelp(c)
+		},
+		Subcommands: []*cli.Command{
+			sub("list", "list what is granted", "", "", grantsList,
+				&cli.StringFlag{Name: "agent", Usage: "only to agent `NAME`", DefaultText: "all"}, asJSON()),
+			sub("pending", "list what waits for an answer", "", "", grantsPending, asJSON()),
+			sub("allow", "grant what was asked for, or less", "ID", "ID is a request's, as pending shows it, or its beginning. A path can only be the one asked for or one below it.",
+				grantsAllow,
+				&cli.StringFlag{Name: "path", DefaultText: "what was asked for", Usage: "grant `PATH` only, which is below what was asked for"},
+				access("grant `ro|rw`, at most what was asked for", "what was asked for"),
+				&cli.BoolFlag{DisableDefaultText: true, Name: "once", Usage: "for the session that asked; this is the default"},
+				&cli.BoolFlag{DisableDefaultText: true, Name: "always", Usage: "for the agent, in later sessions too"},
+				expiry(), asJSON()),
+			sub("deny", "say no; the session is not asked about it again", "ID", "ID is a request's, as pending shows it, or its beginning.", grantsDeny,
+				&cli.StringFlag{Name: "reason", Usage: "tell the agent why: `TEXT`"}),
+			sub("revoke", "take a grant away, also from live sandboxes", "ID…", "ID is a grant's, as list shows it, or its beginning.", grantsRevoke),
+			sub("narrow", "make a grant read-only", "ID", "ID is a grant's, as list shows it, or its beginning.", grantsNarrow),
+			sub("confirm", "let a stale grant hold again", "ID", "A grant is stale when its path leads to something else than when it was granted. Without --resolved, this says where it leads\n"+
+				"now and changes nothing.", grantsConfirm,
+				&cli.StringFlag{Name: "resolved", Usage: "take it for `PATH`, which is where it leads now"}),
+			sub("add", "grant a path that nobody asked for", "PATH", "", grantsAdd,
+				&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "to agent `NAME`"},
+				access("grant `ro|rw`", "ro"), &cli.StringFlag{Name: "reason", Usage: "note why: `TEXT`"}, expiry()),
+			sub("log", "list what was asked and answered, the latest first", "", "", grantsLog,
+				&cli.IntFlag{Name: "limit", Value: 20, DefaultText: "20", Usage: "list at most `N`"}, asJSON()),
+			sub("request", "ask for a path in an agent's name, and wait for the answer", "PATH",
+				"For scripts. Exits with 0 if it was granted, with 1 if not, with 2 if it was not understood, with 3 if nobody could be asked.", grantsRequest,
+				&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "as agent `NAME`"},
+				access("ask for `ro|rw`", "ro"), &cli.StringFlag{Name: "reason", Usage: "say why: `TEXT`"},
+				&cli.DurationFlag{Name: "timeout", DefaultText: "the gateway's", Usage: "wait at most `DURATION`"}, asJSON()),
+		},
+	}
+}
+
+// theBroker is the caller's own.
+func theBroker() (*client.Client, context.Context, func(), error) {
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	return client.Default(caller.Directories()), ctx, stop, nil
+}
+
+// withBroker does something with the broker.
+func withBroker(do func(context.Context, *client.Client) error) error {
+	broker, ctx, stop, err := theBroker()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return do(ctx, broker)
+}
+
+// accessFlag reads --access, or leaves the default.
+func accessFlag(c *cli.Context, byDefault profile.Access) (profile.Access, error) {
+	switch word := c.String("access"); word {
+	case "":
+		return byDefault, nil
+	case "ro", "read_only":
+		return profile.ReadOnly, nil
+	case "rw", "read_write":
+		return profile.ReadWrite, nil
+	default:
+		return profile.NoAccess, &usage{fmt.Sprintf("--access %q is not ro or rw", word), "clai-sandbox grants " + c.Command.Name + " --help"}
+	}
+}
+
+// expiryFlag reads --for.
+func expiryFlag(c *cli.Context) (grants.Duration, error) {
+	d := c.Duration("for")
+	if c.IsSet("for") && d <= 0 {
+		return 0, &usage{"--for must be longer than 0", "for example --for 2h"}
+	}
+	return grants.Duration(d), nil
+}
+
+// oneArgument is the one word that a command takes.
+func oneArgument(c *cli.Context, what string) (string, error) {
+	if c.NArg() != 1 || c.Args().First() == "" {
+		return "", &usage{fmt.Sprintf("%s wants one %s", c.Command.Name, what), "clai-sandbox grants " + c.Command.Name + " --help"}
+	}
+	return c.Args().First(), nil
+}
+
+// byPrefix finds the one thing whose id begins with what was typed.
+func byPrefix[T any](list []T, id func(T) string, typed, what, command string) (found T, err error) {
+	var matching []T
+	for _, item := range list {
+		if id(item) == typed {
+			return item, nil
+		}
+		if strings.HasPrefix(id(item), typed) {
+			matching = append(matching, item)
+		}
+	}
+	hint := "clai-sandbox grants " + command + " lists them"
+	switch len(matching) {
+	case 0:
+		return found, &usage{fmt.Sprintf("no %s has the id %s", what, profile.Printable(typed)), hint}
+	case 1:
+		return matching[0], nil
+	}
+	return found, &usage{fmt.Sprintf("%d %ss have ids that begin with %s", len(matching), what, profile.Printable(typed)), hint}
+}
+
+func requestNamed(ctx context.Context, broker *client.Client, typed string) (grants.Request, error) {
+	list, err := broker.Pending(ctx)
+	if err != nil {
+		return grants.Request{}, err
+	}
+	return byPrefix(list, func(r grants.Request) string { return r.ID }, typed, "request", "pending")
+}
+
+func grantNamed(ctx context.Context, broker *client.Client, typed string) (grants.Grant, error) {
+	list, err := broker.Grants(ctx)
+	if err != nil {
+		return grants.Grant{}, err
+	}
+	return byPrefix(list, func(g grants.Grant) string { return g.ID }, typed, "grant", "list")
+}
+
+func grantsList(c *cli.Context) error {
+	if err := noArguments(c, "for one agent: --agent NAME"); err != nil {
+		return err
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		list, err := broker.Grants(ctx)
+		if err != nil {
+			return err
+		}
+		if c.IsSet("agent") {
+			list = slices.DeleteFunc(list, func(g grants.Grant) bool { return g.Agent != c.String("agent") })
+		}
+		if c.Bool("json") {
+			return printJSON(os.Stdout, grants.GrantList{Grants: append([]grants.Grant{}, list...)})
+		}
+		printGrants(os.Stdout, list, time.Now())
+		return tellStatus(ctx, broker)
+	})
+}
+
+// tellStatus says what the broker has to say about itself, such as a store that was damaged.
+func tellStatus(ctx context.Context, broker *client.Client) error {
+	status, err := broker.Status(ctx)
+	for _, n := range status.Notices {
+		fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(n.Text))
+	}
+	return err
+}
+
+func grantsPending(c *cli.Context) error {
+	if err := noArguments(c, "it lists all"); err != nil {
+		return err
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		list, err := broker.Pending(ctx)
+		if err != nil {
+			return err
+		}
+		if c.Bool("json") {
+			return printJSON(os.Stdout, grants.RequestList{Requests: append([]grants.Request{}, list...)})
+		}
+		printRequests(os.Stdout, list, time.Now())
+		return nil
+	})
+}
+
+func grantsAllow(c *cli.Context) error {
+	id, err := oneArgument(c, "request's ID")
+	if err != nil {
+		return err
+	}
+	expiry, err := expiryFlag(c)
+	if err != nil {
+		return err
+	}
+	if c.Bool("once") && (c.Bool("always") || c.IsSet("for")) {
+		return &usage{"--once is for the session that asked; it goes with neither --always nor --for", "leave one out"}
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		r, err := requestNamed(ctx, broker, id)
+		if err != nil {
+			return err
+		}
+		access, err := accessFlag(c, r.RequestedAccess)
+		if err != nil {
+			return err
+		}
+		// What was resolved when the person was shown it, so that nothing else is granted by now.
+		d := grants.Decision{Kind: grants.AllowOnce, Path: r.ResolvedPath, Access: access, Via: via}
+		if c.IsSet("path") {
+			if d.Path, err = pathTyped(c.String("path")); err != nil {
+				return err
+			}
+		}
+		if c.Bool("always") || c.IsSet("for") {
+			d.Kind, d.Scope, d.ExpiresIn = grants.AllowAlways, grants.ScopeAlways, expiry
+		}
+		answer, err := broker.Decide(ctx, r.ID, d)
+		if err != nil {
+			return err
+		}
+		if c.Bool("json") {
+			return printJSON(os.Stdout, answer)
+		}
+		fmt.Printf("%s may now %s %s%s\n", profile.Printable(r.Agent), verb(answer.Access), profile.Printable(answer.Path), lasting(answer))
+		return nil
+	})
+}
+
+// pathTyped is a path as a shell's user writes it.
+func pathTyped(typed string) (string, error) {
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		return "", err
+	}
+	if typed != "" && typed[0] != '/' && typed[0] != '~' {
+		typed = filepath.Join(caller.WorkingDirectory, typed)
+	}
+	return profile.ExpandPath(typed, caller.Home)
+}
+
+func verb(access profile.Access) string {
+	if access == profile.ReadWrite {
+		return "read and write"
+	}
+	return "read"
+}
+
+// lasting says how long an answer holds.
+func lasting(a grants.Answer) string {
+	switch {
+	case a.Scope == grants.ScopeOnce:
+		return ", in this session"
+	case a.ExpiresAt != 0:
+		return ", until " + time.UnixMilli(a.ExpiresAt).Format("2006-01-02 15:04")
+	}
+	return ", until you revoke it: clai-sandbox grants revoke " + a.GrantID
+}
+
+func grantsDeny(c *cli.Context) error {
+	id, err := oneArgument(c, "request's ID")
+	if err != nil {
+		return err
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		r, err := requestNamed(ctx, broker, id)
+		if err != nil {
+			return err
+		}
+		if _, err := broker.Decide(ctx, r.ID, grants.Decision{Kind: grants.Deny, Reason: c.String("reason"), Via: via}); err != nil {
+			return err
+		}
+		fmt.Printf("%s may not %s %s\n", profile.Printable(r.Agent), verb(r.RequestedAccess), profile.Printable(r.ResolvedPath))
+		return nil
+	})
+}
+
+func grantsRevoke(c *cli.Context) error {
+	if !c.Args().Present() {
+		return &usage{"revoke wants a grant's ID", "clai-sandbox grants list shows them"}
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		// All are looked up before any is taken away: a mistyped one leaves everything as it is.
+		var list []grants.Grant
+		for _, id := range c.Args().Slice() {
+			g, err := grantNamed(ctx, broker, id)
+			if err != nil {
+				return err
+			}
+			list = append(list, g)
+		}
+		for _, g := range list {
+			if _, err := broker.Revoke(ctx, g.ID); err != nil {
+				return err
+			}
+			fmt.Printf("revoked: %s, %s %s\n", g.ID, profile.Printable(g.Agent), profile.Printable(g.Path))
+		}
+		return nil
+	})
+}
+
+func grantsNarrow(c *cli.Context) error {
+	id, err := oneArgument(c, "grant's ID")
+	if err != nil {
+		return err
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		g, err := grantNamed(ctx, broker, id)
+		if err != nil {
+			return err
+		}
+		if g, err = broker.Narrow(ctx, g.ID); err != nil {
+			return err
+		}
+		fmt.Printf("%s may now read %s\n", profile.Printable(g.Agent), profile.Printable(g.Path))
+		return nil
+	})
+}
+
+func grantsConfirm(c *cli.Context) error {
+	id, err := oneArgument(c, "grant's ID")
+	if err != nil {
+		return err
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		g, err := grantNamed(ctx, broker, id)
+		if err != nil {
+			return err
+		}
+		now, condition, why := g.Check()
+		if !c.IsSet("resolved") {
+			if condition == grants.Intact && g.Stale == "" {
+				fmt.Printf("%s is what it was when it was granted\n", profile.Printable(g.Path))
+				return nil
+			}
+			if why == "" {
+				why = g.Stale
+			}
+			fmt.Printf("%s: %s\n", profile.Printable(g.Path), oneLine(why))
+			if condition != grants.Missing {
+				fmt.Printf("it was granted as %s, %s, and leads to %s now; if that is meant, type:\n  clai-sandbox grants confirm %s --resolved %s\n", profile.Printable(g.Resolved),
+					g.Access, profile.Printable(now.Resolved), g.ID, quoteWord(now.Resolved))
+			}
+			return exit(1)
+		}
+		if g, err = broker.Confirm(ctx, g.ID, c.String("resolved")); err != nil {
+			return err
+		}
+		fmt.Printf("%s may %s %s\n", profile.Printable(g.Agent), verb(g.Access), profile.Printable(g.Resolved))
+		return nil
+	})
+}
+
+func grantsAdd(c *cli.Context) error {
+	typed, err := oneArgument(c, "PATH")
+	if err != nil {
+		return err
+	}
+	access, err := accessFlag(c, profile.ReadOnly)
+	if err != nil {
+		return err
+	}
+	expiry, err := expiryFlag(c)
+	if err != nil {
+		return err
+	}
+	path, err := pathTyped(typed)
+	if err != nil {
+		return err
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		g, err := broker.Add(ctx, grants.NewGrant{Agent: c.String("agent"), Path: path, Access: access, ExpiresIn: expiry, Reason: c.String("reason"), Via: via})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s may %s %s (grant %s)\n", profile.Printable(g.Agent), verb(g.Access), profile.Printable(g.Path), g.ID)
+		if g.Resolved != g.Path {
+			fmt.Printf("which leads to %s\n", profile.Printable(g.Resolved))
+		}
+		return nil
+	})
+}
+
+func grantsLog(c *cli.Context) error {
+	if err := noArguments(c, "how many: --limit N"); err != nil {
+		return err
+	}
+	if c.Int("limit") < 1 {
+		return &usage{"--limit must be at least 1", "for example --limit 100"}
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		list, err := broker.Log(ctx, c.Int("limit"))
+		if err != nil {
+			return err
+		}
+		if c.Bool("json") {
+			return printJSON(os.Stdout, grants.RecordList{Records: append([]grants.Record{}, list...)})
+		}
+		printRecords(os.Stdout, list)
+		return nil
+	})
+}
+
+// grantsRequest asks in a session of its own. Its exit statuses are those of the program that asks from inside.
+func grantsRequest(c *cli.Context) error {
+	tell := func(status exit, err error) error {
+		fmt.Fprintln(os.Stderr, "clai-sandbox: "+explainError(err))
+		return status
+	}
+	typed, err := oneArgument(c, "PATH")
+	if err != nil {
+		return tell(client.AskMisused, err)
+	}
+	access, err := accessFlag(c, profile.ReadOnly)
+	if err != nil {
+		return tell(client.AskMisused, err)
+	}
+	path, err := pathTyped(typed)
+	if err != nil {
+		return tell(client.AskMisused, err)
+	}
+	broker, ctx, stop, err := theBroker()
+	if err != nil {
+		return tell(client.AskUnavailable, err)
+	}
+	defer stop()
+	if d := c.Duration("timeout"); d > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	j, err := prepareRequest(profile.Request{Agent: c.String("agent")}, session.Options{Broker: broker, Command: "clai-sandbox grants request"})
+	if err != nil {
+		return tell(client.AskUnavailable, err)
+	}
+	defer j.session.Close()
+	a := grants.Asking{Path: path, Access: access, Reason: c.String("reason")}
+	answer, err := j.session.Ask(ctx, a)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return tell(client.AskUnavailable, errors.New("nobody answered in time"))
+	}
+	if err != nil {
+		return tell(exit(client.AskStatus(err)), err)
+	}
+	if c.Bool("json") {
+		if err := printJSON(os.Stdout, answer); err != nil {
+			return err
+		}
+	} else {
+		fmt.Println(client.Sentence(a, answer))
+	}
+	if !answer.Granted {
+		return exit(client.AskDenied)
+	}
+	return nil
+}
