@@ -233,8 +233,9 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"session-bus": wordsOf(new(profile.SessionBus).UnmarshalText(nil)),
 		"grant":       {":ro", ":rw"},
 		"host":        {"gateway", "node"},
+		"access":      {"ro", "rw"},
 	}
-	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash"}
+	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {
