@@ -19,7 +19,7 @@ func newApp() *cli.App {
 		Name:  "clai-sandbox",
 		Usage: "run commands in a sandbox that shows them exactly what was granted",
 		UsageText: "clai-sandbox run [options] -- COMMAND [ARGUMENT…]\n" +
-			"clai-sandbox grants pending|allow|deny|list|add|revoke|narrow|confirm|log|request\n" +
+			"clai-sandbox grants review|pending|allow|deny|list|add|revoke|narrow|confirm|log|request\n" +
 			"clai-sandbox explain [options] [--path PATH]\n" +
 			"clai-sandbox explain --host gateway -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox approvals list|allow|deny|remove|test|get|set|edit\n" +

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/session"
@@ -53,6 +54,12 @@ func grantsCommand() *cli.Command {
 			sub("list", "list what is granted", "", "", grantsList,
 				&cli.StringFlag{Name: "agent", Usage: "only to agent `NAME`", DefaultText: "all"}, asJSON()),
 			sub("pending", "list what waits for an answer", "", "", grantsPending, asJSON()),
+			sub("review", "answer requests one by one, as they come", "", "The screen shows the keys. It needs a terminal.", func(c *cli.Context) error {
+				if err := noArguments(c, "it shows all requests"); err != nil {
+					return err
+				}
+				return handOver([]string{hosted.Review})
+			}),
 			sub("allow", "grant what was asked for, or less", "ID", "ID is a request's, as pending shows it, or its beginning. A path can only be the one asked for or one below it.",
 				grantsAllow,
 				&cli.StringFlag{Name: "path", DefaultText: "what was asked for", Usage: "grant `PATH` only, which is below what was asked for"},

@@ -99,7 +99,7 @@ func printRequests(to io.Writer, list []grants.Request, now time.Time) {
 		line("in", profile.Printable(r.Workspace))
 		line("asked", fmt.Sprintf("%s, and waits %s more", ago(now, r.AskedAtUnixMs), rough(time.UnixMilli(r.ExpiresAtUnixMs).Sub(now))))
 	}
-	fmt.Fprintf(to, "\nanswer for example with\n  clai-sandbox grants allow %s --access ro\n  clai-sandbox grants deny %s\n", list[0].ID, list[0].ID)
+	fmt.Fprintf(to, "\nanswer with clai-sandbox grants review, or for example:\n  clai-sandbox grants allow %s --access ro\n  clai-sandbox grants deny %s\n", list[0].ID, list[0].ID)
 }
 
 // printRecords writes a line a request that has ended.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +32,7 @@ const statusFailed = 125
 
 func main() {
 	err := newApp().Run(os.Args)
-	if len(os.Args) > 1 && (os.Args[1] == "approvals" || os.Args[1] == "explain") {
+	if len(os.Args) > 1 && slices.Contains([]string{"approvals", "explain", hosted.Review}, os.Args[1]) {
 		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox
 	}
 	if err != nil {
@@ -56,7 +57,8 @@ func newApp() *cli.App {
 		Usage:           "the long-running modes of clai-sandbox",
 		Version:         version,
 		HideHelpCommand: true,
-		Commands:        []*cli.Command{gatewayCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Decision(explainAction, usageError)},
+		Commands: []*cli.Command{gatewayCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Decision(explainAction, usageError),
+			{Name: hosted.Review, Hidden: true, Action: reviewAction, OnUsageError: usageError, HideHelpCommand: true}},
 
 		DisableSliceFlagSeparator: true,
 		ExitErrHandler:            func(*cli.Context, error) {},

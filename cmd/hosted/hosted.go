@@ -10,6 +10,9 @@ import (
 // Program is the name of the program that does them.
 const Program = "clai-sandboxd"
 
+// Review is its mode that clai-sandbox grants review becomes.
+const Review = "grants-review"
+
 // Actions do the commands, by the name of a command below approvals.
 type Actions func(name string) cli.ActionFunc
 

@@ -1,0 +1,351 @@
+package review
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"charm.land/bubbles/v2/textinput"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// guard is how long a request stands on the screen before a key can answer it: what comes while somebody types is not
+// answered by what they typed for the one before.
+const guard = 400 * time.Millisecond
+
+// via names this way of answering.
+const via = "terminal"
+
+// A model is the state of the screen. It is changed by update alone.
+type model struct {
+	ctx    context.Context
+	broker grants.Broker
+	now    func() time.Time
+
+	requests []grants.Request
+	chosen   string           // the id of the request on the screen
+	since    time.Time        // when it came there
+	drafts   map[string]draft // what a person has changed, by request
+	asking   question         // what the input line is for
+	input    textinput.Model
+	message  string          // what became of the last key
+	busy     map[string]bool // decisions on their way
+	help     bool
+	width    int
+	height   int
+	lost     error // the broker cannot be reached
+}
+
+// A draft is a narrower answer in the making.
+type draft struct {
+	path   string
+	access profile.Access
+}
+
+// A question is what a person is typing.
+type question uint8
+
+const (
+	askNothing question = iota
+	askPath
+	askExpiry
+	askReason
+)
+
+var prompts = []string{"", "path: ", "for how long, such as 2h (nothing: until you revoke it): ", "why not (may be empty): "}
+
+// Messages.
+type (
+	pendingMsg []grants.Request
+	eventMsg   grants.Event
+	lostMsg    struct{ err error } // the events ended
+	decidedMsg struct {
+		id     string
+		what   string
+		answer grants.Answer
+		err    error
+	}
+	tickMsg time.Time
+)
+
+func newModel(ctx context.Context, broker grants.Broker) *model {
+	input := textinput.New()
+	input.CharLimit = 4096
+	input.SetVirtualCursor(false) // the screen draws its own
+	return &model{ctx: ctx, broker: broker, now: time.Now, drafts: map[string]draft{}, busy: map[string]bool{}, input: input, width: 80, height: 24}
+}
+
+func (m *model) Init() tea.Cmd { return tick() }
+
+// tick keeps ages right.
+func tick() tea.Cmd { return tea.Tick(time.Second, func(t time.Time) tea.Msg { return tickMsg(t) }) }
+
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tickMsg:
+		return m, tick()
+	case pendingMsg:
+		m.lost = nil
+		m.take(msg)
+	case eventMsg:
+		m.event(grants.Event(msg))
+	case lostMsg:
+		m.lost = msg.err
+	case decidedMsg:
+		m.decided(msg)
+	case tea.KeyPressMsg:
+		return m, m.key(msg)
+	case tea.PasteMsg:
+		if m.asking != askNothing { // anywhere else, pasted text is not keys
+			return m, m.edit(msg)
+		}
+	}
+	return m, nil
+}
+
+// take replaces the list by what the broker says.
+func (m *model) take(list []grants.Request) {
+	m.requests = list
+	m.choose(m.chosen)
+}
+
+func (m *model) at(id string) int {
+	return slices.IndexFunc(m.requests, func(r grants.Request) bool { return r.ID == id })
+}
+
+// choose puts a request on the screen, or the first one if there is none of that id.
+func (m *model) choose(id string) {
+	if m.at(id) < 0 {
+		id = ""
+		if len(m.requests) > 0 {
+			id = m.requests[0].ID
+		}
+	}
+	if id != m.chosen {
+		m.chosen, m.since = id, m.now()
+		m.asking = askNothing
+	}
+}
+
+func (m *model) event(e grants.Event) {
+	if e.Request == nil {
+		return
+	}
+	at := m.at(e.Request.ID)
+	switch e.Kind {
+	case grants.EventRequestPending:
+		if at < 0 {
+			m.requests = append(m.requests, *e.Request)
+		}
+	case grants.EventRequestChanged:
+		if at >= 0 {
+			m.requests[at] = *e.Request
+			delete(m.drafts, e.Request.ID)
+			if m.chosen == e.Request.ID { // it is another question now
+				m.since, m.asking = m.now(), askNothing
+				m.message = "the path leads elsewhere than before: look again"
+			}
+		}
+	case grants.EventRequestEnded:
+		if at >= 0 {
+			m.requests = slices.Delete(m.requests, at, at+1)
+			delete(m.drafts, e.Request.ID)
+			if m.chosen == e.Request.ID && !m.busy[e.Request.ID] {
+				m.message = "ended without you: " + ended(e.Outcome)
+			}
+		}
+	}
+	m.choose(m.chosen)
+}
+
+// ended says how a request ended.
+func ended(o grants.Outcome) string {
+	switch o {
+	case grants.OutcomeGranted:
+		return "granted elsewhere"
+	case grants.OutcomeDenied:
+		return "denied elsewhere"
+	case grants.OutcomeTimeout:
+		return "nobody answered in time"
+	case grants.OutcomeWithdrawn:
+		return "whoever asked is gone"
+	}
+	return string(o)
+}
+
+func (m *model) decided(d decidedMsg) {
+	delete(m.busy, d.id)
+	if d.err != nil {
+		m.message = "not done: " + profile.Printable(d.err.Error())
+		return
+	}
+	m.message = d.what
+	if at := m.at(d.id); at >= 0 {
+		m.requests = slices.Delete(m.requests, at, at+1)
+		delete(m.drafts, d.id)
+		m.choose(m.chosen)
+	}
+}
+
+// current is the request on the screen, with what the person has changed.
+func (m *model) current() (r grants.Request, d draft, ok bool) {
+	at := m.at(m.chosen)
+	if at < 0 {
+		return r, d, false
+	}
+	r = m.requests[at]
+	d, changed := m.drafts[r.ID]
+	if !changed {
+		d = draft{r.ResolvedPath, r.RequestedAccess}
+	}
+	return r, d, true
+}
+
+// key does what a key says.
+func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
+	if msg.String() == "ctrl+c" {
+		return tea.Quit
+	}
+	if m.asking != askNothing {
+		return m.typed(msg)
+	}
+	m.message = ""
+	switch msg.String() {
+	case "q", "esc":
+		return tea.Quit
+	case "?":
+		m.help = !m.help
+		return nil
+	case "j", "down", "tab", "n":
+		m.move(1)
+		return nil
+	case "k", "up", "shift+tab":
+		m.move(-1)
+		return nil
+	}
+	r, d, ok := m.current()
+	if !ok {
+		return nil
+	}
+	switch key := msg.String(); {
+	case !strings.Contains("oaprd", key):
+		m.message = "press ? for the keys"
+	case m.now().Sub(m.since) < guard:
+		m.message = "this request has only just come: look at it, and press the key again"
+	case !m.fits():
+		m.message = "the window is too small to show the whole path: enlarge it first"
+	case m.busy[r.ID]:
+		m.message = "the answer is on its way"
+	case key == "o":
+		return m.decide(r, grants.Decision{Kind: grants.AllowOnce, Path: d.path, Access: d.access})
+	case key == "a":
+		return m.ask(askExpiry, "")
+	case key == "p":
+		return m.ask(askPath, d.path)
+	case key == "d":
+		return m.ask(askReason, "")
+	case key == "r":
+		if r.RequestedAccess == profile.ReadOnly {
+			m.message = "it asks for no more than to read"
+			return nil
+		}
+		d.access = profile.ReadOnly + profile.ReadWrite - d.access
+		m.drafts[r.ID] = d
+	}
+	return nil
+}
+
+func (m *model) move(by int) {
+	if at := m.at(m.chosen); at >= 0 {
+		next := (at + by + len(m.requests)) % len(m.requests)
+		m.choose(m.requests[next].ID)
+	}
+}
+
+// ask begins an input line.
+func (m *model) ask(what question, text string) tea.Cmd {
+	m.asking = what
+	m.input.Prompt = ""
+	m.input.SetValue(text)
+	m.input.CursorEnd()
+	return m.input.Focus()
+}
+
+func (m *model) edit(msg tea.Msg) (cmd tea.Cmd) {
+	m.input, cmd = m.input.Update(msg)
+	return cmd
+}
+
+// typed is a key while the person types.
+func (m *model) typed(msg tea.KeyPressMsg) tea.Cmd {
+	switch msg.String() {
+	case "esc":
+		m.asking = askNothing
+		return nil
+	case "enter":
+	default:
+		return m.edit(msg)
+	}
+	r, d, ok := m.current()
+	what, text := m.asking, strings.TrimSpace(m.input.Value())
+	m.asking = askNothing
+	if !ok {
+		return nil
+	}
+	switch what {
+	case askPath:
+		d.path = text
+		if !profile.Within(text, r.ResolvedPath) && !profile.Within(text, r.RequestedPath) {
+			m.message = "not taken: the path must be " + profile.Printable(r.ResolvedPath) + " or one below it"
+			return nil
+		}
+		m.drafts[r.ID] = d
+		return nil
+	case askReason:
+		return m.decide(r, grants.Decision{Kind: grants.Deny, Reason: text})
+	}
+	var expiry time.Duration
+	if text != "" {
+		var err error
+		if expiry, err = time.ParseDuration(text); err != nil || expiry <= 0 {
+			m.message = "not understood: " + profile.Printable(text) + "; for example 90m or 24h"
+			return nil
+		}
+	}
+	return m.decide(r, grants.Decision{Kind: grants.AllowAlways, Path: d.path, Access: d.access, Scope: grants.ScopeAlways, ExpiresIn: grants.Duration(expiry)})
+}
+
+// decide sends an answer on its way.
+func (m *model) decide(r grants.Request, d grants.Decision) tea.Cmd {
+	d.Via = via
+	m.busy[r.ID] = true
+	return func() tea.Msg {
+		answer, err := m.broker.Decide(m.ctx, r.ID, d)
+		return decidedMsg{r.ID, done(r, d), answer, err}
+	}
+}
+
+// done says what an answer did.
+func done(r grants.Request, d grants.Decision) string {
+	agent, path := profile.Printable(r.Agent), profile.Printable(d.Path)
+	switch d.Kind {
+	case grants.AllowOnce:
+		return agent + " may " + verb(d.Access) + " " + path + ", in this session"
+	case grants.AllowAlways:
+		return agent + " may " + verb(d.Access) + " " + path
+	}
+	return agent + " may not " + verb(r.RequestedAccess) + " " + profile.Printable(r.ResolvedPath)
+}
+
+func verb(access profile.Access) string {
+	if access == profile.ReadWrite {
+		return "read and write"
+	}
+	return "read"
+}
