@@ -26,6 +26,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"cmd/hosted":          {},
 		// What runs inside a sandbox starts with every call of a file tool.
 		"integration/mcp/files": {},
+		"sandbox/lack":          {"profile", "sandbox", "sandbox/egress"},
 	} {
 		out, err := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", module+room).CombinedOutput()
 		if err != nil {
