@@ -78,7 +78,7 @@ func TestGrepIsBounded(t *testing.T) {
 		t.Errorf("%+v, %v", result, err)
 	}
 	began := time.Now()
-	result, err = tools.grep(Grep{Pattern: "(x+x+)+y"})
+	_, err = tools.grep(Grep{Pattern: "(x+x+)+y"})
 	if took := time.Since(began); err != nil || took > 10*time.Second {
 		t.Errorf("an expression that takes other engines for ever: %v, %v", took, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/profile"
 )
 
@@ -22,6 +24,9 @@ func TestTheToolsSeeWhatTheSandboxSees(t *testing.T) {
 	h.grant(filepath.Join(h.home, "shown"), profile.ReadOnly)
 	h.grant(alone, profile.ReadWrite)
 	if err := os.Symlink(secret, filepath.Join(h.work, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(h.file("work/locked", "locked\n"), 0o444); err != nil {
 		t.Fatal(err)
 	}
 	h.file("work/a.go", "package a\n\nfunc main() {}\n")
@@ -41,6 +46,7 @@ func TestTheToolsSeeWhatTheSandboxSees(t *testing.T) {
 		"nor one edited":                            {Request{Edit: &Edit{Path: shown, OldText: "first", NewText: "1st"}}, ReadOnly},
 		"nor one patched":                           {Request{ApplyPatch: &ApplyPatch{Patch: "*** Begin Patch\n*** Delete File: " + shown + "\n*** End Patch"}}, ReadOnly},
 		"no file is made where nothing is shown":    {Request{Write: &Write{Path: filepath.Join(h.home, "new"), Content: "x"}}, ReadOnly},
+		"nor a file that may not be written":        {Request{Write: &Write{Path: "locked", Content: "x"}}, Denied},
 		"a device is not opened":                    {Request{Read: &Read{Path: "/dev/zero"}}, NotRegular},
 		"nor written":                               {Request{Write: &Write{Path: "/dev/null", Content: "x"}}, NotRegular},
 		"a directory is no file":                    {Request{Read: &Read{Path: "."}}, IsDirectory},
@@ -94,6 +100,14 @@ func TestAPipeDoesNotHoldATool(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, pipe, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range []Request{{Read: &Read{Path: pipe}}, {Write: &Write{Path: pipe, Content: "x"}}, {Edit: &Edit{Path: pipe, OldText: "a", NewText: "b"}},
 		{Grep: &Grep{Pattern: "x", Path: pipe}}} {
 		if s := tools.do(r); s.Error == nil || s.Error.Code != NotRegular {
@@ -102,6 +116,9 @@ func TestAPipeDoesNotHoldATool(t *testing.T) {
 	}
 	if s := tools.do(Request{Grep: &Grep{Pattern: "x"}}); s.Error != nil {
 		t.Error(s.Error)
+	}
+	if n, err := unix.Read(watch, make([]byte, 4096)); err != unix.EAGAIN {
+		t.Errorf("the pipe was opened: %d bytes of events, %v", n, err)
 	}
 }
 
@@ -152,6 +169,14 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 	Program(strings.NewReader(`{"read":{"path":"`+strings.Repeat("a", MaxRequest)+`"}}`), &out)
 	if !strings.Contains(out.String(), `"too_large"`) {
 		t.Errorf("a request that is too large: %.200s", out.String())
+	}
+}
+
+func TestAPathThatCannotBeOneIsToldAsSuch(t *testing.T) {
+	for path, want := range map[string]string{"": "empty", "a\x00b": "NUL", "a\xff": "UTF-8", strings.Repeat("a", 10<<20): "longer than 4096 bytes"} {
+		if _, err := absolute("/", path); codeOf(err) != Invalid || !strings.Contains(err.Error(), want) || len(err.Error()) > 100 {
+			t.Errorf("%.20q: %v", path, err)
+		}
 	}
 }
 
