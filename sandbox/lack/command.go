@@ -73,6 +73,11 @@ func parseCommand(argv []string) commandLine {
 			c.earlier = append(c.earlier, programs...)
 		}
 	}
+	known := 0
+	if c.directory != "" {
+		known = 1
+	}
+	c.moves = c.moves || strings.Count(line, "cd ") > known || strings.Contains(line, "chdir")
 	return c
 }
 
