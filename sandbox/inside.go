@@ -34,6 +34,8 @@ func (in inside) Lstat(path string) (Object, error) {
 	switch {
 	case step != nil && step.Source == ownProgram:
 		return Object{Mode: 0o755}, nil // a file, wherever it is
+	case step != nil && step.Kind == Bind && step.Source != step.Path && path == step.Path:
+		return in.host.Lstat(step.Source)
 	case step != nil && step.Kind == Bind:
 		return in.host.Lstat(path)
 	case step != nil && step.Path == path && step.Kind == Symlink:

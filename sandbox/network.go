@@ -165,7 +165,7 @@ func (a *attempt) endNetwork() {
 	a.proxy.Close()
 	list, more := a.proxy.Refusals()
 	for _, refusal := range list {
-		a.plan.notice(NoticeNetwork, "", refusal.Error())
+		a.plan.Notices = append(a.plan.Notices, Notice{Kind: NoticeNetwork, Domain: refusal.To, Text: refusal.Error()})
 	}
 	if more > 0 {
 		a.plan.notice(NoticeNetwork, "", fmt.Sprintf("the network refused %d more connections", more))

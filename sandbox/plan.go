@@ -118,10 +118,11 @@ const (
 
 // A Notice is one thing that a person should know about a run that went on all the same.
 type Notice struct {
-	Kind  NoticeKind `json:"kind" jsonschema:"what it is about"`
-	Path  string     `json:"path,omitempty" jsonschema:"the path that it is about"`
-	Limit string     `json:"limit,omitempty" jsonschema:"of limit_reached: the limit's name, as in --limit NAME=AMOUNT, or timeout"`
-	Text  string     `json:"text" jsonschema:"for a person, in one line"`
+	Kind   NoticeKind `json:"kind" jsonschema:"what it is about"`
+	Path   string     `json:"path,omitempty" jsonschema:"the path that it is about"`
+	Domain string     `json:"domain,omitempty" jsonschema:"of network_refused: the destination, as host:port"`
+	Limit  string     `json:"limit,omitempty" jsonschema:"of limit_reached: the limit's name, as in --limit NAME=AMOUNT, or timeout"`
+	Text   string     `json:"text" jsonschema:"for a person, in one line"`
 }
 
 // printable makes text safe for a terminal and a log: what is not printable, and invisible or reordering characters

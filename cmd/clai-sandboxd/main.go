@@ -20,6 +20,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/gateway"
+	"github.com/clairun/clai-sandbox/integration/mcp/files"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -31,6 +32,9 @@ var version = "dev"
 const statusFailed = 125
 
 func main() {
+	if len(os.Args) == 1 && os.Args[0] == files.Place { // a sandbox shows this program there
+		os.Exit(files.Program(os.Stdin, os.Stdout))
+	}
 	err := newApp().Run(os.Args)
 	if len(os.Args) > 1 && slices.Contains([]string{"approvals", "explain", hosted.Review}, os.Args[1]) {
 		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox

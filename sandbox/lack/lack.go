@@ -1,0 +1,372 @@
+package lack
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// A Failure is a command that was run in a sandbox, and has ended.
+type Failure struct {
+	Plan     *sandbox.Plan
+	Host     sandbox.Tree // the host's files; nil: the real ones
+	Command  []string     // as it was run
+	ExitCode int
+	// Stderr and Stdout are the last of what it wrote. Where both went to one place, it is Stderr.
+	Stderr, Stdout []byte
+	Directory      string           // where it began; empty: the plan's
+	Notices        []sandbox.Notice // of the Result
+	Own            []string         // directories of this program, of which nothing is told (Profile.OwnDirectories)
+}
+
+// A Kind is what was lacking.
+type Kind string
+
+const (
+	Path   Kind = "path"
+	Domain Kind = "domain"
+)
+
+// A Why is why the sandbox does not have it.
+type Why string
+
+const (
+	NotGranted      Why = "not_granted"      // the host has it, and nothing shows it
+	Hidden          Why = "hidden"           // a credential store: only a grant of its own shows it, and whether there is one is not told
+	ReadOnly        Why = "read_only"        // it is shown for reading only
+	DomainRefused   Why = "domain_refused"   // no rule of the filtered network allows it, or one denies it
+	NetworkDisabled Why = "network_disabled" // the sandbox has no network at all
+)
+
+// A Lack is something that a command needed and its sandbox did not give.
+type Lack struct {
+	Kind   Kind           `json:"kind" jsonschema:"what was lacking: path or domain"`
+	Path   string         `json:"path,omitempty" jsonschema:"of a path: the absolute path to ask for"`
+	Domain string         `json:"domain,omitempty" jsonschema:"of a domain: the host, with its port where that is known"`
+	Access profile.Access `json:"access,omitempty" jsonschema:"of a path: the access that was needed"`
+	Why    Why            `json:"why" jsonschema:"not_granted, hidden, read_only, domain_refused or network_disabled"`
+	Hint   string         `json:"hint" jsonschema:"what to do about it"`
+}
+
+const (
+	maxTail       = 64 << 10 // bytes of each stream that are read
+	maxLines      = 400
+	maxLine       = 4096
+	maxLacks      = 8
+	maxCandidates = 200 // paths that are looked up
+)
+
+// Of says what the command lacked. It is nothing if the command did not fail, or failed for reasons of its own.
+func Of(f Failure) []Lack {
+	if f.Plan == nil || f.ExitCode == 0 || endedBySignal(f.ExitCode) {
+		return nil
+	}
+	d := newDiagnosis(f)
+	if d.command.saysNo(f.ExitCode) {
+		return nil
+	}
+	stderr, stdout := tail(f.Stderr), tail(f.Stdout)
+	list := d.read(stderr)
+	switch {
+	case list != nil && d.endsOtherwise(stdout):
+		return nil
+	case list == nil && !slices.ContainsFunc(stderr, complains) && !d.command.printing:
+		list = d.read(stdout)
+	}
+	return list
+}
+
+// endsOtherwise reports whether standard output ends in a complaint about something else, as that of a test runner does.
+// Which of the two streams was written to last is not known.
+func (d *diagnosis) endsOtherwise(lines []string) bool {
+	for i := len(lines) - 1; i >= 0; i-- {
+		if line := lines[i]; !neutral(line) {
+			return complains(line) && !wraps(line) && d.complaint(lines, i) == nil
+		}
+	}
+	return false
+}
+
+// endedBySignal also stands for the launcher's own statuses.
+func endedBySignal(status int) bool { return status > 128 && status <= 128+64 && status != 129 }
+
+// A diagnosis is the reading of one failure.
+type diagnosis struct {
+	Failure
+	home       string
+	command    commandLine
+	candidates int
+}
+
+func newDiagnosis(f Failure) *diagnosis {
+	d := &diagnosis{Failure: f}
+	if d.Host == nil {
+		d.Host = sandbox.Host{}
+	}
+	if d.Directory == "" {
+		d.Directory = f.Plan.WorkingDirectory
+	}
+	for _, v := range f.Plan.Environment {
+		if v.Name == "HOME" && path.IsAbs(v.Value) {
+			d.home = path.Clean(v.Value)
+		}
+	}
+	d.command = parseCommand(f.Command)
+	if dir := d.command.directory; dir != "" {
+		d.Directory = d.absolute(dir)
+	}
+	return d
+}
+
+// read goes through the lines from the last to the first. The last complaint must be about something that was lacking;
+// those right before it may be as well.
+func (d *diagnosis) read(lines []string) []Lack {
+	var list []Lack
+	for i := len(lines) - 1; i >= 0 && len(list) < maxLacks; i-- {
+		line := lines[i]
+		if neutral(line) {
+			continue
+		}
+		found := d.complaint(lines, i)
+		switch {
+		case len(found) > 0:
+			for _, lack := range found {
+				list = join(list, lack)
+			}
+		case list != nil: // what came before it did not end the command
+			return list
+		case !complains(line):
+		case wraps(line), strings.HasPrefix(line, "  ") && saidIn(line) == nothingSaid: // the source below a message
+		default:
+			return list
+		}
+	}
+	return list
+}
+
+// join adds what is not there yet; of one path, the most that was needed.
+func join(list []Lack, lack Lack) []Lack {
+	for i, l := range list {
+		if l.Kind == lack.Kind && l.Path == lack.Path && l.Domain == lack.Domain {
+			if l.Access < lack.Access {
+				list[i] = lack
+			}
+			return list
+		}
+	}
+	return append(list, lack)
+}
+
+// complaint is what one line says was lacking.
+func (d *diagnosis) complaint(lines []string, i int) (list []Lack) {
+	line := lines[i]
+	if found := d.domain(line); found != nil {
+		return found
+	}
+	if name := missingCommand(line); name != "" {
+		return d.program(name)
+	}
+	said := saidIn(line)
+	if said == nothingSaid || d.command.disowns(line) {
+		return nil
+	}
+	for _, text := range d.paths(lines, i) {
+		if lack, ok := d.look(text, said, line); ok {
+			list = join(list, lack)
+		}
+	}
+	// A directory and what is in it: go names both, and needs the directory.
+	return slices.DeleteFunc(list, func(l Lack) bool {
+		return slices.ContainsFunc(list, func(above Lack) bool {
+			return above.Path != l.Path && profile.Within(l.Path, above.Path) && above.Access >= l.Access
+		})
+	})
+}
+
+// absolute is a path as the command meant it.
+func (d *diagnosis) absolute(text string) string {
+	switch {
+	case path.IsAbs(text):
+		return path.Clean(text)
+	case (text == "~" || strings.HasPrefix(text, "~/")) && d.home != "":
+		return path.Join(d.home, text[1:])
+	}
+	return path.Join(d.Directory, text)
+}
+
+// look holds one named path against the plan.
+func (d *diagnosis) look(text string, said saying, line string) (Lack, bool) {
+	if d.candidates++; d.candidates > maxCandidates || text == "" || len(text) > maxLine || strings.ContainsRune(text, 0) {
+		return Lack{}, false
+	}
+	if !path.IsAbs(text) && strings.Contains("/"+text+"/", "/../") && !d.command.names(text) {
+		return Lack{}, false // from a directory that is not known
+	}
+	asked := d.absolute(text)
+	access := profile.ReadOnly
+	if said == readOnlyFileSystem || writes(line) {
+		access = profile.ReadWrite
+	}
+	sight := d.Plan.Look(d.Host, asked)
+	if access == profile.ReadWrite && !sight.Visible && !sight.OnHost {
+		// It was to be made: what lacks is the directory.
+		if asked = path.Dir(asked); asked != "/" {
+			sight = d.Plan.Look(d.Host, asked)
+		}
+	}
+	return d.judge(asked, sight, said, access)
+}
+
+// judge says whether what a command met at a path is the sandbox's doing.
+func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access profile.Access) (Lack, bool) {
+	target := asked
+	if sight.Resolved != "" && sight.Resolved != asked {
+		target = sight.Resolved // a question about a link would be one about where it leads
+	}
+	if _, never := profile.NeverGrantable(target); never || d.own(target) || d.own(asked) {
+		return Lack{}, false
+	}
+	lack := Lack{Kind: Path, Path: target, Access: access}
+	if store := d.store(target, sight); store != "" {
+		// The same answer whether or not there is anything.
+		lack.Path, lack.Why = store, Hidden
+		return lack.hinted(), said != readOnlyFileSystem || access == profile.ReadWrite
+	}
+	step := sight.Rule
+	switch {
+	case step != nil && (step.Kind == sandbox.Mask || step.Kind == sandbox.Empty || step.Kind == sandbox.Copy || step.Kind == sandbox.Proc ||
+		step.Kind == sandbox.Dev || step.Kind == sandbox.Socket):
+		return Lack{}, false // not a grant's matter
+	case !sight.Visible:
+		if !sight.OnHost || said == readOnlyFileSystem {
+			return Lack{}, false
+		}
+		if step != nil && (step.Kind == sandbox.Bind || step.Kind == sandbox.Absent) {
+			return Lack{}, false // it has come since
+		}
+		if step != nil && step.Kind == sandbox.Private && !d.command.names(asked) {
+			return Lack{}, false // the command's own /tmp, where the host has something of the same name
+		}
+		lack.Why = NotGranted
+	case access == profile.ReadWrite && sight.Access != profile.ReadWrite && said == readOnlyFileSystem:
+		if step == nil && !sight.OnHost {
+			return Lack{}, false
+		}
+		lack.Why = ReadOnly
+		if step != nil && (step.Purpose == sandbox.Protects || step.Purpose == sandbox.StandsIn || step.Kind == sandbox.Absent) {
+			lack.Hint = lack.Path + " is " + sight.Why
+			return lack, true
+		}
+	default:
+		return Lack{}, false
+	}
+	return lack.hinted(), true
+}
+
+func (d *diagnosis) own(target string) bool {
+	return slices.ContainsFunc(d.Own, func(dir string) bool { return profile.Within(target, dir) })
+}
+
+// store is the credential store that a path lies in, if this sandbox does not show it.
+func (d *diagnosis) store(target string, sight sandbox.Sight) string {
+	if step := sight.Rule; step != nil && step.Purpose == sandbox.Hides {
+		return step.Path
+	}
+	if sight.Visible || sight.Rule != nil && sight.Rule.Kind == sandbox.Bind && profile.Within(sight.Rule.Path, d.home) && sight.Rule.Path != d.home && !sight.OnHost {
+		return ""
+	}
+	for _, hidden := range d.Plan.Hidden {
+		if profile.Within(target, hidden) {
+			return hidden
+		}
+	}
+	if d.home == "" {
+		return ""
+	}
+	for _, name := range profile.CredentialStores() {
+		if store := path.Join(d.home, name); profile.Within(target, store) {
+			if rule := sight.Rule; rule != nil && rule.Kind == sandbox.Bind && profile.Within(rule.Path, store) {
+				return "" // it is granted, and this is not in it
+			}
+			return store
+		}
+	}
+	return ""
+}
+
+func (l Lack) hinted() Lack {
+	name := sandbox.Quote(l.Path)
+	ask := "ask for it with fs_request_grant (" + name + ", " + l.Access.String() + ")"
+	switch l.Why {
+	case NotGranted:
+		l.Hint = "nothing grants " + name + " to this sandbox; " + ask
+	case ReadOnly:
+		l.Hint = name + " is shown for reading only; " + ask
+	case Hidden:
+		l.Hint = name + " is a place for credentials, which this sandbox does not show, whether or not there are any; only if the task needs them, " + ask
+	}
+	return l
+}
+
+// program is about a command that was not found: a directory of PATH may be one that nothing shows.
+func (d *diagnosis) program(name string) []Lack {
+	if strings.Contains(name, "/") {
+		if lack, ok := d.look(name, noSuchFile, ""); ok {
+			return []Lack{lack}
+		}
+		return nil
+	}
+	for _, v := range d.Plan.Environment {
+		if v.Name != "PATH" {
+			continue
+		}
+		for _, dir := range strings.Split(v.Value, ":") {
+			if !path.IsAbs(dir) {
+				continue
+			}
+			file := path.Join(dir, name)
+			if sight := d.Plan.Look(d.Host, file); !sight.Visible && sight.OnHost {
+				if lack, ok := d.judge(file, sight, noSuchFile, profile.ReadOnly); ok {
+					return []Lack{lack}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// tail is the last of an output, in lines that can be read.
+func tail(text []byte) []string {
+	if len(text) > maxTail {
+		text = text[len(text)-maxTail:]
+	}
+	lines := strings.FieldsFunc(plain(text), func(r rune) bool { return r == '\n' || r == '\r' })
+	if len(lines) > maxLines {
+		lines = lines[len(lines)-maxLines:]
+	}
+	for i, line := range lines {
+		if len(line) > maxLine {
+			lines[i] = line[len(line)-maxLine:]
+		}
+	}
+	return lines
+}
+
+// plain leaves out what colours a terminal (ECMA-48's CSI sequences).
+func plain(text []byte) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] != 0x1b {
+			b.WriteByte(text[i])
+			continue
+		}
+		if i++; i < len(text) && text[i] == '[' {
+			for i++; i < len(text) && (text[i] < 0x40 || text[i] > 0x7e); i++ {
+			}
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,169 @@
+package lack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// host is a home of which a sandbox shows the workspace, for writing, and shown, for reading. It does not show other.
+type host struct {
+	t                        testing.TB
+	home, work, shown, other string
+	profile                  profile.Profile
+	launcher                 sandbox.Launcher
+}
+
+func newHost(t testing.TB) *host {
+	t.Helper()
+	bwrap, err := sandbox.FindBwrap("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not below /tmp, of which every sandbox has its own.
+	home, err := os.MkdirTemp("/var/tmp", "clai-sandbox-test-")
+	if err == nil {
+		home, err = filepath.EvalSymlinks(home)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	h := &host{t: t, launcher: sandbox.Launcher{Bwrap: bwrap}, home: home, work: home + "/work", shown: home + "/shown", other: home + "/other"}
+	for name, text := range map[string]string{
+		"work/a.txt": "a\n", "work/sub/b.txt": "b\n", "work/.git/hooks/pre-commit.sample": "", "work/.git/config": "",
+		"shown/s.txt": "s\n", "shown/dir/t.txt": "t\n",
+		"other/f.txt": "f\n", "other/sp ace.txt": "f\n", "other/dir/g.txt": "g\n", "other/mod.py": "x = 1\n", "other/mod.js": "", "other/inc/needed.h": "", "other/lib/libneeded.a": "",
+		"other/go.mod": "module other\n", "other/package.json": "{}", "other/Makefile": "all:\n", "other/repo/.git/HEAD": "ref: refs/heads/main\n", "other/a.tar": "", "other/x.sh": "echo x\n",
+		"other/bin/sometool": "#!/bin/sh\n", "other/key": "", "other/A.jar": "", "other/Gemfile": "", "other/data.json": "{}", "other/b.txt": "b\n",
+		".ssh/id_ed25519": "secret", ".aws/credentials": "secret", ".netrc": "secret",
+	} {
+		path := filepath.Join(home, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Chmod(filepath.Join(h.other, "bin/sometool"), 0o755)
+	os.Chmod(filepath.Join(h.other, "x.sh"), 0o755)
+	os.Symlink(filepath.Join(h.other, "f.txt"), filepath.Join(h.work, "link"))
+	os.WriteFile(filepath.Join(h.work, "locked"), []byte("x"), 0o000)
+	h.profile = profile.Profile{
+		Agent: "main", UID: os.Getuid(), Home: home, Workspace: h.work, WorkingDirectory: h.work,
+		Environment: []profile.Variable{{Name: "GOCACHE", Value: "/tmp/gocache"}, {Name: "GOFLAGS", Value: "-mod=mod"}, {Name: "GOPROXY", Value: "off"}, {Name: "HOME", Value: home},
+			{Name: "LC_ALL", Value: "C.UTF-8"}, {Name: "PATH", Value: "/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin:" + h.other + "/bin"}},
+		Grants: []profile.Grant{
+			{Path: h.shown, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginConfig}},
+			{Path: h.work, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginWorkspace}}},
+	}
+	for _, name := range profile.CredentialStores() {
+		h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: filepath.Join(home, name)})
+	}
+	return h
+}
+
+func (h *host) build() sandbox.Plan {
+	h.t.Helper()
+	plan, err := sandbox.Build(h.profile, sandbox.Host{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return plan
+}
+
+// fill puts the host's directories into a script.
+func (h *host) fill(text string) string {
+	return strings.NewReplacer("{home}", h.home, "{work}", h.work, "{shown}", h.shown, "{other}", h.other).Replace(text)
+}
+
+// diagnose runs a command and says what it lacked, and what was written.
+func (h *host) diagnose(plan sandbox.Plan, command ...string) ([]Lack, string) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	var out, complaints bytes.Buffer
+	result, err := h.launcher.Run(ctx, plan, command, sandbox.Stdio{Out: &out, Err: &complaints})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	list := Of(Failure{Plan: &plan, Command: command, ExitCode: result.ExitCode, Stderr: complaints.Bytes(), Stdout: out.Bytes(), Notices: result.Notices})
+	return list, fmt.Sprintf("exit status %d\n%s%s", result.ExitCode, out.String(), complaints.String())
+}
+
+func wordsOf(list []Lack) []string {
+	var words []string
+	for _, lack := range list {
+		if lack.Kind == Domain {
+			words = append(words, fmt.Sprintf("%s %s", lack.Domain, lack.Why))
+		} else {
+			words = append(words, fmt.Sprintf("%s %s %s", lack.Path, lack.Access, lack.Why))
+		}
+	}
+	slices.Sort(words)
+	return words
+}
+
+func installed(program string) bool {
+	for _, dir := range []string{"/usr/local/go/bin", "/usr/local/bin", "/usr/bin", "/bin"} {
+		if info, err := os.Stat(filepath.Join(dir, program)); err == nil && info.Mode()&0o111 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWhatACommandLacked(t *testing.T) {
+	for name, group := range map[string][]failing{"cases": cases, "later": laterCases} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			newHost(t).try(t, group)
+		})
+	}
+}
+
+// try runs each case, and counts.
+func (h *host) try(t *testing.T, cases []failing) {
+	plan := h.build()
+	right, silent, missed, wrong, absent := 0, 0, 0, 0, 0
+	for _, c := range cases {
+		if !installed(c.program) {
+			t.Logf("not here: %s", c.program)
+			absent++
+			continue
+		}
+		script, shell := h.fill(c.script), "/bin/sh"
+		if c.program == "bash" {
+			shell = "/bin/bash"
+		}
+		list, output := h.diagnose(plan, shell, "-c", script)
+		got, want := wordsOf(list), []string{}
+		for _, words := range c.want {
+			want = append(want, h.fill(words))
+		}
+		slices.Sort(want)
+		switch {
+		case slices.Equal(got, want) && len(want) == 0:
+			silent++
+		case slices.Equal(got, want):
+			right++
+		case len(got) == 0:
+			missed++
+			t.Errorf("missed: %s\n%swant %q", script, output, want)
+		default:
+			wrong++
+			t.Errorf("wrong: %s\n%sgot %q, want %q", script, output, got, want)
+		}
+	}
+	t.Logf("%d cases: %d diagnosed, %d rightly silent, %d missed, %d wrong, %d not here", len(cases), right, silent, missed, wrong, absent)
+}
