@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/godbus/dbus/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
@@ -85,6 +86,7 @@ func gatewayCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "idle", Value: 10 * time.Minute, Usage: "end after `DURATION` without use; 0 for never"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "end a request that nobody answers after `DURATION`"},
+			&cli.BoolFlag{Name: "no-notify", Usage: "show no notifications on the desktop"},
 		},
 		Action: runGateway,
 	}
@@ -108,7 +110,11 @@ func runGateway(c *cli.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
-	err = gateway.Run(ctx, gateway.Options{
+	desktop := ""
+	if !c.Bool("no-notify") {
+		desktop = sessionBus()
+	}
+	err = gateway.Run(ctx, gateway.Options{Desktop: desktop,
 		Directories: caller.Directories(), Home: caller.Home, User: caller.User, Version: version, Programs: programs(caller.Directories()),
 		Timeout: c.Duration("timeout"), Idle: c.Duration("idle"), Listener: listener,
 		Notify: func(n grants.Notice) { fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(n.Text)) },
@@ -122,6 +128,19 @@ func runGateway(c *cli.Context) error {
 		return nil
 	}
 	return err
+}
+
+// sessionBus is the address of the person's session bus, if there may be one.
+func sessionBus() string {
+	if address := os.Getenv("DBUS_SESSION_BUS_ADDRESS"); address != "" {
+		return address
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		if info, err := os.Lstat(filepath.Join(dir, "bus")); err == nil && info.Mode().Type() == os.ModeSocket {
+			return "unix:path=" + dbus.EscapeBusAddressValue(filepath.Join(dir, "bus"))
+		}
+	}
+	return ""
 }
 
 // programs are the directories with bwrap and with this program.

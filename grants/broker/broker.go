@@ -122,7 +122,7 @@ func (b *Broker) Close() {
 func (b *Broker) Idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.sessions) == 0 && len(b.requests) == 0 && len(b.hub.listeners) == 0
+	return len(b.sessions) == 0 && len(b.requests) == 0 && !b.hub.needed()
 }
 
 // Notify tells everyone who listens.
@@ -161,7 +161,12 @@ func (b *Broker) Log(_ context.Context, limit int) ([]grants.Record, error) {
 }
 
 // Events tells of everything that happens.
-func (b *Broker) Events(ctx context.Context) (<-chan grants.Event, error) {
+func (b *Broker) Events(ctx context.Context) (<-chan grants.Event, error) { return b.listen(ctx, false) }
+
+// Watch is Events for a part of the daemon itself: it keeps no broker from being idle.
+func (b *Broker) Watch(ctx context.Context) (<-chan grants.Event, error) { return b.listen(ctx, true) }
+
+func (b *Broker) listen(ctx context.Context, quiet bool) (<-chan grants.Event, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -171,6 +176,7 @@ func (b *Broker) Events(ctx context.Context) (<-chan grants.Event, error) {
 		return nil, &grants.BusyError{Why: fmt.Sprintf("%d listeners are there already", maxListeners)}
 	}
 	l := b.hub.add()
+	l.quiet = quiet
 	context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -10,6 +10,7 @@ type hub struct {
 type listener struct {
 	events chan grants.Event
 	gone   bool
+	quiet  bool // the daemon's own
 }
 
 func newListener() *listener { return &listener{events: make(chan grants.Event, eventBuffer)} }
@@ -33,6 +34,16 @@ func (l *listener) close() {
 		l.gone = true
 		close(l.events)
 	}
+}
+
+// needed reports whether anyone listens who is not the daemon itself.
+func (h *hub) needed() bool {
+	for l := range h.listeners {
+		if !l.quiet {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *hub) add() *listener {

@@ -14,6 +14,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants/broker"
 	"github.com/clairun/clai-sandbox/grants/server"
 	"github.com/clairun/clai-sandbox/grants/store"
+	"github.com/clairun/clai-sandbox/integration/notify"
 	"github.com/clairun/clai-sandbox/profile"
 )
 
@@ -27,7 +28,13 @@ type Options struct {
 	Idle        time.Duration // ends the gateway after this time without use; 0: never
 	Listener    net.Listener  // the socket, where somebody else made it; nil: it makes its own
 	Notify      func(grants.Notice)
+	Desktop     string // the address of the session bus of a desktop that is to notify the person; empty: none is
 }
+
+// watching is a broker for a part of the gateway: to listen does not keep it from being idle.
+type watching struct{ *broker.Broker }
+
+func (w watching) Events(ctx context.Context) (<-chan grants.Event, error) { return w.Watch(ctx) }
 
 // RunningError means that a gateway runs already, and answers.
 type RunningError struct{ Socket string }
@@ -75,6 +82,15 @@ func Run(ctx context.Context, o Options) error {
 		if o.Notify != nil {
 			o.Notify(n)
 		}
+	}
+	if o.Desktop != "" {
+		ctx, cancel := context.WithCancel(ctx)
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_ = notify.Run(ctx, o.Desktop, watching{b}) // without a desktop there is nobody to tell
+		}()
+		defer func() { cancel(); <-over }()
 	}
 	return o.serve(ctx, s, b, socket)
 }
