@@ -35,6 +35,7 @@ list_programs() {
 		gnome-keyring-daemon - nice gnome-keyring   =               =         =               =          tests ask a real keyring with it
 		ps             -    must  procps            procps-ng       procps-ng =               procps-ng  tests count processes
 		node           -    nice  nodejs            =               =         =               =          tests run it in a sandbox
+		npm            -    nice  npm               nodejs-npm      =         npm-default     =          tests install the official MCP inspector with it
 		ipcs           -    must  util-linux        util-linux-core =         util-linux-systemd =       tests look for shared memory
 		zsh            -    nice  zsh               =               =         =               =          tests complete commands in it
 		fish           -    nice  fish              =               =         =               =          tests complete commands in it

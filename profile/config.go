@@ -34,7 +34,12 @@ type executionConfig struct {
 	Sandbox     sandboxConfig     `json:"sandbox,omitzero" jsonschema:"what they reach"`
 	Environment environmentConfig `json:"environment,omitzero" jsonschema:"their variables, besides the few that every command gets"`
 	Limits      limitsConfig      `json:"limits,omitzero" jsonschema:"what ends them"`
+	MCP         mcpConfig         `json:"mcp,omitzero" jsonschema:"how an agent's harness is served"`
 	Outside     outsideConfig     `json:"outside,omitzero" jsonschema:"where commands run that leave the sandbox, and which may"`
+}
+
+type mcpConfig struct {
+	TrustElicitation *bool `json:"trustElicitation,omitempty" jsonschema:"whether the client's own prompt may answer what the agent asks for; if nobody says, false: a client could answer by itself"`
 }
 
 type filesystemConfig struct {
@@ -273,6 +278,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
+	overlay(&e.MCP.TrustElicitation, over.MCP.TrustElicitation)
 	overlay(&e.Environment.Pass, over.Environment.Pass)
 	e.Limits.overlay(over.Limits)
 	e.Outside.overlay(over.Outside)

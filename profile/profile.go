@@ -159,6 +159,11 @@ type Profile struct {
 	Environment []Variable // sorted by name, each name once
 	Limits      Limits
 
+	// TrustElicitation lets an MCP client's own prompt answer what the agent asks for.
+	TrustElicitation bool
+	// PrivateTmp is a directory of this program's that stands at /tmp inside, writable, and outlives the sandbox. Empty: /tmp is
+	// in memory, and gone with it.
+	PrivateTmp string
 	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.
 	AskSocket string
 

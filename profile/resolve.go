@@ -238,6 +238,9 @@ func (p *Profile) resolveModes(settings executionConfig, caller Caller, r Reques
 			p.SessionBusNames = append(p.SessionBusNames, string(name))
 		}
 	}
+	if s := settings.MCP.TrustElicitation; s != nil {
+		p.TrustElicitation = *s
+	}
 	if s := settings.Sandbox.NestedNamespaces; s != nil {
 		p.NestedNamespaces = *s
 	}

@@ -11,21 +11,23 @@ import (
 func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 	const module = "github.com/clairun/clai-sandbox/"
 	for room, may := range map[string][]string{
-		"profile":             {},
-		"sandbox/egress":      {"profile"},
-		"sandbox":             {"profile", "sandbox/egress"},
-		"grants":              {"profile"},
-		"grants/store":        {"profile", "grants"},
-		"grants/broker":       {"profile", "grants", "grants/store"},
-		"grants/client":       {"profile", "grants"},
-		"grants/server":       {"profile", "grants"},
-		"integration/gateway": {"profile", "sandbox", "sandbox/egress", "grants", "grants/store", "grants/broker", "grants/server", "integration/notify", "policy"},
-		"integration/notify":  {"profile", "grants"},
-		"grants/review":       {"profile", "grants"},
-		"integration/session": {"profile", "sandbox", "sandbox/egress", "grants"},
-		"cmd/clai-sandbox":    {"profile", "sandbox", "sandbox/egress", "grants", "grants/client", "integration/session", "cmd/hosted"},
-		"policy":              {},
-		"cmd/hosted":          {},
+		"profile":                  {},
+		"sandbox/egress":           {"profile"},
+		"sandbox":                  {"profile", "sandbox/egress"},
+		"grants":                   {"profile"},
+		"grants/store":             {"profile", "grants"},
+		"grants/broker":            {"profile", "grants", "grants/store"},
+		"grants/client":            {"profile", "grants"},
+		"grants/server":            {"profile", "grants"},
+		"integration/gateway":      {"profile", "sandbox", "sandbox/egress", "grants", "grants/store", "grants/broker", "grants/server", "integration/notify", "policy"},
+		"integration/instructions": {"profile", "sandbox", "sandbox/egress"},
+		"integration/mcp":          {"profile", "sandbox", "sandbox/egress", "sandbox/lack", "grants", "integration/session", "integration/instructions", "integration/mcp/files"},
+		"integration/notify":       {"profile", "grants"},
+		"grants/review":            {"profile", "grants"},
+		"integration/session":      {"profile", "sandbox", "sandbox/egress", "grants"},
+		"cmd/clai-sandbox":         {"profile", "sandbox", "sandbox/egress", "grants", "grants/client", "integration/session", "integration/instructions", "cmd/hosted"},
+		"policy":                   {},
+		"cmd/hosted":               {"profile"},
 		// What runs inside a sandbox starts with every call of a file tool.
 		"integration/mcp/files": {},
 		"sandbox/lack":          {"profile", "sandbox", "sandbox/egress"},
@@ -39,7 +41,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 			if ours && other != room && !slices.Contains(may, other) {
 				t.Errorf("%s imports %s", room, other)
 			}
-			if room == "grants/server" || room == "grants/store" || room == "grants/broker" || room == "grants/review" || room == "integration/notify" || room == "integration/gateway" ||
+			if room == "grants/server" || room == "grants/store" || room == "grants/broker" || room == "grants/review" || room == "integration/notify" || room == "integration/mcp" || room == "integration/gateway" ||
 				room == "policy" {
 				continue // the daemon's
 			}

@@ -20,6 +20,8 @@ func (p *Plan) Args() []string {
 			return "", step.Source
 		case Empty:
 			return "", os.DevNull
+		case Private:
+			return "--bind", step.Source
 		}
 		return bindOption(step.Access), step.Source
 	})
@@ -51,7 +53,7 @@ func (p *Plan) args(source func(Step) (option, operand string)) []string {
 
 	for _, step := range p.Steps {
 		option, operand := "", ""
-		if step.Kind == Bind || step.Kind == Copy || step.Kind == Empty || step.Kind == Socket {
+		if step.Kind == Bind || step.Kind == Copy || step.Kind == Empty || step.Kind == Socket || step.Kind == Private && step.Source != "" {
 			option, operand = source(step)
 		}
 		args = append(args, step.args(option, operand)...)
@@ -74,6 +76,9 @@ func (s Step) args(option, operand string) []string {
 		}
 		return []string{option, operand, s.Path}
 	case Private, Mask:
+		if operand != "" {
+			return []string{option, operand, s.Path}
+		}
 		return []string{"--perms", perms, "--tmpfs", s.Path}
 	case Absent:
 		return []string{"--perms", perms, "--tmpfs", s.Path}
@@ -125,6 +130,8 @@ func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
 		switch step.Kind {
 		case Bind:
 			return bindOption(step.Access), source
+		case Private:
+			return "--bind", source
 		case Empty:
 			source = os.DevNull
 		}

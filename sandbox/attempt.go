@@ -212,6 +212,17 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 			if err := a.allow(step, file); err != nil {
 				return nil, nil, err
 			}
+		case step.Kind == Private && step.Source != "":
+			file, err := pin(step.Source)
+			if err != nil {
+				return nil, nil, &SetupError{Path: step.Source, Why: "cannot stand at " + step.Path + ": " + reason(err)}
+			}
+			writable := step
+			writable.Access = profile.ReadWrite
+			operands = append(operands, a.bindDescriptor(writable, file, byDescriptor))
+			if err := a.allow(writable, file); err != nil {
+				return nil, nil, err
+			}
 		case step.Kind == Empty:
 			nothing, err := openFile(os.DevNull)
 			if err != nil {

@@ -86,11 +86,13 @@ func (b *builder) system() {
 	for _, path := range systemTrees {
 		b.show(path, profile.ReadOnly, baseline)
 	}
-	if w, err := follow(b.tree, "/tmp"); err == nil {
-		b.add(w, Step{Kind: Private, Path: w.Real, Mode: sticky, Origin: baseline})
-	} else {
-		b.add(walk{}, Step{Kind: Private, Path: "/tmp", Mode: sticky, Origin: baseline})
+	tmp := Step{Kind: Private, Path: "/tmp", Source: b.profile.PrivateTmp, Mode: sticky, Origin: baseline}
+	w, err := follow(b.tree, "/tmp")
+	if err != nil {
+		w = walk{Real: tmp.Path}
 	}
+	tmp.Path = w.Real
+	b.add(w, tmp)
 	if w, err := follow(b.tree, sshDirectory); err == nil && b.layers.shows(w.Real) {
 		b.cover(w, 0o555, sshFiles, baseline)
 	}

@@ -38,6 +38,8 @@ func (in inside) Lstat(path string) (Object, error) {
 		return in.host.Lstat(step.Source)
 	case step != nil && step.Kind == Bind:
 		return in.host.Lstat(path)
+	case step != nil && step.Kind == Private && step.Source != "" && !in.hasBelow(path):
+		return in.host.Lstat(step.Source + strings.TrimPrefix(path, step.Path))
 	case step != nil && step.Path == path && step.Kind == Symlink:
 		return Object{Mode: fs.ModeSymlink | 0o777}, nil
 	case step != nil && step.Path == path && step.Kind == Socket:
@@ -60,6 +62,9 @@ func (in inside) hasBelow(path string) bool {
 func (in inside) Readlink(path string) (string, error) {
 	if step := in.plan.decides(path); step != nil && step.Kind == Symlink && step.Path == path {
 		return step.Source, nil
+	}
+	if step := in.plan.decides(path); step != nil && step.Kind == Private && step.Source != "" {
+		path = step.Source + strings.TrimPrefix(path, step.Path)
 	}
 	return in.host.Readlink(path)
 }

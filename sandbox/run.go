@@ -34,6 +34,8 @@ type Launcher struct {
 	// refuses.
 	AskNetwork func(context.Context, profile.Destination) egress.Answer
 
+	// Control, if there is one, can send signals to the command of this run.
+	Control *Control
 	// Live, if there is one, can change what the sandbox of this run shows.
 	Live *Live
 
@@ -168,6 +170,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		return Result{}, err
 	}
 	l.Live.begin(a)
+	l.Control.begin(a)
 	var interrupted atomic.Value
 	go func() {
 		if err := l.watch(ctx, a, &interrupted); err != nil {

@@ -1,10 +1,12 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,6 +36,35 @@ func (a *attempt) relay(s syscall.Signal) bool {
 	// The command is pid 1's first child; later ones are orphans that it took in.
 	unix.Kill(first[0], s)
 	return true
+}
+
+// A Control sends signals to the command of one run.
+type Control struct{ attempt atomic.Pointer[attempt] }
+
+// ErrNoCommand means that the command does not run, yet or any more.
+var ErrNoCommand = errors.New("the command does not run")
+
+// Signal sends a signal to the command.
+func (c *Control) Signal(s syscall.Signal) error {
+	a := c.attempt.Load()
+	if a == nil {
+		return ErrNoCommand
+	}
+	select {
+	case <-a.ended:
+		return ErrNoCommand
+	default:
+	}
+	if !a.relay(s) {
+		return ErrNoCommand
+	}
+	return nil
+}
+
+func (c *Control) begin(a *attempt) {
+	if c != nil {
+		c.attempt.Store(a)
+	}
 }
 
 // terminate asks every process inside to end. Those that are stopped are woken, to hear it.

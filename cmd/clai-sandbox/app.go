@@ -11,7 +11,7 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), grantsCommand(), explainCommand(), approvalsCommand(), doctorCommand(), gatewayCommand(), completionCommand()}
+	commands := []*cli.Command{runCommand(), grantsCommand(), explainCommand(), approvalsCommand(), mcpCommand(), doctorCommand(), gatewayCommand(), completionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
@@ -23,6 +23,7 @@ func newApp() *cli.App {
 			"clai-sandbox explain [options] [--path PATH]\n" +
 			"clai-sandbox explain --host gateway -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox approvals list|allow|deny|remove|test|get|set|edit\n" +
+			"clai-sandbox mcp [options]\n" +
 			"clai-sandbox doctor [--json]\n" +
 			"clai-sandbox gateway [options]",
 		Version:                   version,

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/integration/instructions"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
@@ -22,8 +23,9 @@ func explainCommand() *cli.Command {
 		Description: "Each line says what is visible, how, and where that comes from. With --path, one line about that path: visible or\n" +
 			"not, read-only or read-write, and which rule decides. With --host and a command behind --, what would become of that\n" +
 			"command outside the sandbox, and each step to the answer. Nothing is run.",
-		Flags: append(profileFlags(),
+		Flags: append(hosted.ProfileFlags(),
 			&cli.StringFlag{Name: "path", Usage: "answer for `PATH` alone"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "for-agent", Usage: "print what an agent is told about this sandbox"},
 			hosted.HostFlag(),
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"},
 		),
@@ -45,6 +47,14 @@ func explainAction(c *cli.Context) error {
 	}
 	if c.IsSet("path") {
 		return explainPath(c, j)
+	}
+	if c.Bool("for-agent") {
+		about := instructions.About{Profile: j.profile, Plan: &j.plan, CanAsk: true}
+		if _, err := j.bwrap(); err != nil {
+			about.Unavailable = explainError(err)
+		}
+		_, err := fmt.Println(instructions.Text(about))
+		return err
 	}
 	e := newExplanation(j)
 	if c.Bool("json") {

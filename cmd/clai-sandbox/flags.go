@@ -4,38 +4,15 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"syscall"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
-
-// profileFlags say what the sandbox shows. run and explain share them, so that one explains the other.
-func profileFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "use the configuration of agent `NAME`"},
-		&cli.StringFlag{Name: "workspace", Usage: "make `DIR` writable (default: the working directory)"},
-		&cli.StringSliceFlag{Name: "grant", KeepSpace: true, Usage: "show `PATH`[:ro|:rw][:explicit], read-only if not said, hidden paths below it only if explicit; may be repeated"},
-		&cli.StringSliceFlag{Name: "hide", KeepSpace: true, Usage: "hide `PATH` as credential stores are hidden: only a grant of its own shows it; may be repeated"},
-		&cli.StringSliceFlag{Name: "protect", KeepSpace: true, Usage: "make `NAME` read-only in writable directories, as .git/hooks is; may be repeated"},
-		&cli.StringSliceFlag{Name: "unprotect", KeepSpace: true, Usage: "leave `NAME` writable where the workspace is, such as .vscode; may be repeated"},
-		&cli.StringFlag{Name: "network", Usage: "set the network to `enabled|filtered|disabled` (default: the configuration's, else enabled)"},
-		&cli.StringSliceFlag{Name: "allow-domain", KeepSpace: true, Usage: "let a filtered network reach `DOMAIN`[:port]: a name, *.name, an address or a range; may be repeated"},
-		&cli.StringSliceFlag{Name: "deny-domain", KeepSpace: true, Usage: "let a filtered network never reach `DOMAIN`[:port], whatever is allowed; may be repeated"},
-		&cli.StringFlag{Name: "session-bus", Usage: "set the session bus to `filtered|allow|deny` (default: the configuration's, else filtered)"},
-		&cli.StringSliceFlag{Name: "session-bus-name", KeepSpace: true, Usage: "let calls to `NAME` through the filtered session bus too, and to all below with NAME.*; may be repeated"},
-		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the `VARIABLE`, or set it: VARIABLE=VALUE; may be repeated"},
-		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
-		&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m"},
-		&cli.StringSliceFlag{Name: "limit", KeepSpace: true, Usage: "let the command take only so much, as `NAME=AMOUNT`: " + strings.Join(profile.LimitNames(), ", ") + "; such as memory=2GiB; 0 for no limit; may be repeated"},
-		&cli.BoolFlag{DisableDefaultText: true, Name: "allow-nesting", Usage: "let the command make user namespaces, as a browser or another sandbox does"},
-	}
-}
 
 // A job is what the flags, the configuration, what is stored and the host together come to.
 type job struct {
@@ -48,7 +25,7 @@ type job struct {
 
 // prepare reads the configuration and what is stored, and builds the plan. options say more about the session.
 func prepare(c *cli.Context, options session.Options) (job, error) {
-	request, err := requestFrom(c)
+	request, err := hosted.RequestFrom(c)
 	if err != nil {
 		return job{}, err
 	}
@@ -92,36 +69,6 @@ func (j job) makeDirectories() error {
 		}
 	}
 	return nil
-}
-
-func requestFrom(c *cli.Context) (profile.Request, error) {
-	request := profile.Request{
-		Agent:            c.String("agent"),
-		Workspace:        c.String("workspace"),
-		Grants:           c.StringSlice("grant"),
-		Hide:             c.StringSlice("hide"),
-		Protect:          c.StringSlice("protect"),
-		Unprotect:        c.StringSlice("unprotect"),
-		Environment:      c.StringSlice("env"),
-		WorkingDirectory: c.String("cwd"),
-		Timeout:          c.Duration("timeout"),
-		Limits:           c.StringSlice("limit"),
-		Network:          c.String("network"),
-		AllowDomains:     c.StringSlice("allow-domain"),
-		DenyDomains:      c.StringSlice("deny-domain"),
-		SessionBus:       c.String("session-bus"),
-		SessionBusNames:  c.StringSlice("session-bus-name"),
-		NestedNamespaces: c.Bool("allow-nesting"),
-	}
-	for _, name := range []string{"agent", "workspace", "cwd", "network", "session-bus"} {
-		if c.IsSet(name) && c.String(name) == "" {
-			return request, &usage{"--" + name + " is empty", "leave it out for the default"}
-		}
-	}
-	if request.Timeout < 0 || c.IsSet("timeout") && request.Timeout == 0 {
-		return request, &usage{"--timeout must be longer than 0", "for example --timeout " + (90 * time.Second).String()}
-	}
-	return request, nil
 }
 
 // bwrap finds bubblewrap. BWRAP_VARIABLE names another one than the system's.

@@ -21,6 +21,10 @@ func approvalsCommand() *cli.Command {
 	}, usageError)
 }
 
+func mcpCommand() *cli.Command {
+	return hosted.MCP(func(*cli.Context) error { return handOver(os.Args[1:]) }, usageError)
+}
+
 // handOver executes the other program in this one's place.
 func handOver(args []string) error {
 	path := os.Getenv(daemonVariable)

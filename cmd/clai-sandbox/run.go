@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
@@ -25,7 +26,7 @@ func runCommand() *cli.Command {
 		Description: "The command sees the system read-only, the workspace read-write, and what was granted; nothing else of the\n" +
 			"machine. Its standard streams are the caller's. The exit status is the command's own, 128+N if signal N ended it,\n" +
 			"124 after --timeout, 125 if nothing was run, 126 if the command cannot be executed, 127 if it was not found.",
-		Flags: append(profileFlags(),
+		Flags: append(hosted.ProfileFlags(),
 			&cli.BoolFlag{DisableDefaultText: true, Name: "broker", Usage: "let the command ask for grants: fs_request_grant PATH"},
 			&cli.BoolFlag{Name: "live", DefaultText: "with --broker, where the kernel can", Usage: "show what is granted, and take away what is revoked, while the command runs"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
@@ -65,6 +66,7 @@ func hintOf(err error) string {
 		setup       *sandbox.SetupError
 		command     *sandbox.CommandError
 		misuse      *usage
+		misused     *hosted.Misuse
 		mistake     *profile.ConfigError
 		broker      *grants.UnavailableError
 	)
@@ -77,6 +79,8 @@ func hintOf(err error) string {
 		return command.Hint
 	case errors.As(err, &misuse):
 		return misuse.hint
+	case errors.As(err, &misused):
+		return misused.Hint
 	case errors.As(err, &mistake):
 		return mistake.Hint
 	case errors.As(err, &broker):

@@ -19,6 +19,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/gateway"
 	"github.com/clairun/clai-sandbox/integration/mcp/files"
@@ -33,11 +34,15 @@ var version = "dev"
 const statusFailed = 125
 
 func main() {
+	sandbox.InsideMain()
+	if filepath.Base(os.Args[0]) == client.AskName { // a sandbox shows this program under that name
+		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
 	if len(os.Args) == 1 && os.Args[0] == files.Place { // a sandbox shows this program there
 		os.Exit(files.Program(os.Stdin, os.Stdout))
 	}
 	err := newApp().Run(os.Args)
-	if len(os.Args) > 1 && slices.Contains([]string{"approvals", "explain", hosted.Review}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"approvals", "explain", "mcp", hosted.Review}, os.Args[1]) {
 		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox
 	}
 	if err != nil {
@@ -62,7 +67,7 @@ func newApp() *cli.App {
 		Usage:           "the long-running modes of clai-sandbox",
 		Version:         version,
 		HideHelpCommand: true,
-		Commands: []*cli.Command{gatewayCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Decision(explainAction, usageError),
+		Commands: []*cli.Command{gatewayCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Decision(explainAction, usageError), hosted.MCP(mcpAction, usageError),
 			{Name: hosted.Review, Hidden: true, Action: reviewAction, OnUsageError: usageError, HideHelpCommand: true}},
 
 		DisableSliceFlagSeparator: true,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
 )
@@ -45,6 +46,7 @@ func statusOf(err error) int {
 func hintOf(err error) string {
 	var (
 		m      *misuse
+		h      *hosted.Misuse
 		file   *policy.FileError
 		host   *policy.HostError
 		config *profile.ConfigError
@@ -52,6 +54,8 @@ func hintOf(err error) string {
 	switch {
 	case errors.As(err, &m):
 		return m.hint
+	case errors.As(err, &h):
+		return h.Hint
 	case errors.As(err, &file):
 		return file.Hint
 	case errors.As(err, &host):

@@ -77,3 +77,20 @@ func jsonFlag() cli.Flag {
 func argPatternFlag() cli.Flag {
 	return &cli.StringFlag{Name: "arg-pattern", Usage: "only with arguments that `EXPRESSION` matches as a whole, joined by spaces"}
 }
+
+// MCP is the server that agents' harnesses start.
+func MCP(do cli.ActionFunc, usageError cli.OnUsageErrorFunc) *cli.Command {
+	return &cli.Command{
+		Name:  "mcp",
+		Usage: "serve an agent's tools, which run in the sandbox, by the Model Context Protocol",
+		Description: "For an agent's harness: {\"command\": \"clai-sandbox\", \"args\": [\"mcp\", \"--agent\", \"main\", \"--workspace\", \".\"]}. It speaks on\n" +
+			"standard input and output, or with --listen to several clients by HTTP. Every command and file tool runs in a sandbox of the\n" +
+			"options' own; the agent asks a person for what it lacks.",
+		Flags: append(ProfileFlags(),
+			&cli.StringFlag{Name: "listen", Usage: "serve by HTTP at `ADDRESS`: unix:PATH, or 127.0.0.1:PORT with --token-file", DefaultText: "standard input and output"},
+			&cli.StringFlag{Name: "token-file", Usage: "take clients that send the token in `FILE`, which only its owner may read"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "no-broker", Usage: "let the agent ask nobody"},
+		),
+		OnUsageError: usageError, HideHelpCommand: true, Action: do,
+	}
+}

@@ -23,6 +23,8 @@ type Options struct {
 	Broker grants.Broker
 	// Live sandboxes show what is granted, and lose what is taken away, while they run. It takes a broker.
 	Live bool
+	// PrivateTmp stands at /tmp in each sandbox of the session; see profile.Profile.
+	PrivateTmp string
 	// Command tells the person who decides what the session runs.
 	Command string
 }
@@ -198,7 +200,7 @@ func (p *Prepared) build() (err error) {
 func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
 	r.Stored = s.stored()
 	p, err := profile.Resolve(s.options.Config, s.options.Caller, r)
-	p.AskSocket = s.Socket()
+	p.AskSocket, p.PrivateTmp = s.Socket(), s.options.PrivateTmp
 	return p, err
 }
 

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/grants/server"
+	"github.com/clairun/clai-sandbox/integration/mcp"
+	"github.com/clairun/clai-sandbox/integration/session"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// mcpAction serves agents' tools. Standard output is the protocol's.
+func mcpAction(c *cli.Context) error {
+	if c.Args().Present() {
+		return &misuse{"mcp takes no argument", "clai-sandbox mcp --help lists the options"}
+	}
+	listen, tokenFile := c.String("listen"), c.String("token-file")
+	if listen == "" && tokenFile != "" {
+		return &misuse{"--token-file is for --listen", "leave it out"}
+	}
+	request, err := hosted.RequestFrom(c)
+	if err != nil {
+		return err
+	}
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		return err
+	}
+	directories := caller.Directories()
+	config, err := profile.Load(directories)
+	if err != nil {
+		return err
+	}
+	p, err := profile.Resolve(config, caller, request) // told before anybody is served
+	if err != nil {
+		return err
+	}
+	request.Workspace = p.Workspace
+	for _, dir := range []string{directories.Config, directories.State} { // what is not there cannot be covered
+		if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, syscall.EROFS) {
+			return err
+		}
+	}
+	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation,
+		Session: session.Options{Caller: caller, Config: config, Request: request, Command: "clai-sandbox mcp"}}
+	if !c.Bool("no-broker") {
+		options.Session.Broker, options.Session.Live = client.Default(directories), true
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	if listen == "" {
+		return mcp.ServeStdio(ctx, options, os.Stdin, os.Stdout)
+	}
+	listener, token, err := listenMCP(listen, tokenFile)
+	if err != nil {
+		return err
+	}
+	return mcp.ServeHTTP(ctx, options, listener, token)
+}
+
+// listenMCP listens where --listen says. On a unix socket a token may be asked for, elsewhere it must be.
+func listenMCP(address, tokenFile string) (net.Listener, string, error) {
+	token := ""
+	if tokenFile != "" {
+		var err error
+		if token, err = mcp.ReadToken(tokenFile); err != nil {
+			return nil, "", err
+		}
+	}
+	if path, isUnix := strings.CutPrefix(address, "unix:"); isUnix {
+		l, err := server.Listen(path)
+		return l, token, err
+	}
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	switch {
+	case err != nil || ip == nil || !ip.IsLoopback():
+		return nil, "", &misuse{"--listen " + profile.Printable(address) + " is not unix:PATH, and not an address of this machine alone", "for example --listen 127.0.0.1:8377"}
+	case token == "":
+		return nil, "", &misuse{"--listen at an address needs a token, or anybody on this machine could run commands", "--token-file FILE; or --listen unix:PATH"}
+	}
+	l, err := net.Listen("tcp", address)
+	return l, token, err
+}

@@ -1,0 +1,116 @@
+// Package instructions words for an agent what its sandbox is: what it may read and write, how it asks for more, and what it must not
+// try to get around. The same text stands in an MCP server's instructions and in explain --for-agent.
+package instructions
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// Limit is the most that Text returns, in bytes: it is part of every conversation.
+const Limit = 2000
+
+// maxListed bounds how many paths or domains are named.
+const maxListed = 6
+
+// About says what Text is about.
+type About struct {
+	Profile     profile.Profile
+	Plan        *sandbox.Plan
+	CanAsk      bool   // whether fs_request_grant reaches a person
+	Unavailable string // why nothing can be run, if nothing can
+}
+
+// Text words it.
+func Text(a About) string {
+	if a.Unavailable != "" {
+		return cut("Sandbox unavailable: " + profile.Printable(a.Unavailable) + ". No command and no file tool will run until a person has mended that; do not look for another way to run commands.")
+	}
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	add("Commands and file tools run in a sandbox. It shows the host's files at their own paths, and only what was granted.")
+	add("Readable and writable: the workspace %s%s, and a private /tmp.", profile.Printable(a.Profile.Workspace), also(granted(a.Plan, profile.ReadWrite, a.Profile.Workspace)))
+	add("Readable: the system (/usr, /etc, /opt)%s. Everything else of the machine is not there: a path that exists on the host may be missing here.", also(granted(a.Plan, profile.ReadOnly, "")))
+	if hidden := len(a.Plan.Hidden); hidden > 0 {
+		add("Credential stores are hidden, also below readable directories.")
+	}
+	if a.CanAsk {
+		add("To get more, ask: the tool or program fs_request_grant, with the path, read_only or read_write, and the reason. A person answers, and may grant less. A refused path is refused; do not look for a way around it.")
+	} else {
+		add("Nobody can be asked for more from here; say what is missing and why.")
+	}
+	add("%s", network(a.Plan))
+	add("%s", bus(a.Plan))
+	add("Git: commit as the user who is configured. Never rewrite authorship, dates or history to get past a rule about pushes; ask. Hooks and git's configuration are read-only.")
+	return cut(strings.Join(parts, "\n"))
+}
+
+// granted are the paths that grants show with an access, besides one.
+func granted(plan *sandbox.Plan, access profile.Access, besides string) []string {
+	var list []string
+	for _, step := range plan.Steps {
+		if step.Kind == sandbox.Bind && step.Access == access && step.Origin.Kind != profile.OriginBaseline && step.Purpose == "" && step.Path != besides {
+			list = append(list, profile.Printable(step.Path))
+		}
+	}
+	return slices.Compact(list)
+}
+
+// also lists what comes after something else.
+func also(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return ", " + listed(list)
+}
+
+func listed(list []string) string {
+	if more := len(list) - maxListed; more > 0 {
+		return strings.Join(list[:maxListed], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(list, ", ")
+}
+
+func network(plan *sandbox.Plan) string {
+	switch plan.Network {
+	case profile.NetworkDisabled:
+		return "Network: none."
+	case profile.NetworkFiltered:
+		var names []string
+		for _, rule := range plan.Domains.Allowed {
+			names = append(names, profile.Printable(rule.String()))
+		}
+		if len(names) == 0 {
+			return "Network: filtered, and no host is allowed."
+		}
+		return "Network: through a proxy (HTTP_PROXY is set), only to " + listed(names) + "."
+	}
+	return "Network: as the host's."
+}
+
+func bus(plan *sandbox.Plan) string {
+	switch {
+	case plan.SessionBus == profile.SessionBusFiltered && len(plan.Bus.Names) > 0:
+		return "D-Bus session bus: filtered."
+	case plan.SessionBus == profile.SessionBusAllow:
+		return "D-Bus session bus: the user's own."
+	}
+	return "D-Bus session bus: none."
+}
+
+// cut keeps a text below Limit.
+func cut(text string) string {
+	if len(text) <= Limit {
+		return text
+	}
+	text = text[:Limit-len("…")]
+	for !utf8.ValidString(text) {
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}

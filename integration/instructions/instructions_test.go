@@ -1,0 +1,39 @@
+package instructions
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+func TestTextSaysWhatHolds(t *testing.T) {
+	grant := func(path string, access profile.Access) sandbox.Step {
+		return sandbox.Step{Kind: sandbox.Bind, Path: path, Access: access, Origin: profile.Origin{Kind: profile.OriginConfig}}
+	}
+	plan := &sandbox.Plan{Network: profile.NetworkDisabled, Hidden: []string{"/home/you/.ssh"},
+		Steps: []sandbox.Step{grant("/data", profile.ReadWrite), grant("/ref\x1b", profile.ReadOnly)}}
+	text := Text(About{Profile: profile.Profile{Workspace: "/work"}, Plan: plan, CanAsk: true})
+	for _, part := range []string{"workspace /work, /data", `/ref\x1b`, "fs_request_grant", "Network: none", "Credential stores are hidden", "Never rewrite authorship"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in %s", part, text)
+		}
+	}
+	if text := Text(About{Profile: profile.Profile{Workspace: "/work"}, Plan: plan}); strings.Contains(text, "fs_request_grant") || !strings.Contains(text, "Nobody can be asked") {
+		t.Errorf("%s", text)
+	}
+	if text := Text(About{Unavailable: "no bwrap"}); !strings.Contains(text, "no bwrap") || strings.Contains(text, "workspace") {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestTextIsNeverLong(t *testing.T) {
+	long := "/" + strings.Repeat("ä", 5000)
+	for _, a := range []About{{Unavailable: long}, {Profile: profile.Profile{Workspace: long}, Plan: &sandbox.Plan{}}} {
+		if text := Text(a); len(text) > Limit || !utf8.ValidString(text) {
+			t.Errorf("%d bytes", len(text))
+		}
+	}
+}

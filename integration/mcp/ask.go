@@ -1,0 +1,281 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+const (
+	askWait  = 50 * time.Second // clients give up on a call after a minute
+	maxAsks  = 64
+	answered = 10 * time.Minute // how long an answer that nobody fetched is kept
+)
+
+// RequestGrant are the arguments of fs_request_grant.
+type RequestGrant struct {
+	Path   string `json:"path" jsonschema:"absolute, below the home directory as ~/x, or below the workspace"`
+	Access string `json:"access" jsonschema:"read_only or read_write"`
+	Reason string `json:"reason" jsonschema:"why, for the person who decides"`
+}
+
+// GrantResult is the answer, as far as there is one.
+type GrantResult struct {
+	Granted bool     `json:"granted"`
+	Pending bool     `json:"pending" jsonschema:"a person has been asked and has not answered yet: call again with the same arguments to go on waiting"`
+	Path    string   `json:"path,omitempty" jsonschema:"what was granted, which may be less than was asked for"`
+	Access  string   `json:"access,omitempty"`
+	Scope   string   `json:"scope,omitempty" jsonschema:"once: for this session; agent: for later ones too; already-granted"`
+	Outcome string   `json:"outcome,omitempty" jsonschema:"granted, denied, never, timeout or withdrawn"`
+	Reason  string   `json:"reason,omitempty" jsonschema:"why not"`
+	Message string   `json:"message"`
+	Notices []Notice `json:"notices,omitempty"`
+}
+
+// An ask is a question that waits, across calls.
+type ask struct {
+	done   chan struct{}
+	answer grants.Answer
+	err    error
+}
+
+type askKey struct {
+	path   string
+	access profile.Access
+}
+
+func (s *sitting) addAsk(server *sdk.Server) {
+	const name = "fs_request_grant"
+	if s.options.Allowed != nil && s.options.Allowed(name) != nil {
+		return
+	}
+	no := false
+	sdk.AddTool(server, &sdk.Tool{Name: name, Title: "Ask for a path",
+		Description: "Asks a person for access to a path that the sandbox does not show, or shows read-only. Waits for the answer for a while. The answer may be for less than was asked for.",
+		Annotations: &sdk.ToolAnnotations{Title: "Ask for a path", DestructiveHint: &no, OpenWorldHint: &no}},
+		func(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (*sdk.CallToolResult, GrantResult, error) {
+			stop := progress(ctx, request)
+			defer stop()
+			r, form, err := s.requestGrant(ctx, request, in)
+			switch {
+			case err != nil:
+				return nil, r, err
+			case form != nil:
+				return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{formName: form}}, r, nil
+			}
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: r.Message}}}, r, nil
+		})
+}
+
+// formName names the form among the requests for input.
+const formName = "answer"
+
+// requestGrant asks, and waits. Where the client's own prompt may answer, form is what it is to show; the client then calls again, with
+// what came of it.
+func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (r GrantResult, form *sdk.ElicitParams, err error) {
+	if err := s.cannot(); err != nil {
+		return GrantResult{Message: explained(err), Notices: []Notice{{Kind: outcomeUnavailable, Text: explained(err)}}}, nil, nil
+	}
+	prepared, err := s.session.Prepare(nil)
+	if err != nil {
+		return r, nil, errors.New(explained(err))
+	}
+	asking := grants.Asking{Reason: in.Reason}
+	if asking.Path, err = s.absolute(in.Path, prepared.Profile); err != nil {
+		return r, nil, err
+	}
+	if err := asking.Access.UnmarshalText([]byte(in.Access)); err != nil || asking.Access == profile.NoAccess {
+		return r, nil, fmt.Errorf("access %q is not read_only or read_write", in.Access)
+	}
+	a, isNew, err := s.ask(asking)
+	if err != nil {
+		return r, nil, err
+	}
+	if s.options.TrustElicitation && canElicit(request) {
+		answer, filled := request.Params.InputResponses[formName].(*sdk.ElicitResult)
+		if pending, ok := s.pending(asking, a); ok && isNew {
+			return r, &sdk.ElicitParams{Message: question(pending), RequestedSchema: elicitSchema(pending)}, nil
+		} else if ok && filled {
+			if err := s.answer(ctx, pending, answer); err != nil {
+				return GrantResult{Pending: true, Message: "The answer was not taken: " + profile.Printable(err.Error()) + ". A person is still asked."}, nil, nil
+			}
+		}
+	}
+	wait := time.NewTimer(askWait)
+	defer wait.Stop()
+	select {
+	case <-a.done:
+		s.mu.Lock()
+		delete(s.asks, askKey{asking.Path, asking.Access})
+		s.mu.Unlock()
+		r, err = grantResult(asking, a)
+		return r, nil, err
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return GrantResult{Pending: true, Message: "A person has been asked for " + profile.Printable(asking.Path) + " and has not answered yet. Go on with something else, or call again to wait."}, nil, nil
+}
+
+// ask asks, or joins the same question that waits already. It outlives the call.
+func (s *sitting) ask(asking grants.Asking) (a *ask, isNew bool, err error) {
+	key := askKey{asking.Path, asking.Access}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.asks[key]; a != nil {
+		return a, false, nil
+	}
+	if s.closed || len(s.asks) >= maxAsks {
+		return nil, false, errors.New("too many questions wait for an answer")
+	}
+	a = &ask{done: make(chan struct{})}
+	s.asks[key] = a
+	s.running.Add(1)
+	go func() {
+		defer s.running.Done()
+		a.answer, a.err = s.session.Ask(s.ctx, asking)
+		close(a.done)
+		time.AfterFunc(answered, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.asks[key] == a {
+				delete(s.asks, key)
+			}
+		})
+	}()
+	return a, true, nil
+}
+
+func grantResult(asking grants.Asking, a *ask) (GrantResult, error) {
+	if a.err != nil {
+		return GrantResult{}, a.err
+	}
+	r := GrantResult{Granted: a.answer.Granted, Outcome: string(a.answer.Outcome), Reason: a.answer.Reason}
+	if !r.Granted {
+		r.Message = "Not granted: " + string(a.answer.Outcome)
+		if r.Reason != "" {
+			r.Message += ": " + profile.Printable(r.Reason)
+		}
+		r.Notices = []Notice{{Kind: string(grants.NoticePathGrantDenied), Path: asking.Path, Text: r.Message}}
+		return r, nil
+	}
+	r.Path, r.Access, r.Scope = a.answer.Path, a.answer.Access.String(), string(a.answer.Scope)
+	r.Message = fmt.Sprintf("Granted: %s, %s", profile.Printable(r.Path), r.Access)
+	if r.Path != asking.Path || a.answer.Access != asking.Access {
+		r.Message += ", which is less than was asked for"
+	}
+	r.Message += ". Commands see it from now on."
+	r.Notices = []Notice{{Kind: string(grants.NoticePathGranted), Path: r.Path, Text: r.Message}}
+	return r, nil
+}
+
+// canElicit reports whether the client can ask its person.
+func canElicit(request *sdk.CallToolRequest) bool {
+	c := request.ClientCapabilities()
+	return c != nil && c.Elicitation != nil
+}
+
+// answer takes what the client's prompt has brought. It goes through the broker like any decision: a wider one is refused there, and the
+// question goes on waiting for a person elsewhere.
+func (s *sitting) answer(ctx context.Context, r grants.Request, result *sdk.ElicitResult) error {
+	d := grants.Decision{Kind: grants.Deny, Via: "mcp"}
+	switch result.Action {
+	case "accept":
+		var err error
+		if d, err = decision(r, result.Content); err != nil {
+			return err
+		}
+	case "decline":
+	default: // closed without an answer
+		return nil
+	}
+	_, err := s.options.Session.Broker.Decide(ctx, r.ID, d)
+	return err
+}
+
+// pending finds the request that a question has become.
+func (s *sitting) pending(asking grants.Asking, a *ask) (grants.Request, bool) {
+	for range 200 {
+		list, err := s.options.Session.Broker.Pending(s.ctx)
+		if err != nil {
+			return grants.Request{}, false
+		}
+		for _, r := range list {
+			if r.Session == s.session.ID() && r.RequestedPath == asking.Path && r.RequestedAccess == asking.Access {
+				return r, true
+			}
+		}
+		select {
+		case <-a.done:
+			return grants.Request{}, false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return grants.Request{}, false
+}
+
+// question words a request for a person.
+func question(r grants.Request) string {
+	verb := "read"
+	if r.RequestedAccess == profile.ReadWrite {
+		verb = "read and write"
+	}
+	lines := []string{fmt.Sprintf("The agent %s asks to %s %s", profile.Printable(r.Agent), verb, profile.Printable(r.RequestedPath))}
+	if r.ResolvedPath != r.RequestedPath {
+		lines = append(lines, "which leads to "+profile.Printable(r.ResolvedPath))
+	}
+	for _, w := range r.Warnings {
+		lines = append(lines, "Warning: "+profile.Printable(w.Text))
+	}
+	if r.Reason != "" {
+		lines = append(lines, "Because: "+profile.Printable(r.Reason))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// elicitSchema is the form: the protocol allows flat ones only.
+func elicitSchema(r grants.Request) map[string]any {
+	accesses := []string{profile.ReadOnly.String()}
+	if r.RequestedAccess == profile.ReadWrite {
+		accesses = append(accesses, profile.ReadWrite.String())
+	}
+	return map[string]any{
+		"type": "object",
+		"properties": map[string]any{
+			"decision": map[string]any{"type": "string", "enum": []string{"deny", "allowOnce", "allowAlways"}, "title": "Answer"},
+			"path":     map[string]any{"type": "string", "title": "Path, this one or one below it", "default": r.ResolvedPath},
+			"access":   map[string]any{"type": "string", "enum": accesses, "title": "Access"},
+		},
+		"required": []string{"decision"},
+	}
+}
+
+// decision reads the form. What is not filled in is not wider than the question, because it is the question's.
+func decision(r grants.Request, content map[string]any) (grants.Decision, error) {
+	d := grants.Decision{Path: r.ResolvedPath, Access: r.RequestedAccess, Via: "mcp"}
+	word := func(name string) string { text, _ := content[name].(string); return text }
+	if err := d.Kind.UnmarshalText([]byte(word("decision"))); err != nil {
+		return d, err
+	}
+	if d.Kind == grants.Deny {
+		return grants.Decision{Kind: grants.Deny, Via: "mcp"}, nil
+	}
+	if path := word("path"); path != "" {
+		d.Path = path
+	}
+	if access := word("access"); access != "" {
+		if err := d.Access.UnmarshalText([]byte(access)); err != nil {
+			return d, err
+		}
+	}
+	if d.Kind == grants.AllowAlways {
+		d.Scope = grants.ScopeAlways
+	}
+	return d, nil
+}

@@ -1,0 +1,272 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/lack"
+)
+
+const (
+	defaultTimeout = 120
+	maxTimeout     = 600 // seconds
+	maxCommand     = 128 << 10
+)
+
+// A Notice is one thing that happened beside a command.
+type Notice struct {
+	Kind string `json:"kind" jsonschema:"path_granted, path_grant_denied, sandbox_unavailable, command_denied, path_denied, and others"`
+	Path string `json:"path,omitempty"`
+	Text string `json:"text"`
+}
+
+// A Missing is something that a command lacked.
+type Missing struct {
+	Kind   string `json:"kind" jsonschema:"path or domain"`
+	Path   string `json:"path,omitempty" jsonschema:"of a path: what to ask for"`
+	Domain string `json:"domain,omitempty" jsonschema:"of a domain: the host, with its port where that is known"`
+	Access string `json:"access,omitempty" jsonschema:"of a path: read_only or read_write"`
+	Why    string `json:"why" jsonschema:"not_granted, hidden, read_only, domain_refused or network_disabled"`
+	Hint   string `json:"hint" jsonschema:"what to do about it"`
+}
+
+func missing(list []lack.Lack) []Missing {
+	var all []Missing
+	for _, l := range list {
+		m := Missing{Kind: string(l.Kind), Path: l.Path, Domain: l.Domain, Why: string(l.Why), Hint: l.Hint}
+		if l.Kind == lack.Path {
+			m.Access = l.Access.String()
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// A Result is what became of a command.
+type Result struct {
+	Outcome     string    `json:"outcome" jsonschema:"exited, signalled, timed_out, cancelled, or why nothing was run: sandbox_unavailable, command_denied, command_not_found, setup_failed"`
+	ExitCode    int       `json:"exitCode" jsonschema:"the command's exit status; 128+N if signal N ended it, -1 if nothing was run"`
+	Signal      string    `json:"signal,omitempty" jsonschema:"the signal that ended it, such as SIGKILL"`
+	TimedOut    bool      `json:"timedOut"`
+	DurationMs  int64     `json:"durationMs"`
+	Output      string    `json:"output" jsonschema:"standard output and standard error, in the order in which they came"`
+	Truncated   bool      `json:"truncated" jsonschema:"whether the middle of the output was left out"`
+	OutputBytes int64     `json:"outputBytes" jsonschema:"how much there was"`
+	OutputFile  string    `json:"outputFile,omitempty" jsonschema:"where the output can be read when it was truncated; its first 64 MiB"`
+	Missing     []Missing `json:"missing,omitempty" jsonschema:"what the command lacked, if that is why it failed"`
+	Notices     []Notice  `json:"notices,omitempty"`
+}
+
+// notRun are the outcomes of what was not run.
+const (
+	outcomeUnavailable = "sandbox_unavailable"
+	outcomeDenied      = "command_denied"
+	outcomeNotFound    = "command_not_found"
+	outcomeSetup       = "setup_failed"
+)
+
+// refused is a result of what was not run.
+func refused(outcome string, why string) Result {
+	kind := outcome
+	return Result{Outcome: outcome, ExitCode: -1, Notices: []Notice{{Kind: kind, Text: why}}}
+}
+
+// ran reports whether anything was.
+func (r Result) ran() bool {
+	switch r.Outcome {
+	case outcomeUnavailable, outcomeDenied, outcomeNotFound, outcomeSetup:
+		return false
+	}
+	return true
+}
+
+// text is a result in words, for clients that do not read fields.
+func (r Result) text() string {
+	var b strings.Builder
+	b.WriteString(r.Output)
+	if r.Output != "" && !strings.HasSuffix(r.Output, "\n") {
+		b.WriteByte('\n')
+	}
+	switch {
+	case r.TimedOut:
+		fmt.Fprintf(&b, "[timed out after %d ms]\n", r.DurationMs)
+	case r.Signal != "":
+		fmt.Fprintf(&b, "[ended by %s]\n", r.Signal)
+	case r.Outcome == "exited" && r.ExitCode != 0:
+		fmt.Fprintf(&b, "[exit status %d]\n", r.ExitCode)
+	case r.Outcome != "exited":
+		fmt.Fprintf(&b, "[%s]\n", r.Outcome)
+	}
+	if r.OutputFile != "" {
+		fmt.Fprintf(&b, "[%d bytes in all; in %s]\n", r.OutputBytes, r.OutputFile)
+	}
+	for _, m := range r.Missing {
+		fmt.Fprintf(&b, "[%s]\n", m.Hint)
+	}
+	for _, n := range r.Notices {
+		fmt.Fprintf(&b, "[%s: %s]\n", n.Kind, n.Text)
+	}
+	return b.String()
+}
+
+// A command is one to run.
+type command struct {
+	argv    []string
+	dir     string // empty: the workspace
+	timeout time.Duration
+	stdin   io.Reader
+}
+
+// change is what a command adds to the session's request.
+func (c command) change(r *profile.Request) {
+	if c.dir != "" {
+		r.WorkingDirectory = c.dir
+		if !filepath.IsAbs(c.dir) && c.dir[0] != '~' {
+			r.WorkingDirectory = filepath.Join(r.Workspace, c.dir)
+		}
+	}
+	if c.timeout > 0 && (r.Timeout == 0 || c.timeout < r.Timeout) {
+		r.Timeout = c.timeout
+	}
+}
+
+// check refuses what cannot be a command.
+func (c command) check() error {
+	total := 0
+	for _, word := range c.argv {
+		if strings.ContainsRune(word, 0) {
+			return errors.New("a command cannot hold a NUL byte")
+		}
+		total += len(word)
+	}
+	switch {
+	case len(c.argv) == 0 || c.argv[0] == "":
+		return errors.New("no command")
+	case total > maxCommand:
+		return fmt.Errorf("the command is longer than %d KiB; write it to a file and run that", maxCommand>>10)
+	case strings.ContainsRune(c.dir, 0) || len(c.dir) > 4096:
+		return errors.New("cwd is no path")
+	}
+	return nil
+}
+
+// run runs a command to its end.
+func (s *sitting) run(ctx context.Context, c command) Result {
+	if err := s.cannot(); err != nil {
+		return refused(outcomeUnavailable, explained(err))
+	}
+	if err := c.check(); err != nil {
+		return refused(outcomeSetup, err.Error())
+	}
+	if !s.begin() {
+		return refused(outcomeUnavailable, "the session has ended")
+	}
+	defer s.running.Done()
+	ctx, stop := joined(ctx, s.ctx)
+	defer stop()
+	out := &output{dir: s.tmp}
+	write, read, err := pipeTo(out)
+	if err != nil {
+		return refused(outcomeSetup, err.Error())
+	}
+	return s.runWith(ctx, c, sandbox.Launcher{}, sandbox.Stdio{In: c.stdin, Out: write, Err: write}, func() captured {
+		write.Close()
+		<-read
+		return out.finish()
+	})
+}
+
+// begin counts something that the sitting's end waits for.
+func (s *sitting) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.running.Add(1)
+	return true
+}
+
+// joined is a context that ends with either.
+func joined(ctx, other context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(other, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// runWith runs a command with these streams, with a launcher that says only what is special. output is called when it has ended.
+func (s *sitting) runWith(ctx context.Context, c command, launcher sandbox.Launcher, stdio sandbox.Stdio, output func() captured) Result {
+	prepared, err := s.session.Prepare(c.change)
+	if err != nil {
+		output()
+		return s.notRun(err)
+	}
+	launcher.Bwrap, launcher.State = s.bwrap, s.options.Session.Caller.Directories().State
+	result, err := prepared.Run(ctx, launcher, c.argv, stdio)
+	captured := output()
+	if err != nil {
+		return s.notRun(err)
+	}
+	r := Result{Outcome: string(result.Outcome), ExitCode: result.ExitCode, TimedOut: result.Outcome == sandbox.TimedOut, DurationMs: result.Duration.Milliseconds(),
+		Output: captured.text, Truncated: captured.truncated, OutputBytes: captured.size, OutputFile: captured.file}
+	if result.Signal != 0 {
+		r.Signal = unix.SignalName(result.Signal)
+	}
+	if result.Outcome == sandbox.Exited {
+		r.Missing = missing(lack.Of(lack.Failure{Plan: &prepared.Plan, Command: c.argv, ExitCode: result.ExitCode, Stderr: captured.tail, Notices: result.Notices,
+			Own: prepared.Profile.OwnDirectories}))
+	}
+	r.Notices = noticesOf(append(result.Notices, s.session.Notices()...))
+	return r
+}
+
+func noticesOf(list []sandbox.Notice) []Notice {
+	var notices []Notice
+	for _, n := range list {
+		notices = append(notices, Notice{string(n.Kind), n.Path, n.Text})
+	}
+	return notices
+}
+
+// notRun says why nothing was run.
+func (s *sitting) notRun(err error) Result {
+	var (
+		unavailable *sandbox.UnavailableError
+		notThere    *sandbox.CommandError
+	)
+	switch {
+	case errors.As(err, &unavailable):
+		return refused(outcomeUnavailable, explained(err))
+	case errors.As(err, &notThere):
+		r := refused(outcomeNotFound, explained(err))
+		r.ExitCode = 127
+		if notThere.Found {
+			r.ExitCode = 126
+		}
+		return r
+	}
+	return refused(outcomeSetup, explained(err))
+}
+
+// bash is a line for a login shell.
+func bash(line string) []string { return []string{"/bin/sh", "-lc", line} }
+
+// seconds is a timeout as a client gives it.
+func seconds(n int) (time.Duration, error) {
+	switch {
+	case n == 0:
+		return defaultTimeout * time.Second, nil
+	case n < 1 || n > maxTimeout:
+		return 0, fmt.Errorf("timeoutSeconds must be from 1 to %d", maxTimeout)
+	}
+	return time.Duration(n) * time.Second, nil
+}

@@ -1,0 +1,209 @@
+package mcp
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxSittings    = 64
+	sittingIdle    = 30 * time.Minute // without a request, a client is gone
+	headerPatience = 10 * time.Second
+	minToken       = 16 // bytes
+)
+
+// ReadToken reads the token that clients have to send from a file that nobody else may read.
+func ReadToken(path string) (string, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s: is not a file", path)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("%s: others may read it: chmod 600", path)
+	case info.Size() > 4096:
+		return "", fmt.Errorf("%s: is too long for a token", path)
+	}
+	text := make([]byte, info.Size())
+	if _, err := file.Read(text); err != nil && info.Size() > 0 {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < minToken {
+		return "", fmt.Errorf("%s: a token has at least %d characters", path, minToken)
+	}
+	return token, nil
+}
+
+// ServeHTTP serves clients at a listener by the streamable HTTP transport, until the context ends. On a unix socket only the same user
+// may call; elsewhere a token is needed.
+func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token string) error {
+	_, isUnix := listener.Addr().(*net.UnixAddr)
+	if !isUnix && token == "" {
+		return errors.New("without a token, anybody on this machine could run commands")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h := &hall{ctx: ctx, options: o, sittings: map[*sitting]bool{}}
+	handler := sdk.NewStreamableHTTPHandler(h.server, &sdk.StreamableHTTPOptions{SessionTimeout: sittingIdle, MaxRequestBodyBytes: maxMessage})
+	server := &http.Server{
+		Handler:           guardHTTP(handler, token, isUnix),
+		ReadHeaderTimeout: headerPatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	if isUnix {
+		listener = &ownListener{listener}
+	}
+	go func() {
+		<-ctx.Done()
+		server.Close()
+	}()
+	err := server.Serve(listener)
+	cancel()
+	h.close()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// hall is where several clients sit.
+type hall struct {
+	ctx      context.Context
+	options  Options
+	mu       sync.Mutex
+	sittings map[*sitting]bool
+}
+
+// server opens a sitting for a client that begins.
+func (h *hall) server(*http.Request) *sdk.Server {
+	h.mu.Lock()
+	full := len(h.sittings) >= maxSittings
+	h.mu.Unlock()
+	if full {
+		return nil
+	}
+	s, err := h.options.open(h.ctx)
+	if err != nil {
+		return nil
+	}
+	server := s.server()
+	h.mu.Lock()
+	h.sittings[s] = true
+	h.mu.Unlock()
+	go h.attend(s, server)
+	return server
+}
+
+// attend ends a sitting when its client is gone.
+func (h *hall) attend(s *sitting, server *sdk.Server) {
+	begun := time.Now()
+	for ended := false; !ended; {
+		select {
+		case <-h.ctx.Done():
+			ended = true
+		case <-time.After(time.Second):
+			open := false
+			for session := range server.Sessions() {
+				open = open || session != nil
+			}
+			ended = !open && time.Since(begun) > headerPatience
+		}
+	}
+	s.close()
+	h.mu.Lock()
+	delete(h.sittings, s)
+	h.mu.Unlock()
+}
+
+func (h *hall) close() {
+	h.mu.Lock()
+	list := make([]*sitting, 0, len(h.sittings))
+	for s := range h.sittings {
+		list = append(list, s)
+	}
+	h.mu.Unlock()
+	for _, s := range list {
+		s.close()
+	}
+}
+
+// guardHTTP lets only those in who may come: with the token, and not from a page in somebody's browser.
+func guardHTTP(next http.Handler, token string, isUnix bool) http.Handler {
+	want := sha256.Sum256([]byte("Bearer " + token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		switch {
+		case r.Header.Get("Origin") != "":
+			http.Error(w, "no page may call", http.StatusForbidden)
+		case !isUnix && !loopback(r.Host):
+			http.Error(w, "called by another name than this machine's own", http.StatusForbidden)
+		case token != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "a token is needed", http.StatusUnauthorized)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// loopback reports whether a Host header names this machine by an address of its own: a name could be made to lead here.
+func loopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	ip := net.ParseIP(strings.Trim(name, "[]"))
+	return name == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// ownListener takes connections of the same user only.
+type ownListener struct{ net.Listener }
+
+func (l *ownListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if samePeer(conn) {
+			return conn, nil
+		}
+		conn.Close()
+	}
+}
+
+func samePeer(conn net.Conn) bool {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	same := false
+	raw.Control(func(fd uintptr) {
+		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		same = err == nil && int(peer.Uid) == os.Getuid()
+	})
+	return same
+}

@@ -1,0 +1,319 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+const (
+	maxJobs   = 16
+	jobBuffer = 1 << 20 // of a background process's output that is kept
+	maxPoll   = 100_000 // bytes in one answer
+	maxWait   = 60      // seconds
+	maxInput  = 1 << 20
+)
+
+// Process are the arguments of process.
+type Process struct {
+	Action      string `json:"action" jsonschema:"start, poll, write, close, signal or list"`
+	ID          string `json:"id,omitempty" jsonschema:"of all but start and list: the process"`
+	Command     string `json:"command,omitempty" jsonschema:"of start: a line for /bin/sh"`
+	Cwd         string `json:"cwd,omitempty" jsonschema:"of start: where it starts"`
+	Input       string `json:"input,omitempty" jsonschema:"of write: what is written to its standard input"`
+	Signal      string `json:"signal,omitempty" jsonschema:"of signal: TERM, INT, KILL and so on; TERM if absent"`
+	Cursor      int64  `json:"cursor,omitempty" jsonschema:"of poll: where to read on, as the last poll said"`
+	WaitSeconds int    `json:"waitSeconds,omitempty" jsonschema:"of poll: wait so long for more output or the end, at most 60"`
+}
+
+// ProcessResult says how background processes do.
+type ProcessResult struct {
+	Processes []ProcessState `json:"processes"`
+	Output    string         `json:"output,omitempty" jsonschema:"of poll: what was written since the cursor, at most 100,000 bytes"`
+	Cursor    int64          `json:"cursor" jsonschema:"of poll: where the next one reads on"`
+	Lost      int64          `json:"lost,omitempty" jsonschema:"of poll: bytes before this output that are not kept any more"`
+}
+
+// ProcessState is one background process.
+type ProcessState struct {
+	ID        string  `json:"id"`
+	Command   string  `json:"command"`
+	Running   bool    `json:"running"`
+	StartedMs int64   `json:"startedMs" jsonschema:"how long ago it was started"`
+	Result    *Result `json:"result,omitempty" jsonschema:"how it ended; its output is left out"`
+}
+
+// A job is a background process in a sandbox of its own.
+type job struct {
+	id      string
+	command string
+	started time.Time
+	cancel  context.CancelFunc
+	group   *sandbox.Control
+	done    chan struct{}
+	result  Result // when done
+
+	mu      sync.Mutex
+	input   *os.File // nil: closed
+	buffer  []byte   // the last of the output
+	size    int64    // of all of it
+	changed chan struct{}
+}
+
+// Write takes output.
+func (j *job) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.buffer = append(j.buffer, p...)
+	if extra := len(j.buffer) - jobBuffer; extra > 0 {
+		j.buffer = slices.Clone(j.buffer[extra:])
+	}
+	j.size += int64(len(p))
+	close(j.changed)
+	j.changed = make(chan struct{})
+	return len(p), nil
+}
+
+func (s *sitting) addProcess(server *sdk.Server) {
+	add(s, server, "process", "Background processes", "Starts a shell line in the background, reads its output piece by piece, writes to its standard input, sends it a signal. "+
+		"All of them end with the session.", runs,
+		func(ctx context.Context, _ *sdk.CallToolRequest, in Process) (ProcessResult, string, bool, error) {
+			r, err := s.process(ctx, in)
+			if err != nil {
+				return ProcessResult{Processes: []ProcessState{}}, "", false, err
+			}
+			var text strings.Builder
+			for _, p := range r.Processes {
+				fmt.Fprintf(&text, "[%s %s: ", p.ID, profile.Printable(p.Command))
+				if p.Running {
+					text.WriteString("running]\n")
+				} else {
+					fmt.Fprintf(&text, "%s, exit status %d]\n", p.Result.Outcome, p.Result.ExitCode)
+				}
+			}
+			text.WriteString(r.Output)
+			return r, text.String(), false, nil
+		})
+}
+
+func (s *sitting) process(ctx context.Context, in Process) (ProcessResult, error) {
+	r := ProcessResult{Processes: []ProcessState{}}
+	switch in.Action {
+	case "start":
+		j, err := s.startJob(in)
+		if err != nil {
+			return r, err
+		}
+		r.Processes = append(r.Processes, j.state())
+		return r, nil
+	case "list":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, j := range s.jobs {
+			r.Processes = append(r.Processes, j.state())
+		}
+		slices.SortFunc(r.Processes, func(a, b ProcessState) int { return int(b.StartedMs - a.StartedMs) })
+		return r, nil
+	case "poll", "write", "close", "signal":
+	default:
+		return r, fmt.Errorf("action %q is not start, poll, write, close, signal or list", in.Action)
+	}
+	s.mu.Lock()
+	j := s.jobs[in.ID]
+	s.mu.Unlock()
+	if j == nil {
+		return r, fmt.Errorf("there is no process %q", in.ID)
+	}
+	var err error
+	switch in.Action {
+	case "poll":
+		if in.WaitSeconds < 0 || in.WaitSeconds > maxWait || in.Cursor < 0 {
+			return r, fmt.Errorf("waitSeconds must be from 0 to %d, and the cursor not below 0", maxWait)
+		}
+		r.Output, r.Cursor, r.Lost = j.poll(ctx, in.Cursor, time.Duration(in.WaitSeconds)*time.Second)
+	case "write":
+		err = j.write(in.Input)
+	case "close":
+		err = j.closeInput()
+	case "signal":
+		err = j.signal(in.Signal)
+	}
+	r.Processes = append(r.Processes, j.state())
+	return r, err
+}
+
+func (j *job) state() ProcessState {
+	state := ProcessState{ID: j.id, Command: j.command, Running: true, StartedMs: time.Since(j.started).Milliseconds()}
+	select {
+	case <-j.done:
+		result := j.result
+		state.Running, state.Result = false, &result
+	default:
+	}
+	return state
+}
+
+func (s *sitting) startJob(in Process) (*job, error) {
+	if err := s.cannot(); err != nil {
+		return nil, errors.New(explained(err))
+	}
+	c := command{argv: bash(in.Command), dir: in.Cwd}
+	if in.Command == "" {
+		return nil, errors.New("start wants a command")
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	for id, j := range s.jobs { // those that have ended make room
+		select {
+		case <-j.done:
+			if len(s.jobs) >= maxJobs {
+				delete(s.jobs, id)
+			}
+		default:
+		}
+	}
+	if len(s.jobs) >= maxJobs {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("%d processes are running already", maxJobs)
+	}
+	s.nextJob++
+	ctx, cancel := context.WithCancel(s.ctx)
+	j := &job{id: fmt.Sprintf("p%d", s.nextJob), command: in.Command, started: time.Now(), cancel: cancel, group: &sandbox.Control{}, done: make(chan struct{}), changed: make(chan struct{})}
+	s.jobs[j.id] = j
+	s.mu.Unlock()
+	stdin, input, err := os.Pipe()
+	if err == nil {
+		j.input = input
+		err = s.launch(ctx, j, c, stdin)
+	}
+	if err != nil {
+		cancel()
+		s.mu.Lock()
+		delete(s.jobs, j.id)
+		s.mu.Unlock()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (s *sitting) launch(ctx context.Context, j *job, c command, stdin *os.File) error {
+	write, read, err := pipeTo(j)
+	if err != nil {
+		return err
+	}
+	if !s.begin() {
+		return errors.New("the session has ended")
+	}
+	go func() {
+		defer s.running.Done()
+		defer j.cancel()
+		r := s.runWith(ctx, c, sandbox.Launcher{Control: j.group}, sandbox.Stdio{In: stdin, Out: write, Err: write}, func() captured {
+			write.Close()
+			stdin.Close()
+			<-read
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			return captured{size: j.size, tail: slices.Clone(j.buffer[max(0, len(j.buffer)-64<<10):])}
+		})
+		j.closeInput()
+		j.result = r
+		close(j.done)
+		j.Write(nil) // wakes who waits
+	}()
+	return nil
+}
+
+// poll reads on from a cursor. It waits until there is something to read, or the process has ended.
+func (j *job) poll(ctx context.Context, cursor int64, wait time.Duration) (text string, next, lost int64) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		j.mu.Lock()
+		begin := j.size - int64(len(j.buffer))
+		from := min(max(cursor, begin), j.size)
+		piece := slices.Clone(j.buffer[from-begin:][:min(int64(maxPoll), j.size-from)])
+		changed := j.changed
+		j.mu.Unlock()
+		ended := false
+		select {
+		case <-j.done:
+			ended = true
+		default:
+		}
+		if len(piece) > 0 || ended || wait == 0 {
+			return strings.ToValidUTF8(string(piece), "\uFFFD"), from + int64(len(piece)), max(from-cursor, 0)
+		}
+		select {
+		case <-changed:
+		case <-j.done:
+		case <-timer.C:
+			wait = 0
+		case <-ctx.Done():
+			wait = 0
+		}
+	}
+}
+
+func (j *job) write(text string) error {
+	if len(text) > maxInput {
+		return fmt.Errorf("input is longer than %d bytes", maxInput)
+	}
+	j.mu.Lock()
+	input := j.input
+	j.mu.Unlock()
+	if input == nil {
+		return errors.New("its standard input is closed")
+	}
+	input.SetWriteDeadline(time.Now().Add(10 * time.Second)) // it may not be reading
+	n, err := io.WriteString(input, text)
+	if err != nil {
+		return fmt.Errorf("%d bytes were written: %w", n, err)
+	}
+	return nil
+}
+
+func (j *job) closeInput() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.input == nil {
+		return nil
+	}
+	err := j.input.Close()
+	j.input = nil
+	return err
+}
+
+// signal sends a signal to the process that the shell line became. KILL ends the whole sandbox.
+func (j *job) signal(name string) error {
+	if name == "" {
+		name = "TERM"
+	}
+	number := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
+	if number == 0 {
+		return fmt.Errorf("there is no signal %q", name)
+	}
+	select {
+	case <-j.done:
+		return errors.New("it has ended")
+	default:
+	}
+	if number == unix.SIGKILL {
+		j.cancel()
+		return nil
+	}
+	return j.group.Signal(number)
+}

@@ -1,0 +1,171 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/clairun/clai-sandbox/integration/session"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// Options say what a server is for.
+type Options struct {
+	Session session.Options
+	Bwrap   string // another one than the system's
+	Version string
+	// Allowed says why a tool is not offered; nil: all are.
+	Allowed func(tool string) error
+	// TrustElicitation lets the client's own prompt answer what the agent asks for. A client that is an agent's could answer itself.
+	TrustElicitation bool
+}
+
+// maxMessage bounds one message of a client's, in bytes.
+const maxMessage = 16 << 20
+
+// progressEvery is how often a client that wants to hear of a long call's progress does.
+const progressEvery = 5 * time.Second
+
+// server is the protocol's server for one sitting.
+func (s *sitting) server() *sdk.Server {
+	server := sdk.NewServer(&sdk.Implementation{Name: "clai-sandbox", Title: "clai-sandbox", Version: s.options.Version},
+		&sdk.ServerOptions{Instructions: s.about(), Capabilities: &sdk.ServerCapabilities{}})
+	s.addCommands(server)
+	s.addProcess(server)
+	s.addFiles(server)
+	s.addAsk(server)
+	s.addExplain(server)
+	return server
+}
+
+// A kind of tool, for its annotations.
+type kind uint8
+
+const (
+	reads kind = iota
+	writes
+	runs // anything at all
+)
+
+// add offers a tool, unless the policy denies it. The handler's error is one of the protocol: arguments that cannot be meant.
+func add[In, Out any](s *sitting, server *sdk.Server, name, title, description string, k kind, do func(context.Context, *sdk.CallToolRequest, In) (Out, string, bool, error)) {
+	if s.options.Allowed != nil && s.options.Allowed(name) != nil {
+		return
+	}
+	destructive, open := k != reads, k == runs
+	tool := &sdk.Tool{Name: name, Title: title, Description: description,
+		Annotations: &sdk.ToolAnnotations{Title: title, ReadOnlyHint: k == reads, DestructiveHint: &destructive, OpenWorldHint: &open}}
+	sdk.AddTool(server, tool, func(ctx context.Context, request *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
+		stop := progress(ctx, request)
+		defer stop()
+		out, text, failed, err := do(ctx, request, in)
+		if err != nil {
+			return nil, out, err
+		}
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, IsError: failed}, out, nil
+	})
+}
+
+// progress tells a client that asked for it that a long call still runs.
+func progress(ctx context.Context, request *sdk.CallToolRequest) (stop func()) {
+	token := request.Params.GetProgressToken()
+	if token == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	began := time.Now()
+	go func() {
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				ran := time.Since(began).Round(time.Second)
+				request.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: token, Progress: ran.Seconds(), Message: fmt.Sprintf("running for %v", ran)})
+			}
+		}
+	}()
+	return cancel
+}
+
+// BashExec are the arguments of bash_exec.
+type BashExec struct {
+	Command        string `json:"command" jsonschema:"a line for /bin/sh"`
+	Cwd            string `json:"cwd,omitempty" jsonschema:"where it starts, absolute or below the workspace; the workspace if absent"`
+	TimeoutSeconds int    `json:"timeoutSeconds,omitempty" jsonschema:"when it is ended; 120 if absent, at most 600"`
+	Description    string `json:"description,omitempty" jsonschema:"what it is for, in a few words"`
+}
+
+// Exec are the arguments of exec.
+type Exec struct {
+	Argv           []string `json:"argv,omitempty" jsonschema:"a program and its arguments, which no shell reads"`
+	Command        string   `json:"command,omitempty" jsonschema:"in place of argv: a line for /bin/sh"`
+	Cwd            string   `json:"cwd,omitempty" jsonschema:"where it starts, absolute or below the workspace; the workspace if absent"`
+	TimeoutSeconds int      `json:"timeoutSeconds,omitempty" jsonschema:"when it is ended; 120 if absent, at most 600"`
+	Host           string   `json:"host,omitempty" jsonschema:"where it runs: sandbox; other hosts are not available here"`
+	Security       string   `json:"security,omitempty" jsonschema:"of another host than the sandbox"`
+	Ask            string   `json:"ask,omitempty" jsonschema:"of another host than the sandbox"`
+	Node           string   `json:"node,omitempty" jsonschema:"of another host than the sandbox"`
+}
+
+func (s *sitting) addCommands(server *sdk.Server) {
+	add(s, server, "bash_exec", "Run a shell command", "Runs a line with /bin/sh -lc in the sandbox, in the workspace, without standard input. The result says how it ended, "+
+		"what it wrote (both streams, at most 200,000 bytes; the whole in a file), and what it lacked if that is why it failed.", runs,
+		func(ctx context.Context, _ *sdk.CallToolRequest, in BashExec) (Result, string, bool, error) {
+			timeout, err := seconds(in.TimeoutSeconds)
+			if err != nil {
+				return Result{}, "", false, err
+			}
+			r := s.run(ctx, command{argv: bash(in.Command), dir: in.Cwd, timeout: timeout})
+			return r, r.text(), !r.ran(), nil
+		})
+	add(s, server, "exec", "Run a program", "Runs a program with its arguments in the sandbox, or a shell line. Same result as bash_exec.", runs,
+		func(ctx context.Context, _ *sdk.CallToolRequest, in Exec) (Result, string, bool, error) {
+			timeout, err := seconds(in.TimeoutSeconds)
+			if err != nil {
+				return Result{}, "", false, err
+			}
+			if (in.Command == "") == (len(in.Argv) == 0) {
+				return Result{}, "", false, fmt.Errorf("exec wants either argv or command")
+			}
+			if in.Host != "" && in.Host != "sandbox" || in.Node != "" {
+				r := refused(outcomeDenied, "host "+profile.Printable(in.Host+in.Node)+" is not available: commands run in the sandbox only")
+				return r, r.text(), true, nil
+			}
+			argv := in.Argv
+			if in.Command != "" {
+				argv = bash(in.Command)
+			}
+			r := s.run(ctx, command{argv: argv, dir: in.Cwd, timeout: timeout})
+			return r, r.text(), !r.ran(), nil
+		})
+}
+
+// ServeStdio serves one client on standard streams, until it is gone or the context ends.
+func ServeStdio(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
+	s, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.server().Run(ctx, &sdk.IOTransport{Reader: &untilGone{in, s.cancel}, Writer: out, MaxLineLength: maxMessage})
+}
+
+// untilGone ends what runs as soon as the client is gone: the protocol's server would wait for it.
+type untilGone struct {
+	io.ReadCloser
+	gone func()
+}
+
+func (u *untilGone) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	if err != nil {
+		u.gone()
+	}
+	return n, err
+}

@@ -1,0 +1,191 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/integration/instructions"
+	"github.com/clairun/clai-sandbox/integration/session"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// A sitting is one client's.
+type sitting struct {
+	options Options
+	session *session.Session
+	tmp     string // /tmp, on the host
+	lock    *os.File
+	bwrap   sandbox.Bwrap
+	ctx     context.Context // ends with the sitting
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu          sync.Mutex
+	unavailable error // why nothing can be run
+	jobs        map[string]*job
+	nextJob     int
+	asks        map[askKey]*ask
+	closed      bool
+}
+
+// open begins a sitting. That nothing can be run is no error: the client is told so.
+func (o Options) open(ctx context.Context) (*sitting, error) {
+	s := &sitting{options: o, jobs: map[string]*job{}, asks: map[askKey]*ask{}}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	options := o.Session
+	var err error
+	if s.bwrap, err = sandbox.FindBwrap(o.Bwrap, o.Session.Caller.Directories().State); err != nil {
+		s.unavailable = err
+	}
+	if s.tmp, s.lock, err = newTmp(o.Session.Caller.Directories().State); err != nil {
+		s.cancel()
+		return nil, fmt.Errorf("a private /tmp: %w", err)
+	}
+	options.PrivateTmp = s.tmp
+	if s.session, err = session.Open(s.ctx, options); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// close ends everything of the sitting.
+func (s *sitting) close() {
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return
+	}
+	s.cancel()
+	s.running.Wait()
+	if s.session != nil {
+		s.session.Close()
+	}
+	removeTmp(s.tmp)
+	s.lock.Close()
+	os.Remove(s.tmp + ".lock")
+}
+
+// cannot says why nothing can be run, if nothing can.
+func (s *sitting) cannot() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unavailable
+}
+
+// about describes the sandbox to the agent.
+func (s *sitting) about() string {
+	if err := s.cannot(); err != nil {
+		return instructions.Text(instructions.About{Unavailable: explained(err)})
+	}
+	prepared, err := s.session.Prepare(nil)
+	if err != nil {
+		return instructions.Text(instructions.About{Unavailable: explained(err)})
+	}
+	return instructions.Text(instructions.About{Profile: prepared.Profile, Plan: &prepared.Plan, CanAsk: s.session.ID() != ""})
+}
+
+// explained is an error with what mends it.
+func explained(err error) string {
+	var unavailable *sandbox.UnavailableError
+	var setup *sandbox.SetupError
+	var command *sandbox.CommandError
+	text, hint := err.Error(), ""
+	switch {
+	case errors.As(err, &unavailable):
+		hint = unavailable.Hint
+	case errors.As(err, &setup):
+		hint = setup.Hint
+	case errors.As(err, &command):
+		hint = command.Hint
+	}
+	if hint != "" {
+		text += "; " + hint
+	}
+	return text
+}
+
+// sittingsName is the directory of the sittings' private files, in the state directory.
+const sittingsName = "sittings"
+
+// newTmp makes a directory to stand at /tmp, and clears those that a killed server left: nobody holds their locks.
+func newTmp(state string) (string, *os.File, error) {
+	base := filepath.Join(state, sittingsName)
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return "", nil, err
+	}
+	// One at a time, so that none is taken for left before it is locked.
+	turn, err := os.Open(base)
+	if err != nil {
+		return "", nil, err
+	}
+	defer turn.Close()
+	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
+		return "", nil, err
+	}
+	sweep(base)
+	dir, err := os.MkdirTemp(base, "s-")
+	if err != nil {
+		return "", nil, err
+	}
+	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o700|os.ModeSticky)
+	}
+	if err != nil {
+		os.Remove(dir)
+		return "", nil, err
+	}
+	return dir, lock, nil
+}
+
+func sweep(base string) {
+	entries, _ := os.ReadDir(base)
+	for _, entry := range entries {
+		dir, isLock := strings.CutSuffix(filepath.Join(base, entry.Name()), ".lock")
+		if !isLock {
+			continue
+		}
+		lock, err := os.OpenFile(dir+".lock", os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			removeTmp(dir)
+			os.Remove(dir + ".lock")
+		}
+		lock.Close()
+	}
+}
+
+// removeTmp takes a directory away that commands have filled, also where they made one that cannot be listed.
+func removeTmp(dir string) {
+	if os.RemoveAll(dir) == nil {
+		return
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return
+	}
+	fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if entry != nil && entry.IsDir() {
+			root.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	root.Close()
+	os.RemoveAll(dir)
+}
