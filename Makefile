@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-arm64 escape scoreboard bench lint fuzz fuzz-policy cases generate install clean
+.PHONY: help run build test test-arm64 escape scoreboard bench record lint fuzz fuzz-policy cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
@@ -46,11 +46,14 @@ bench: build ## measure a start beside bare bwrap with the same options, and wha
 	@packaging/setup.sh run
 	go build -o bin/bench ./packaging/bench
 	bin/bench -binary bin/clai-sandbox
-	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/... ./policy
+	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/... ./policy ./integration/...
 
 test-arm64: ## run the stub's tests as arm64 code in an emulator (qemu-user-static)
 	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/sandbox-arm64.test ./sandbox
 	CLAI_SANDBOX_TEST_EMULATOR=$$(command -v qemu-aarch64-static) qemu-aarch64-static bin/sandbox-arm64.test -test.v -test.run 'TheStub|AStubs'
+
+record: build ## record docs/live-grant.txt anew
+	packaging/record-live.sh
 
 lint: ## check formatting, vet, staticcheck, and the shell scripts where shellcheck is installed
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { printf 'not formatted (gofmt -w):\n%s\n' "$$files"; exit 1; }
