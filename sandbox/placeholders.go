@@ -197,9 +197,21 @@ func (a *attempt) made() []Notice {
 		}
 	}
 	for _, step := range a.standIns {
-		if object, err := (Host{}).Lstat(step.Path); err == nil && !isPlaceholder(Host{}, step.Path, object) {
+		if wasMade(step.Path) {
 			tell(step.Path, "made")
 		}
 	}
 	return notices
+}
+
+// wasMade reports whether something other than a placeholder is at a path. It looks again, because another sandbox may be taking its
+// placeholder away at that moment.
+func wasMade(path string) bool {
+	for range 3 {
+		object, err := Host{}.Lstat(path)
+		if err != nil || isPlaceholder(Host{}, path, object) {
+			return false
+		}
+	}
+	return true
 }

@@ -134,6 +134,8 @@ func valueIn(help string) optionValue {
 	switch name {
 	case "DIR":
 		return optionValue{kind: aDirectory}
+	case "FILE":
+		return optionValue{kind: aPath}
 	case "PATH":
 		suffixes, _, _ := strings.Cut(strings.TrimPrefix(rest, "["), "]")
 		if suffixes == rest { // nothing in brackets

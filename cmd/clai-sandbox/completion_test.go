@@ -235,7 +235,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"host":        {"gateway", "node"},
 		"access":      {"ro", "rw"},
 	}
-	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason"}
+	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason", "listen"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

@@ -61,6 +61,9 @@ func (s *sitting) addAsk(server *sdk.Server) {
 		Description: "Asks a person for access to a path that the sandbox does not show, or shows read-only. Waits for the answer for a while. The answer may be for less than was asked for.",
 		Annotations: &sdk.ToolAnnotations{Title: "Ask for a path", DestructiveHint: &no, OpenWorldHint: &no}},
 		func(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (*sdk.CallToolResult, GrantResult, error) {
+			if err := s.begun(); err != nil {
+				return nil, GrantResult{}, err
+			}
 			stop := progress(ctx, request)
 			defer stop()
 			r, form, err := s.requestGrant(ctx, request, in)

@@ -93,23 +93,21 @@ type hall struct {
 	sittings map[*sitting]bool
 }
 
-// server opens a sitting for a client that begins.
+// server is one for a client that begins. The protocol's library asks for more of them than clients come: a sitting opens with the first
+// call of a tool.
 func (h *hall) server(*http.Request) *sdk.Server {
-	h.mu.Lock()
-	full := len(h.sittings) >= maxSittings
-	h.mu.Unlock()
-	if full {
-		return nil
-	}
-	s, err := h.options.open(h.ctx)
-	if err != nil {
-		return nil
-	}
+	s := h.options.sitting(h.ctx)
 	server := s.server()
-	h.mu.Lock()
-	h.sittings[s] = true
-	h.mu.Unlock()
-	go h.attend(s, server)
+	s.opening = func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.sittings) >= maxSittings {
+			return fmt.Errorf("%d clients are served already", maxSittings)
+		}
+		h.sittings[s] = true
+		go h.attend(s, server)
+		return nil
+	}
 	return server
 }
 

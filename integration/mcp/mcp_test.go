@@ -592,13 +592,13 @@ func TestHTTPClientsHaveToBeAllowed(t *testing.T) {
 				return
 			}
 			defer c.Close()
-			for range 2 {
+			for n := range 2 {
 				result, err := c.CallTool(context.Background(), &sdk.CallToolParams{Name: "bash_exec", Arguments: BashExec{Command: fmt.Sprintf("echo %d >> /tmp/mine; cat /tmp/mine", i)}})
 				if err != nil || result.IsError {
 					t.Error(err, result)
 					return
 				}
-				if text := result.Content[0].(*sdk.TextContent).Text; strings.Trim(text, fmt.Sprintf("%d\n", i)) != "" {
+				if text := result.Content[0].(*sdk.TextContent).Text; text != strings.Repeat(fmt.Sprintf("%d\n", i), n+1) {
 					t.Errorf("%d sees %q", i, text)
 				}
 			}

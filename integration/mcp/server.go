@@ -59,6 +59,10 @@ func add[In, Out any](s *sitting, server *sdk.Server, name, title, description s
 	tool := &sdk.Tool{Name: name, Title: title, Description: description,
 		Annotations: &sdk.ToolAnnotations{Title: title, ReadOnlyHint: k == reads, DestructiveHint: &destructive, OpenWorldHint: &open}}
 	sdk.AddTool(server, tool, func(ctx context.Context, request *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
+		if err := s.begun(); err != nil {
+			var none Out
+			return nil, none, err
+		}
 		stop := progress(ctx, request)
 		defer stop()
 		out, text, failed, err := do(ctx, request, in)

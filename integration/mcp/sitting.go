@@ -27,6 +27,7 @@ type sitting struct {
 	ctx     context.Context // ends with the sitting
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	opening func() error // before it begins; nil: nothing stands against it
 
 	mu          sync.Mutex
 	unavailable error // why nothing can be run
@@ -36,25 +37,53 @@ type sitting struct {
 	closed      bool
 }
 
-// open begins a sitting. That nothing can be run is no error: the client is told so.
-func (o Options) open(ctx context.Context) (*sitting, error) {
+// sitting is one that has not begun.
+func (o Options) sitting(ctx context.Context) *sitting {
 	s := &sitting{options: o, jobs: map[string]*job{}, asks: map[askKey]*ask{}}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	options := o.Session
 	var err error
 	if s.bwrap, err = sandbox.FindBwrap(o.Bwrap, o.Session.Caller.Directories().State); err != nil {
 		s.unavailable = err
 	}
-	if s.tmp, s.lock, err = newTmp(o.Session.Caller.Directories().State); err != nil {
-		s.cancel()
-		return nil, fmt.Errorf("a private /tmp: %w", err)
+	return s
+}
+
+// open begins a sitting.
+func (o Options) open(ctx context.Context) (*sitting, error) {
+	s := o.sitting(ctx)
+	return s, s.begun()
+}
+
+// begun begins the sitting, if that has not been done.
+func (s *sitting) begun() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errors.New("the session has ended")
+	case s.session != nil:
+		return nil
 	}
-	options.PrivateTmp = s.tmp
-	if s.session, err = session.Open(s.ctx, options); err != nil {
-		s.close()
-		return nil, err
+	if s.opening != nil {
+		if err := s.opening(); err != nil {
+			return err
+		}
 	}
-	return s, nil
+	options := s.options.Session
+	tmp, lock, err := newTmp(options.Caller.Directories().State)
+	if err != nil {
+		return fmt.Errorf("a private /tmp: %w", err)
+	}
+	options.PrivateTmp = tmp
+	opened, err := session.Open(s.ctx, options)
+	if err != nil {
+		removeTmp(tmp)
+		lock.Close()
+		os.Remove(tmp + ".lock")
+		return err
+	}
+	s.tmp, s.lock, s.session = tmp, lock, opened
+	return nil
 }
 
 // close ends everything of the sitting.
@@ -70,10 +99,10 @@ func (s *sitting) close() {
 	s.running.Wait()
 	if s.session != nil {
 		s.session.Close()
+		removeTmp(s.tmp)
+		s.lock.Close()
+		os.Remove(s.tmp + ".lock")
 	}
-	removeTmp(s.tmp)
-	s.lock.Close()
-	os.Remove(s.tmp + ".lock")
 }
 
 // cannot says why nothing can be run, if nothing can.
@@ -88,11 +117,18 @@ func (s *sitting) about() string {
 	if err := s.cannot(); err != nil {
 		return instructions.Text(instructions.About{Unavailable: explained(err)})
 	}
-	prepared, err := s.session.Prepare(nil)
+	options := s.options.Session
+	options.Broker = nil
+	now, err := session.Open(s.ctx, options)
 	if err != nil {
 		return instructions.Text(instructions.About{Unavailable: explained(err)})
 	}
-	return instructions.Text(instructions.About{Profile: prepared.Profile, Plan: &prepared.Plan, CanAsk: s.session.ID() != ""})
+	defer now.Close()
+	prepared, err := now.Prepare(nil)
+	if err != nil {
+		return instructions.Text(instructions.About{Unavailable: explained(err)})
+	}
+	return instructions.Text(instructions.About{Profile: prepared.Profile, Plan: &prepared.Plan, CanAsk: s.options.Session.Broker != nil})
 }
 
 // explained is an error with what mends it.
