@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +17,51 @@ type Entry struct {
 	LastUsedAt       int64  `json:"lastUsedAt,omitempty"`
 	LastUsedCommand  string `json:"lastUsedCommand,omitempty"`
 	LastResolvedPath string `json:"lastResolvedPath,omitempty"`
+	rest             string // what others keep in the entry: a JSON object, or empty
+}
+
+// knownEntry is an entry as this program knows it.
+type knownEntry Entry
+
+var entryNames = []string{"id", "pattern", "argPattern", "source", "lastUsedAt", "lastUsedCommand", "lastResolvedPath"}
+
+// UnmarshalJSON keeps the fields that are not known, for whoever wrote them. They mean nothing here.
+func (e *Entry) UnmarshalJSON(text []byte) error {
+	var known knownEntry
+	if err := json.Unmarshal(text, &known); err != nil {
+		return err
+	}
+	var all fields
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	for name := range all {
+		if slices.ContainsFunc(entryNames, func(n string) bool { return strings.EqualFold(n, name) }) {
+			delete(all, name)
+		}
+	}
+	*e = Entry(known)
+	if len(all) > 0 {
+		rest, err := json.Marshal(all)
+		e.rest = string(rest)
+		return err
+	}
+	return nil
+}
+
+// MarshalJSON writes them behind the known ones.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(knownEntry(e)); err != nil {
+		return nil, err
+	}
+	text := bytes.TrimSpace(b.Bytes())
+	if e.rest != "" {
+		text = append(append(text[:len(text)-1], ','), e.rest[1:]...)
+	}
+	return text, nil
 }
 
 // commandPrefix begins a pattern that is the hash of a whole line.

@@ -91,8 +91,10 @@ func expandTools(names []string) []string {
 func toolName(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
 	switch name {
-	case "bash", "shell":
+	case "bash", "shell", "bash_exec":
 		return "exec"
+	case "glob", "grep": // they tell what read tells
+		return "read"
 	case "apply-patch":
 		return "apply_patch"
 	}
@@ -108,14 +110,18 @@ func matchesTool(patterns []string, tool string) bool {
 	return false
 }
 
-// CheckTool asks every layer: one that refuses is enough. "exec" and "bash" are one tool.
+// isAsking reports whether a tool only tells about the sandbox, or asks a person: an allow list need not name it, and a deny list can.
+func isAsking(tool string) bool { return tool == "fs_request_grant" || tool == "sandbox_explain" }
+
+// CheckTool asks every layer: one that refuses is enough. "exec", "bash" and "bash_exec" are one tool, and so are "read", "glob" and
+// "grep": whoever refuses one means what it does.
 func CheckTool(tool string, layers ...ToolLayer) ToolDecision {
 	tool = toolName(tool)
 	for _, l := range layers {
 		if matchesTool(l.Deny, tool) {
 			return ToolDecision{false, l.Name, fmt.Sprintf("%s denies it", l.Name)}
 		}
-		if l.Allow == nil || matchesTool(l.Allow, tool) || matchesTool(l.AlsoAllow, tool) {
+		if l.Allow == nil || isAsking(tool) || matchesTool(l.Allow, tool) || matchesTool(l.AlsoAllow, tool) {
 			continue
 		}
 		why := fmt.Sprintf("%s does not allow it", l.Name)
@@ -130,18 +136,63 @@ func CheckTool(tool string, layers ...ToolLayer) ToolDecision {
 	return ToolDecision{Allowed: true}
 }
 
-// ToolMistakes are what is probably not meant in a layer.
-func ToolMistakes(l ToolLayer) []string {
+// ToolMistakes are what is probably not meant in a layer. known are the tools that there are, besides those of the groups.
+func ToolMistakes(l ToolLayer, known ...string) []string {
 	var list []string
 	if l.Allow != nil && len(l.Allow) == 0 {
 		list = append(list, fmt.Sprintf("%s: the allow list is empty, so nothing is allowed; for everything write [\"*\"]", l.Name))
 	}
 	for _, name := range slices.Concat(l.Allow, l.AlsoAllow, l.Deny) {
-		if strings.HasPrefix(toolName(name), "group:") && ToolGroup(toolName(name)) == nil {
-			list = append(list, fmt.Sprintf("%s: no group is called %s", l.Name, DisplayText(name)))
+		switch name := toolName(name); {
+		case strings.HasPrefix(name, "group:"):
+			if ToolGroup(name) == nil {
+				list = append(list, fmt.Sprintf("%s: no group is called %s", l.Name, DisplayText(name)))
+			}
+		case len(known) > 0 && !strings.Contains(name, "*") && !isTool(name, known):
+			text := fmt.Sprintf("%s: no tool is called %s", l.Name, DisplayText(name))
+			if meant := nearestTool(name, known); meant != "" {
+				text += "; is " + meant + " meant?"
+			}
+			list = append(list, text)
 		}
 	}
 	return list
+}
+
+// groups are all that ToolGroup knows.
+var groups = []string{"group:fs", "group:runtime", "group:web", "group:memory", "group:sessions", "group:ui", "group:automation", "group:messaging", "group:nodes", "group:agents", "group:media"}
+
+func isTool(name string, known []string) bool {
+	return slices.Contains(known, name) || slices.ContainsFunc(groups, func(group string) bool { return slices.Contains(ToolGroup(group), name) })
+}
+
+// nearestTool is a tool's name of the same letters but for one, or of the same without its underscores.
+func nearestTool(name string, known []string) string {
+	fold := func(s string) string { return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s)) }
+	for _, k := range known {
+		a, b := fold(name), fold(k)
+		if a == b || letters(a) == letters(b) {
+			return k
+		}
+		if len(a) > len(b) {
+			a, b = b, a
+		}
+		at := 0
+		for at < len(a) && a[at] == b[at] {
+			at++
+		}
+		if len(b)-len(a) <= 1 && (a[at:] == b[at+len(b)-len(a):] || len(a) == len(b) && at < len(a) && a[at+1:] == b[at+1:]) {
+			return k
+		}
+	}
+	return ""
+}
+
+// letters are those of a word, in order: two of them swapped make the same.
+func letters(word string) string {
+	list := []byte(word)
+	slices.Sort(list)
+	return string(list)
 }
 
 // SandboxTools is the policy for tools of agents in a sandbox: agent over global over built-in, and image always with what is allowed.

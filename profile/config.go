@@ -34,6 +34,8 @@ type executionConfig struct {
 	Sandbox     sandboxConfig     `json:"sandbox,omitzero" jsonschema:"what they reach"`
 	Environment environmentConfig `json:"environment,omitzero" jsonschema:"their variables, besides the few that every command gets"`
 	Limits      limitsConfig      `json:"limits,omitzero" jsonschema:"what ends them"`
+	Tools       toolsConfig       `json:"tools,omitzero" jsonschema:"which tools the agent is offered"`
+	HostExec    hostExecConfig    `json:"hostexec,omitzero" jsonschema:"what a server of requests to run commands outside answers by itself"`
 	MCP         mcpConfig         `json:"mcp,omitzero" jsonschema:"how an agent's harness is served"`
 	Outside     outsideConfig     `json:"outside,omitzero" jsonschema:"where commands run that leave the sandbox, and which may"`
 }
@@ -113,6 +115,7 @@ type sandboxConfig struct {
 	DeniedDomains    *[]DomainRule `json:"deniedDomains,omitempty" jsonschema:"what a filtered network does not reach, whatever allowedDomains says"`
 	SessionBus       *SessionBus   `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
 	SessionBusNames  *[]busName    `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
+	Tools            toolsConfig   `json:"tools,omitzero" jsonschema:"which tools an agent in the sandbox is offered, on top of tools"`
 	NestedNamespaces *bool         `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
 }
 
@@ -279,6 +282,10 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
 	overlay(&e.MCP.TrustElicitation, over.MCP.TrustElicitation)
+	overlay(&e.HostExec.AutoApprove, over.HostExec.AutoApprove)
+	overlay(&e.HostExec.ManualApprove, over.HostExec.ManualApprove)
+	e.Tools.overlay(over.Tools)
+	e.Sandbox.Tools.overlay(over.Sandbox.Tools)
 	overlay(&e.Environment.Pass, over.Environment.Pass)
 	e.Limits.overlay(over.Limits)
 	e.Outside.overlay(over.Outside)

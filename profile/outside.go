@@ -109,7 +109,16 @@ func (c *Config) Outside(agent string) (Outside, error) {
 	if err := CheckAgent(agent); err != nil {
 		return Outside{}, err
 	}
-	s := c.settings(agent).Outside
+	return c.settings(agent).Outside.said(), nil
+}
+
+// OutsideLayers returns what is said for all agents, and what for one alone.
+func (c *Config) OutsideLayers(agent string) (global, own Outside) {
+	all, one := c.layered(agent)
+	return all.Outside.said(), one.Outside.said()
+}
+
+func (s outsideConfig) said() Outside {
 	o := Outside{Host: said(s.Host), Security: said(s.Security), Ask: said(s.Ask), Node: said(s.Node), SafeBinProfiles: s.SafeBinProfiles}
 	o.InlineCode = s.StrictInlineEval != nil && !*s.StrictInlineEval
 	if s.SafeBins != nil {
@@ -119,7 +128,7 @@ func (c *Config) Outside(agent string) (Outside, error) {
 		}
 		slices.Sort(o.SafeBins)
 	}
-	return o, nil
+	return o
 }
 
 func said[T ~string](word *T) string {

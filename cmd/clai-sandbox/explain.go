@@ -26,7 +26,7 @@ func explainCommand() *cli.Command {
 		Flags: append(hosted.ProfileFlags(),
 			&cli.StringFlag{Name: "path", Usage: "answer for `PATH` alone"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "for-agent", Usage: "print what an agent is told about this sandbox"},
-			hosted.HostFlag(),
+			hosted.HostFlag(), hosted.ToolsFlag(), hosted.HostExecFlag(),
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"},
 		),
 		OnUsageError: usageError,
@@ -35,7 +35,7 @@ func explainCommand() *cli.Command {
 }
 
 func explainAction(c *cli.Context) error {
-	if c.IsSet("host") {
+	if c.IsSet("host") || c.Bool("tools") || c.Bool("hostexec") {
 		return explainOutside(c)
 	}
 	if err := noArguments(c, "it explains any command's sandbox; for one path: --path PATH"); err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -37,18 +39,38 @@ func handOver(args []string) error {
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, append([]string{hosted.Program}, args...), os.Environ()))
 }
 
-// explainOutside is explain for a command that leaves the sandbox.
+// explainOutside is explain for what the other program knows: commands that leave the sandbox, and tools.
 func explainOutside(c *cli.Context) error {
-	for _, name := range c.LocalFlagNames() {
-		switch name {
-		case "host", "agent", "cwd", "json":
-		default:
-			return &usage{fmt.Sprintf("--%s says nothing about a command outside the sandbox", name), "with --host, explain takes --agent, --cwd and --json"}
+	asks := []string{}
+	for _, name := range []string{"host", "tools", "hostexec"} {
+		if c.IsSet(name) {
+			asks = append(asks, name)
 		}
 	}
-	args := []string{"explain", "--host=" + c.String("host"), "--agent=" + c.String("agent")}
-	if c.IsSet("cwd") {
-		args = append(args, "--cwd="+c.String("cwd"))
+	if len(asks) > 1 {
+		return &usage{"--" + asks[0] + " and --" + asks[1] + " are two questions", "ask one at a time"}
+	}
+	takes := map[string][]string{"host": {"agent", "cwd", "json"}, "tools": {"agent", "json"}, "hostexec": {"agent", "json"}}[asks[0]]
+	for _, name := range c.LocalFlagNames() {
+		if name != asks[0] && !slices.Contains(takes, name) {
+			return &usage{fmt.Sprintf("--%s says nothing with --%s", name, asks[0]), "with --" + asks[0] + ", explain takes --" + strings.Join(takes, ", --")}
+		}
+	}
+	agent := "--agent=" + c.String("agent")
+	args := []string{"explain", agent}
+	switch asks[0] {
+	case "host":
+		args = []string{"explain", "--host=" + c.String("host"), agent}
+		if c.IsSet("cwd") {
+			args = append(args, "--cwd="+c.String("cwd"))
+		}
+	case "tools":
+		if err := noArguments(c, "it answers for all tools"); err != nil {
+			return err
+		}
+		args = append(args, "--tools")
+	case "hostexec":
+		args = append(args, "--hostexec")
 	}
 	if c.Bool("json") {
 		args = append(args, "--json")

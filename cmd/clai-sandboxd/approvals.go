@@ -114,11 +114,14 @@ func warn(a *policy.Approvals) {
 	}
 }
 
+// entryFields are an entry's own fields, beside others.
+type entryFields policy.Entry
+
 // A listed entry is one line of list.
 type listed struct {
 	Agent string `json:"agent"`
 	List  string `json:"list"` // "allow" or "deny"
-	policy.Entry
+	entryFields
 }
 
 func entriesOf(a *policy.Approvals, agent string) []listed {
@@ -128,10 +131,10 @@ func entriesOf(a *policy.Approvals, agent string) []listed {
 			return
 		}
 		for _, e := range g.Denylist {
-			entries = append(entries, listed{id, "deny", e})
+			entries = append(entries, listed{id, "deny", entryFields(e)})
 		}
 		for _, e := range g.Allowlist {
-			entries = append(entries, listed{id, "allow", e})
+			entries = append(entries, listed{id, "allow", entryFields(e)})
 		}
 	}
 	add("defaults", &a.Defaults)
@@ -174,7 +177,7 @@ func listAction(c *cli.Context) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "AGENT\tLIST\tPATTERN\tARGUMENTS\tID")
 	for _, e := range entries {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", policy.DisplayText(e.Agent), e.List, policy.DisplayText(e.Pattern), argumentsOf(e.Entry), policy.DisplayText(e.ID))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", policy.DisplayText(e.Agent), e.List, policy.DisplayText(e.Pattern), argumentsOf(policy.Entry(e.entryFields)), policy.DisplayText(e.ID))
 	}
 	return table.Flush()
 }
@@ -234,7 +237,7 @@ func addAction(c *cli.Context, deny bool) error {
 		if deny {
 			name = "deny"
 		}
-		return printJSON(listed{agent, name, e})
+		return printJSON(listed{agent, name, entryFields(e)})
 	}
 	fmt.Println(at)
 	return nil
@@ -286,7 +289,7 @@ func removeAction(c *cli.Context) error {
 			if e.Agent != "defaults" {
 				g = a.Agents[e.Agent]
 			}
-			same := func(have policy.Entry) bool { return have == e.Entry }
+			same := func(have policy.Entry) bool { return have == policy.Entry(e.entryFields) }
 			if e.List == "deny" {
 				g.Denylist = slices.DeleteFunc(g.Denylist, same)
 			} else {

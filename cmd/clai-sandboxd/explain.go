@@ -13,6 +13,12 @@ import (
 
 // explainAction shows how a decision about a command outside the sandbox comes about.
 func explainAction(c *cli.Context) error {
+	switch {
+	case c.Bool("tools"):
+		return explainTools(c)
+	case c.Bool("hostexec"):
+		return explainHostExec(c)
+	}
 	on, ok := policy.ParseHost(c.String("host"))
 	if !ok || on == policy.HostSandbox {
 		return &misuse{fmt.Sprintf("--host %q is neither gateway nor node", c.String("host")), "without --host, explain is about a sandbox"}

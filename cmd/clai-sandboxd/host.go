@@ -19,7 +19,10 @@ const approvalsName = "exec-approvals.json"
 // A host is this machine with its configuration and its approvals file.
 type host struct {
 	caller  profile.Caller
-	outside profile.Outside
+	outside profile.Outside // all layers joined
+	global  profile.Outside
+	own     profile.Outside // the agent's
+	agent   string
 	store   policy.Store
 }
 
@@ -41,6 +44,8 @@ func newHost(agent string) (host, error) {
 	if agent == "*" {
 		agent = ""
 	}
+	h.agent = agent
+	h.global, h.own = config.OutsideLayers(agent)
 	h.outside, err = config.Outside(agent)
 	return h, err
 }
@@ -49,15 +54,9 @@ func newHost(agent string) (host, error) {
 func (h host) policy(on policy.Host) *policy.Policy {
 	p := &policy.Policy{
 		Machine:      policy.NewMachine(os.Getenv("PATH"), h.caller.Home),
-		Layers:       policy.Layers{Global: policy.Wish{Host: &on, Node: h.outside.Node, Source: "the configuration"}},
+		Layers:       policy.Layers{Session: policy.Wish{Host: &on, Source: "as asked"}, Agent: wish(h.own, "the configuration of agent "+h.agent), Global: wish(h.global, "the configuration")},
 		SafeBins:     h.safeBins(),
 		InlineUnsafe: h.outside.InlineCode,
-	}
-	if security, ok := policy.ParseSecurity(h.outside.Security); ok {
-		p.Layers.Global.Security = &security
-	}
-	if ask, ok := policy.ParseAsk(h.outside.Ask); ok {
-		p.Layers.Global.Ask = &ask
 	}
 	snapshot, err := h.store.Load()
 	if err != nil {
@@ -66,6 +65,21 @@ func (h host) policy(on policy.Host) *policy.Policy {
 		p.Approvals = snapshot.Approvals
 	}
 	return p
+}
+
+// wish is one layer of the configuration.
+func wish(o profile.Outside, source string) policy.Wish {
+	w := policy.Wish{Node: o.Node, Source: source}
+	if host, ok := policy.ParseHost(o.Host); ok {
+		w.Host = &host
+	}
+	if security, ok := policy.ParseSecurity(o.Security); ok {
+		w.Security = &security
+	}
+	if ask, ok := policy.ParseAsk(o.Ask); ok {
+		w.Ask = &ask
+	}
+	return w
 }
 
 func (h host) safeBins() policy.SafeBins {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/signal"
@@ -16,6 +17,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants/server"
 	"github.com/clairun/clai-sandbox/integration/mcp"
 	"github.com/clairun/clai-sandbox/integration/session"
+	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
 )
 
@@ -55,6 +57,11 @@ func mcpAction(c *cli.Context) error {
 		Session: session.Options{Caller: caller, Config: config, Request: request, Command: "clai-sandbox mcp"}}
 	if !c.Bool("no-broker") {
 		options.Session.Broker, options.Session.Live = client.Default(directories), true
+	}
+	tools := newToolPolicy(config, request.Agent)
+	options.Allowed = tools.allowed
+	for _, m := range tools.mistakes {
+		fmt.Fprintln(os.Stderr, "clai-sandbox: probably a mistake: "+policy.DisplayText(m))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()

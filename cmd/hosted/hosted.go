@@ -51,12 +51,22 @@ func Approvals(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 // Decision is explain for a command outside the sandbox.
 func Decision(do cli.ActionFunc, usageError cli.OnUsageErrorFunc) *cli.Command {
 	return &cli.Command{Name: "explain", Usage: "show what would become of a command outside the sandbox, and why", ArgsUsage: "-- COMMAND [ARGUMENT…]",
-		Flags: append(decisionFlags(), HostFlag(), jsonFlag()), OnUsageError: usageError, HideHelpCommand: true, Action: do}
+		Flags: append(decisionFlags(), HostFlag(), ToolsFlag(), HostExecFlag(), jsonFlag()), OnUsageError: usageError, HideHelpCommand: true, Action: do}
 }
 
 // HostFlag says where the command is to run.
 func HostFlag() cli.Flag {
 	return &cli.StringFlag{Name: "host", Usage: "explain a command that runs on `gateway|node`, outside of any sandbox"}
+}
+
+// ToolsFlag asks about tools.
+func ToolsFlag() cli.Flag {
+	return &cli.BoolFlag{DisableDefaultText: true, Name: "tools", Usage: "print which tools the agent is offered, and what refuses the others"}
+}
+
+// HostExecFlag asks about the lists of hostexec.
+func HostExecFlag() cli.Flag {
+	return &cli.BoolFlag{DisableDefaultText: true, Name: "hostexec", Usage: "print what the lists of hostexec say to the command behind --"}
 }
 
 func decisionFlags() []cli.Flag { return []cli.Flag{agentFlag(), CwdFlag()} }
