@@ -53,7 +53,7 @@ func mcpAction(c *cli.Context) error {
 			return err
 		}
 	}
-	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation,
+	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation, SessionSandbox: c.Bool("session-sandbox"),
 		Session: session.Options{Caller: caller, Config: config, Request: request, Command: "clai-sandbox mcp"}}
 	if !c.Bool("no-broker") {
 		options.Session.Broker, options.Session.Live = client.Default(directories), true

@@ -100,6 +100,7 @@ func MCP(do cli.ActionFunc, usageError cli.OnUsageErrorFunc) *cli.Command {
 			&cli.StringFlag{Name: "listen", Usage: "serve by HTTP at `ADDRESS`: unix:PATH, or 127.0.0.1:PORT with --token-file", DefaultText: "standard input and output"},
 			&cli.StringFlag{Name: "token-file", Usage: "take clients that send the token in `FILE`, which only its owner may read"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "no-broker", Usage: "let the agent ask nobody"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "session-sandbox", Usage: "run all lines of bash_exec in one sandbox, in a shell that keeps its directory and variables"},
 		),
 		OnUsageError: usageError, HideHelpCommand: true, Action: do,
 	}

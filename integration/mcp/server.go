@@ -19,6 +19,8 @@ type Options struct {
 	Version string
 	// Allowed says why a tool is not offered; nil: all are.
 	Allowed func(tool string) error
+	// SessionSandbox runs all lines of a session's in one sandbox, in a shell that stays.
+	SessionSandbox bool
 	// TrustElicitation lets the client's own prompt answer what the agent asks for. A client that is an agent's could answer itself.
 	TrustElicitation bool
 }
@@ -124,6 +126,10 @@ func (s *sitting) addCommands(server *sdk.Server) {
 			timeout, err := seconds(in.TimeoutSeconds)
 			if err != nil {
 				return Result{}, "", false, err
+			}
+			if s.options.SessionSandbox {
+				r := s.runInShell(ctx, in.Command, in.Cwd, timeout)
+				return r, r.text(), !r.ran(), nil
 			}
 			r := s.run(ctx, command{argv: bash(in.Command), dir: in.Cwd, timeout: timeout})
 			return r, r.text(), !r.ran(), nil

@@ -34,6 +34,7 @@ type sitting struct {
 	jobs        map[string]*job
 	nextJob     int
 	asks        map[askKey]*ask
+	shell       *sessionShell // with Options.SessionSandbox
 	closed      bool
 }
 
