@@ -36,7 +36,7 @@ type Check struct {
 func Examine(ctx context.Context, plan Plan, bwrap Bwrap, err error) []Check {
 	checks := []Check{checkKernel(), checkBwrap(bwrap, err)}
 	if err == nil {
-		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap), checkFiltered(ctx, plan, bwrap))
+		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap), checkFiltered(ctx, plan, bwrap), checkLive(ctx, plan, bwrap))
 	}
 	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities(), checkLimits(), checkSessionBus(&plan))
 }
@@ -122,6 +122,55 @@ func checkFiltered(ctx context.Context, plan Plan, bwrap Bwrap) Check {
 		c.State = CheckWeak // nobody asked for it
 	}
 	return c
+}
+
+// checkLive grants a directory to a command that runs and waits for it.
+func checkLive(ctx context.Context, plan Plan, bwrap Bwrap) Check {
+	c := Check{Name: "live grants", State: CheckWeak, Mend: "use Linux 5.12 or later; until then what is granted reaches the next command"}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	took, err := tryLive(ctx, plan.WorkingDirectory, bwrap)
+	if err != nil {
+		c.Found = err.Error()
+		return c
+	}
+	return Check{Name: c.Name, State: CheckOK, Found: fmt.Sprintf("a grant reached a running command in %.1f ms", float64(took.Microseconds())/1000)}
+}
+
+func tryLive(ctx context.Context, work string, bwrap Bwrap) (time.Duration, error) {
+	dir, err := os.MkdirTemp("", "clai-sandbox-doctor-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	p := profile.Profile{Network: profile.NetworkDisabled, Home: "/", Workspace: work, WorkingDirectory: work,
+		Grants: []profile.Grant{{Path: work, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginWorkspace}}}}
+	if why := CanBeLive(p); why != "" {
+		return 0, errors.New(why)
+	}
+	plan, err := Build(p, Host{})
+	if err != nil {
+		return 0, err
+	}
+	live := &Live{}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Launcher{Bwrap: bwrap, Live: live}.Run(ctx, plan, []string{"/bin/sh", "-c", "until [ -d " + Quote(dir) + " ]; do sleep 0.01; done"}, Stdio{})
+		ended <- err
+	}()
+	p.Grants = append(p.Grants, profile.Grant{Path: dir, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginApproval}})
+	if _, err := live.running(ctx); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if _, err := live.Show(ctx, p); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	if err := <-ended; err != nil {
+		return 0, err
+	}
+	return took, ctx.Err()
 }
 
 func checkSeccomp() Check {
