@@ -21,7 +21,6 @@ type mounterProcess struct {
 	orders  *os.File
 	answers *os.File
 	decoder *json.Decoder
-	next    int // number of the next tree
 }
 
 // startMounter starts the mounter of a sandbox, whose pid 1 has this number outside.

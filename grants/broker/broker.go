@@ -161,7 +161,9 @@ func (b *Broker) Log(_ context.Context, limit int) ([]grants.Record, error) {
 }
 
 // Events tells of everything that happens.
-func (b *Broker) Events(ctx context.Context) (<-chan grants.Event, error) { return b.listen(ctx, false) }
+func (b *Broker) Events(ctx context.Context) (<-chan grants.Event, error) {
+	return b.listen(ctx, false)
+}
 
 // Watch is Events for a part of the daemon itself: it keeps no broker from being idle.
 func (b *Broker) Watch(ctx context.Context) (<-chan grants.Event, error) { return b.listen(ctx, true) }

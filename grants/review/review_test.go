@@ -197,6 +197,7 @@ func TestASmallWindowShowsThePathOrTakesNoAnswer(t *testing.T) {
 
 func FuzzNothingThatAnAgentSaysReachesTheTerminalRaw(f *testing.F) {
 	f.Add("/data", "because", "command", "warning", "typed")
+	f.Add("/", "", "", "", "\u202e\u2028\u200b")
 	f.Add("/\x1b[2J", "\u202e\u2028\u0085\u200b", "\r\n\t", "\x9b31m\a", "\x1b]0;x\a")
 	f.Fuzz(func(t *testing.T, path, reason, command, warning, typed string) {
 		r := request("r1", "/"+path)

@@ -163,19 +163,5 @@ func ServeStdio(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCl
 		return err
 	}
 	defer s.close()
-	return s.server().Run(ctx, &sdk.IOTransport{Reader: &untilGone{in, s.cancel}, Writer: out, MaxLineLength: maxMessage})
-}
-
-// untilGone ends what runs as soon as the client is gone: the protocol's server would wait for it.
-type untilGone struct {
-	io.ReadCloser
-	gone func()
-}
-
-func (u *untilGone) Read(p []byte) (int, error) {
-	n, err := u.ReadCloser.Read(p)
-	if err != nil {
-		u.gone()
-	}
-	return n, err
+	return s.server().Run(ctx, &sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage})
 }
