@@ -253,8 +253,12 @@ func (s *Session) follow() {
 				problem = err.Error()
 			}
 		}
-		if event.Kind == grants.EventGranted && s.options.Live {
-			s.applied(g.ID, problem)
+		if event.Kind == grants.EventGranted {
+			s.notice(sandbox.Notice{Kind: sandbox.NoticeKind(grants.NoticePathGranted), Path: g.Path,
+				Text: "granted while the session ran: " + profile.Printable(g.Path) + ", " + g.Access.String() + " (grant " + g.ID + ")"})
+			if s.options.Live {
+				s.applied(g.ID, problem)
+			}
 		}
 	}
 	// From here on nobody tells of what is taken away: what this session alone was granted is over, the rest is read anew.

@@ -193,6 +193,9 @@ func TestAnAgentAsksIsGrantedLessAndLosesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := <-said
+	if n := s.Notices(); len(n) != 1 || n[0].Kind != "path_granted" || n[0].Path != filepath.Dir(file) {
+		t.Errorf("%v", n)
+	}
 	at := 0
 	for _, part := range []string{"1: cannot read", "granted: " + filepath.Dir(file) + " read_only, which is less than was asked for, and visible now",
 		"content 2: can read", "3: cannot write", "4: not what is beside it", "5: cannot read any more", "6: nor go there"} {
