@@ -64,7 +64,7 @@ func (s *sitting) addAsk(server *sdk.Server) {
 			if err := s.begun(); err != nil {
 				return nil, GrantResult{}, err
 			}
-			stop := progress(ctx, request)
+			stop := progress(ctx, request, "a person has been asked, and has not answered")
 			defer stop()
 			r, form, err := s.requestGrant(ctx, request, in)
 			switch {

@@ -471,6 +471,35 @@ func TestACancelledCallEndsItsProcesses(t *testing.T) {
 	}
 }
 
+func TestALongCallTellsItsProgress(t *testing.T) {
+	p := newPlace(t)
+	told := make(chan string, 64)
+	a := p.connect(&sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { told <- r.Params.Message }})
+	for tool, c := range map[string]struct {
+		arguments any
+		want      string
+	}{
+		"bash_exec":        {BashExec{Command: "sleep 300"}, "running for "},
+		"fs_request_grant": {RequestGrant{Path: p.other, Access: "read_only", Reason: "r"}, "a person has been asked"},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		params := &sdk.CallToolParams{Name: tool, Arguments: c.arguments}
+		params.SetProgressToken(tool)
+		over := make(chan struct{})
+		go func() { a.session.CallTool(ctx, params); close(over) }()
+		select {
+		case message := <-told:
+			if !strings.HasPrefix(message, c.want) {
+				t.Errorf("%s: %q", tool, message)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: nothing is told", tool)
+		}
+		cancel()
+		<-over
+	}
+}
+
 func TestHostileArguments(t *testing.T) {
 	a := newPlace(t).connect(nil)
 	long := strings.Repeat("a", 10<<20)

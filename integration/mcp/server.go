@@ -29,7 +29,7 @@ type Options struct {
 const maxMessage = 16 << 20
 
 // progressEvery is how often a client that wants to hear of a long call's progress does.
-const progressEvery = 5 * time.Second
+const progressEvery = 2 * time.Second
 
 // server is the protocol's server for one sitting.
 func (s *sitting) server() *sdk.Server {
@@ -65,7 +65,7 @@ func add[In, Out any](s *sitting, server *sdk.Server, name, title, description s
 			var none Out
 			return nil, none, err
 		}
-		stop := progress(ctx, request)
+		stop := progress(ctx, request, "running")
 		defer stop()
 		out, text, failed, err := do(ctx, request, in)
 		if err != nil {
@@ -75,8 +75,8 @@ func add[In, Out any](s *sitting, server *sdk.Server, name, title, description s
 	})
 }
 
-// progress tells a client that asked for it that a long call still runs.
-func progress(ctx context.Context, request *sdk.CallToolRequest) (stop func()) {
+// progress tells a client that asked for it, now and then, what a long call is about.
+func progress(ctx context.Context, request *sdk.CallToolRequest, doing string) (stop func()) {
 	token := request.Params.GetProgressToken()
 	if token == nil {
 		return func() {}
@@ -92,7 +92,7 @@ func progress(ctx context.Context, request *sdk.CallToolRequest) (stop func()) {
 				return
 			case <-tick.C:
 				ran := time.Since(began).Round(time.Second)
-				request.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: token, Progress: ran.Seconds(), Message: fmt.Sprintf("running for %v", ran)})
+				request.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: token, Progress: ran.Seconds(), Message: fmt.Sprintf("%s for %v", doing, ran)})
 			}
 		}
 	}()
