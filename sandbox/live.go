@@ -29,6 +29,7 @@ type Live struct {
 	base    []Step // what bwrap made, as far as it still shows
 	layers  []layer
 	numbers int
+	watched []Watched // what is looked through for the grants that came
 	over    bool
 	gap     bool // as with a kernel before Linux 6.5
 }
@@ -162,11 +163,32 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	if err != nil {
 		return nil, l.failed(&plan, err)
 	}
+	l.watch(&plan)
 	notices := slices.Clone(plan.Notices)
 	if took {
 		notices = append(notices, holders(init)...)
 	}
 	return notices, nil
+}
+
+// watch remembers what is to be looked through when the command has ended, as it is before the command has seen it.
+func (l *Live) watch(plan *Plan) {
+	for _, w := range plan.Watched {
+		known := func(other Watched) bool { return other.Root == w.Root }
+		if !slices.ContainsFunc(l.attempt.plan.Watched, known) && !slices.ContainsFunc(l.watched, known) {
+			l.watched = append(l.watched, w)
+		}
+	}
+}
+
+// alsoWatched is what came while the command ran.
+func (l *Live) alsoWatched() []Watched {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.watched
 }
 
 // failed ends the sandbox if it shows something that the plan does not.

@@ -25,6 +25,7 @@ type liveShell struct {
 	in    *io.PipeWriter
 	out   *bufio.Reader
 	ended chan error
+	told  []Notice // of the result, when it has ended
 }
 
 func (h *host) liveShell() *liveShell {
@@ -36,7 +37,8 @@ func (h *host) liveShell() *liveShell {
 	launcher.Live = s.live
 	plan := h.build()
 	go func() {
-		_, err := launcher.Run(context.Background(), plan, []string{"/bin/sh"}, Stdio{In: inRead, Out: outWrite, Err: outWrite})
+		result, err := launcher.Run(context.Background(), plan, []string{"/bin/sh"}, Stdio{In: inRead, Out: outWrite, Err: outWrite})
+		s.told = result.Notices
 		outWrite.Close()
 		s.ended <- err
 	}()
@@ -401,6 +403,22 @@ func TestWhatCannotBeTakenAwayEndsTheSandbox(t *testing.T) {
 		s.ended <- nil
 	case <-time.After(10 * time.Second):
 		t.Error("it runs on")
+	}
+}
+
+// As for a grant that is there from the beginning: what is executed outside and was made is told.
+func TestWhatIsMadeInALiveGrantIsTold(t *testing.T) {
+	h := newHost(t)
+	dir := h.mkdir(h.outside() + "/data")
+	s := h.liveShell()
+	h.grant(dir, profile.ReadWrite)
+	s.show()
+	s.expect("mkdir "+dir+"/.vscode && echo x > "+dir+"/.vscode/tasks.json", "")
+	s.in.Close()
+	<-s.ended
+	s.ended <- nil
+	if !slices.ContainsFunc(s.told, func(n Notice) bool { return n.Kind == NoticeProtected && strings.HasPrefix(n.Path, dir+"/.vscode") }) {
+		t.Errorf("%v", s.told)
 	}
 }
 

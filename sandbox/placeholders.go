@@ -176,7 +176,7 @@ func (a *attempt) clearUp() {
 const maxMade = 20
 
 // made looks for protected paths that are there now and were not when the plan was built. It comes after clearUp.
-func (a *attempt) made() []Notice {
+func (a *attempt) made(also []Watched) []Notice {
 	var notices []Notice
 	told := map[string]bool{}
 	tell := func(path, what string) {
@@ -186,7 +186,7 @@ func (a *attempt) made() []Notice {
 				Text: what + " while the command ran: " + printable(path) + "; something outside the sandbox may execute it or do as it says, so look at it first"})
 		}
 	}
-	for _, watched := range a.plan.Watched {
+	for _, watched := range slices.Concat(a.plan.Watched, also) {
 		for _, found := range search(Host{}, watched.Root, watched.names, watched.apart, watched.width) {
 			switch link, known := watched.known[found.path]; {
 			case !known:

@@ -180,7 +180,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	a.wait()
 	took := time.Since(began)
 	a.clearUp()
-	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), a.made()...)}
+	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), a.made(l.Live.alsoWatched())...)}
 	result.Outcome, _ = interrupted.Load().(Outcome)
 	return l.conclude(a, result)
 }
