@@ -69,10 +69,11 @@ func (a *attempt) open(l Launcher) (err error) {
 		}
 	}
 	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps), l.State)
-	if a.plan.locksFiles() && !l.bare && l.Live == nil {
+	if a.plan.locksFiles() && !l.bare {
 		if a.rules, err = newFileRules(); err != nil {
 			return err
 		}
+		a.rules.live = l.Live != nil
 		a.ruleset = a.pass(a.rules.ruleset)
 	}
 	steps, operands, err := a.pin(l.Bwrap.Has(optionBindFD))
@@ -269,7 +270,7 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 
 // allow adds the rules of a bind, where there are any.
 func (a *attempt) allow(step Step, object descriptor) error {
-	if a.rules == nil {
+	if a.rules == nil || a.rules.live {
 		return nil
 	}
 	return a.rules.allowBind(a.plan, step, int(object))
@@ -277,7 +278,7 @@ func (a *attempt) allow(step Step, object descriptor) error {
 
 // allowSystem adds the rules of a bind that is not pinned.
 func (a *attempt) allowSystem(step Step) error {
-	if a.rules == nil || within(step.Path, "/proc") { // the sandbox's own, whatever stands on the host by that name
+	if a.rules == nil || a.rules.live || within(step.Path, "/proc") { // the sandbox's own, whatever stands on the host by that name
 		return nil
 	}
 	fd, err := unix.Open(step.Source, unix.O_PATH|unix.O_CLOEXEC, 0)

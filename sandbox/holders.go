@@ -14,8 +14,12 @@ import (
 const maxHolders = 8
 
 // holders finds the processes inside that still have a place of their own in a mount that is not there any more: as working directory,
-// as an open file or directory. From it they can reach what lies below. init is pid 1 inside, by its number outside.
-func holders(init int) []Notice {
+// as an open file or directory. Unless files are locked, they can reach from it what lies below. init is pid 1 inside, by its number outside.
+func holders(init int, locked bool) []Notice {
+	can := "what it has open stays open until it ends"
+	if !locked {
+		can = "and can read what lies there until it ends"
+	}
 	known := mountsOf("self")
 	for id := range mountsOf(strconv.Itoa(init)) {
 		known[id] = true
@@ -30,8 +34,8 @@ func holders(init int) []Notice {
 			return append(notices, Notice{Kind: NoticeHeld, Text: "more processes inside hold what was taken away"})
 		}
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		notices = append(notices, Notice{Kind: NoticeHeld, Path: place, Text: fmt.Sprintf("process %d (%s) inside still holds %s, which was taken away, and can read what it holds until it ends",
-			pid, printable(strings.TrimSpace(string(name))), printable(place))})
+		notices = append(notices, Notice{Kind: NoticeHeld, Path: place, Text: fmt.Sprintf("process %d (%s) inside still holds %s, which was taken away: %s",
+			pid, printable(strings.TrimSpace(string(name))), printable(place), can)})
 	}
 	return notices
 }

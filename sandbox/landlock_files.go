@@ -43,6 +43,7 @@ type fileRules struct {
 	ruleset  descriptor
 	handled  uint64
 	children int
+	live     bool // what is shown can change: see allowInside
 }
 
 // locksFiles reports whether the plan's files get the second lock here.
@@ -169,6 +170,12 @@ func (r *fileRules) allowInside(p *stubProgram, plan *Plan, ruleset uint64) {
 		open := p.call(stubMayFail, unix.SYS_OPENAT, uint64(0xffff_ff9c) /* AT_FDCWD */, p.text(path), unix.O_PATH|unix.O_CLOEXEC)
 		open.store = at + 8
 		p.call(stubMayFail, unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, at, 0)
+	}
+	if r.live {
+		// One rule, for the root: rules cannot be added when a grant comes. It allows what is mounted below the root at the time,
+		// and so nothing that is not: a stream that leads out, or what is held of a grant that was taken away.
+		allow("/", r.handled)
+		return
 	}
 	allow("/", landlockReadDir) // names may be listed, as far as the mounts show them
 	for _, step := range plan.Steps {

@@ -16,10 +16,12 @@ import (
 // Show, from any goroutine, with each new profile.
 //
 // What is granted appears at its real path in a moment, complete with what hides and protects below it. What is taken away is
-// gone from every path; but what the command holds open, and the directory that it is in, no kernel can take back: Show says
-// who holds what. If something cannot be taken away, the sandbox is ended.
+// gone from every path, and where Landlock locks files (Linux 6.2) also from the directories that a process holds: nothing more can be
+// opened there. What it has open stays open, as no kernel can take it back: Show says who holds what. If something cannot be taken
+// away, the sandbox is ended.
 //
-// A Live sandbox has no second lock on files, whose rules cannot be added to. Needs Linux 5.12.
+// The second lock on files of a Live sandbox is a weaker one: it allows what is mounted, whatever that comes to be, because its rules
+// cannot be added to. Needs Linux 5.12.
 type Live struct {
 	mu      sync.Mutex
 	attempt *attempt
@@ -166,7 +168,7 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	l.watch(&plan)
 	notices := slices.Clone(plan.Notices)
 	if took {
-		notices = append(notices, holders(init)...)
+		notices = append(notices, holders(init, l.attempt.rules != nil)...)
 	}
 	return notices, nil
 }

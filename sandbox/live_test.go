@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -276,9 +277,15 @@ func TestWhatACommandStillHoldsIsTold(t *testing.T) {
 	if notices := s.show(); len(notices) > 0 {
 		t.Errorf("%v", notices)
 	}
-	s.sh("cd " + dir)
+	s.expect("cd "+dir+" && cat file", "content")
+	s.sh("exec 5<" + dir)
 	h.revoke(dir)
 	notices := s.show()
+	if LandlockABI() >= landlockFilesABI { // nothing more can be opened from where it stands
+		s.expect("cat file", "…Permission denied")
+		s.expect("cat /proc/self/fd/5/file", "…Permission denied")
+		s.expect("ls .", "…Permission denied")
+	}
 	if len(notices) != 1 || notices[0].Kind != NoticeHeld {
 		t.Errorf("%v", notices)
 	}
@@ -403,6 +410,28 @@ func TestWhatCannotBeTakenAwayEndsTheSandbox(t *testing.T) {
 		s.ended <- nil
 	case <-time.After(10 * time.Second):
 		t.Error("it runs on")
+	}
+}
+
+// A stream is open for what it is open for, and leads nowhere.
+func TestALiveSandboxHasNoWayOutByAStream(t *testing.T) {
+	if LandlockABI() < landlockFilesABI {
+		t.Skip("this kernel's Landlock cannot lock files")
+	}
+	h := newHost(t)
+	secret := h.write(h.outside()+"/secret", "content")
+	file, err := os.Open(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	h.launcher.Live = &Live{}
+	var out bytes.Buffer
+	if _, err := h.launcher.Run(context.Background(), h.build(), []string{"/bin/sh", "-c", "cat; echo changed > /proc/self/fd/0; echo changed > /dev/stdin; true"}, Stdio{In: file, Out: &out}); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(secret); string(text) != "content" || out.String() != "content" {
+		t.Errorf("%s, %s", text, out.String())
 	}
 }
 
