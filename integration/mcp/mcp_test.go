@@ -648,6 +648,33 @@ func TestHTTPClientsHaveToBeAllowed(t *testing.T) {
 	agents.Wait()
 }
 
+// On a unix socket the same user needs no token; whether the socket is only theirs is server.Listen's.
+func TestAUnixSocketServesItsUser(t *testing.T) {
+	p := newPlace(t)
+	path := p.other + "/mcp.sock"
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- ServeHTTP(ctx, p.options, listener, "") }()
+	t.Cleanup(func() { cancel(); <-over })
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	transport := &sdk.StreamableClientTransport{Endpoint: "http://socket/", HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	c, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(context.Background(), transport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	result, err := c.CallTool(context.Background(), &sdk.CallToolParams{Name: "bash_exec", Arguments: BashExec{Command: "echo hello"}})
+	if err != nil || result.IsError || result.Content[0].(*sdk.TextContent).Text != "hello\n" {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
