@@ -28,10 +28,12 @@ func (p *Plan) Args() []string {
 }
 
 // bare is the plan without what only the launcher can add: bwrap alone would make the placeholders on the host, and leave
-// them there; and the program of a filtered network would be bwrap itself.
+// them there; the program of a filtered network would be bwrap itself; and directories are not shown entry by entry.
 func (p *Plan) bare() Plan {
 	bare := *p
-	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool { return step.Purpose == StandsIn || step.Source == ownProgram })
+	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool {
+		return step.Purpose == StandsIn || step.Purpose == Leads || step.Source == ownProgram
+	})
 	return bare
 }
 
@@ -114,6 +116,34 @@ func Quote(word string) string {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Beyond says in a line each what a sandbox of this plan has that ShellCommand's has not.
+func (p *Plan) Beyond() []string {
+	lines := []string{"a system call filter: " + filtered(p)}
+	if p.locksFiles() {
+		lines = append(lines, "a Landlock layer: nothing is opened but what is shown, and no signals and abstract sockets across the edge")
+	}
+	for _, step := range p.Steps {
+		switch {
+		case step.Entries:
+			lines = append(lines, "entry by entry, so that what comes later is not seen: "+printable(step.Path))
+		case step.Purpose == StandsIn:
+			lines = append(lines, "cannot be made: "+printable(step.Path))
+		case step.Pinned && step.Purpose == "":
+			lines = append(lines, "mounted by descriptor, through no link that a command could have made: "+printable(step.Path))
+		}
+	}
+	for _, held := range p.HeldLimits() {
+		lines = append(lines, fmt.Sprintf("limit %s=%s", held.Limit, held.Amount))
+	}
+	if p.Limits.Timeout > 0 {
+		lines = append(lines, "timeout "+p.Limits.Timeout.String())
+	}
+	if p.Network == profile.NetworkFiltered {
+		lines = append(lines, "the way out of the filtered network; without it there is no network")
+	}
+	return append(lines, "a look at what was made that something outside would execute, when the command has ended")
 }
 
 // ShellCommand is a command line that starts the plan's sandbox from a shell: bare bwrap, without this program. It lacks

@@ -20,7 +20,7 @@ func (b *builder) ask() {
 		return
 	}
 	b.layers.put(Step{Kind: Socket, Path: askSocket, Source: b.profile.AskSocket, Access: profile.ReadOnly, Origin: baseline})
-	b.layers.put(Step{Kind: Bind, Path: askProgram, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline})
+	b.layers.put(Step{Kind: Bind, Path: askProgram, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
 }
 
 // asking is the command's environment with that program in its PATH.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // An attempt is one execution of bwrap.
@@ -23,12 +24,18 @@ type attempt struct {
 	path       string   // bwrap's
 	argv       []string // bwrap's
 	attr       *syscall.SysProcAttr
-	files      []descriptor  // open for the child, closed after its start
-	status     descriptor    // bwrap's records
-	report     descriptor    // the stub's, if there is one
-	pidsReport descriptor    // of the stub before bwrap, if there is one
-	rules      *fileRules    // nil: no second lock on files
-	ruleset    string        // its descriptor inside
+	files      []descriptor // open for the child, closed after its start
+	status     descriptor   // bwrap's records
+	report     descriptor   // of the trampoline inside, if there is one
+	pidsReport descriptor   // of the one before bwrap, if there is one
+	rules      *fileRules   // nil: no second lock on files
+	ruleset    string       // its descriptor inside
+	requests   []mounts.Request
+	mounter    *mounts.Mounter
+	mounted    []mounts.Mounted
+	ready      descriptor    // where the base tells that it is complete, and
+	release    descriptor    // what the command waits for: the mounter's ends
+	recorded   []byte        // what was read of bwrap's records so far
 	gate       descriptor    // where bwrap waits before it reads its options
 	filter     descriptor    // where bwrap waits for its seccomp filter
 	program    []byte        // the filter
@@ -76,11 +83,14 @@ func (a *attempt) open(l Launcher) (err error) {
 		a.rules.live = l.Live != nil
 		a.ruleset = a.pass(a.rules.ruleset)
 	}
-	steps, operands, err := a.pin(l.Bwrap.Has(optionBindFD))
+	base := a.plan
+	if !l.byBwrap {
+		base = a.divide(l.Live != nil)
+	}
+	args, err := a.bwrapArgs(l, base)
 	if err != nil {
 		return err
 	}
-	a.plan.Steps = steps
 	places, err := hostCgroups.ready(a.plan.Limits)
 	if err != nil {
 		return err
@@ -92,33 +102,6 @@ func (a *attempt) open(l Launcher) (err error) {
 		return &SetupError{Why: "make a cgroup: " + printable(err.Error())}
 	}
 	a.output = newOutputMeter(a.plan.Limits.Of(profile.LimitOutput))
-	next := 0
-	args := a.plan.args(func(Step) (string, string) {
-		next++
-		return operands[next-1].option, operands[next-1].operand
-	})
-	args = append(slices.Clone(l.mistakes), args...)
-	if a.program, err = a.plan.seccompFilter(); err != nil {
-		return err
-	}
-	filter, filterWriter, err := pipe()
-	if err != nil {
-		return err
-	}
-	a.filter = filterWriter
-	args = append(args, "--seccomp", a.pass(filter))
-	status, statusWriter, err := pipe()
-	if err != nil {
-		return err
-	}
-	a.status = status
-	args = append(args, "--json-status-fd", a.pass(statusWriter))
-	if !l.Terminal {
-		args = append(args, "--new-session")
-	}
-	if !l.Bwrap.Has(optionDisableUserns) {
-		args = without(args, optionDisableUserns)
-	}
 	if a.plan.Network == profile.NetworkFiltered && !l.bare {
 		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Ask: l.AskNetwork, Resolve: l.resolve}
 	}
@@ -132,7 +115,7 @@ func (a *attempt) open(l Launcher) (err error) {
 	}
 	a.gate = gateWriter
 	wait := a.pass(gate)
-	options, err := sealed("bwrap-args", nulTerminated(args), 0)
+	options, err := sealed("bwrap-args", nulTerminated(args))
 	if err != nil {
 		return err
 	}
@@ -141,62 +124,74 @@ func (a *attempt) open(l Launcher) (err error) {
 	a.attr = l.guard.attributes()
 	a.attr.Setpgid = !l.Terminal
 	if a.plan.heldBy(profile.LimitProcesses, l.guard, places) == HeldByPIDs && !l.bare {
-		if err := a.throughPIDsStub(); err != nil {
+		if err := a.throughPIDsTrampoline(); err != nil {
 			return err
 		}
 	}
 	return a.checkOpenFiles()
 }
 
-type operand struct{ option, operand string }
-
-// inner is what bwrap executes: the command, or the stub that prepares what only a process inside can, and then executes
-// it.
-func (a *attempt) inner(l Launcher) ([]string, error) {
-	onTerminal := l.Terminal && l.guard == guardPlain // where bwrap itself has to ignore Ctrl-C, and the command must not
-	leaky := !l.Bwrap.Has(optionBindFD)               // an old bwrap leaves open what it was given
-	if l.bare || a.rules == nil && a.proxy == nil && !onTerminal && !leaky {
-		return a.command, nil
+// bwrapArgs are the options for the base, whose sources it opens. What it leaves out, the plan has no more.
+func (a *attempt) bwrapArgs(l Launcher, base *Plan) ([]string, error) {
+	steps, operands, err := a.pin(base.Steps, l.Bwrap.Has(optionBindFD))
+	if err != nil {
+		return nil, err
 	}
-	p := &stubProgram{}
-	p.call(stubMayFail, unix.SYS_CLOSE_RANGE, 3, uint64(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
-	if leaky {
-		for fd := range len(a.files) + 8 { // close_range is newer than such a bwrap
-			p.call(stubMayFail, unix.SYS_FCNTL, uint64(3+fd), unix.F_SETFD, unix.FD_CLOEXEC)
-		}
+	a.leaveOut(base.Steps, steps)
+	ready := *base
+	ready.Steps = steps
+	next := 0
+	args := ready.args(func(Step) (string, string) {
+		next++
+		return operands[next-1].option, operands[next-1].operand
+	})
+	args = append(slices.Clone(l.mistakes), args...)
+	if a.program, err = a.plan.seccompFilter(); err != nil {
+		return nil, err
 	}
-	if onTerminal {
-		p.restoreSignals()
+	filter, filterWriter, err := pipe()
+	if err != nil {
+		return nil, err
 	}
-	if a.proxy != nil {
-		channel, theirs, err := openChannel()
-		if err != nil {
-			return nil, err
-		}
-		a.channel = channel
-		fd, err := strconv.Atoi(a.pass(theirs))
-		if err != nil {
-			return nil, err
-		}
-		p.listen(fd, 3+len(a.files)+8)
+	a.filter = filterWriter
+	args = append(args, "--seccomp", a.pass(filter))
+	status, statusWriter, err := pipe()
+	if err != nil {
+		return nil, err
 	}
-	if a.rules != nil {
-		ruleset, err := strconv.Atoi(a.ruleset)
-		if err != nil {
-			return nil, err
-		}
-		a.rules.allowInside(p, a.plan, uint64(ruleset))
-		p.call(0, unix.SYS_LANDLOCK_RESTRICT_SELF, uint64(ruleset), 0)
+	a.status = status
+	args = append(args, "--json-status-fd", a.pass(statusWriter))
+	if !l.Terminal {
+		args = append(args, "--new-session")
 	}
-	return a.throughStub(p)
+	if !l.Bwrap.Has(optionDisableUserns) {
+		args = without(args, optionDisableUserns)
+	}
+	return args, nil
 }
+
+// leaveOut takes out of the plan what the base was to have, and does not.
+func (a *attempt) leaveOut(wanted, made []Step) {
+	if len(wanted) == len(made) {
+		return
+	}
+	is := map[string]bool{}
+	for _, step := range made {
+		is[step.Path] = true
+	}
+	a.plan.Steps = slices.DeleteFunc(slices.Clone(a.plan.Steps), func(step Step) bool {
+		return !is[step.Path] && slices.ContainsFunc(wanted, func(w Step) bool { return w.Path == step.Path && w.Kind == step.Kind })
+	})
+}
+
+type operand struct{ option, operand string }
 
 // pin opens the source of each bind and copy. A source that is gone or has become a link since Build looked is left out
 // with a notice, unless it is the workspace.
-func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
-	steps := make([]Step, 0, len(a.plan.Steps))
+func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, error) {
+	steps := make([]Step, 0, len(wanted))
 	var operands []operand
-	for _, step := range a.plan.Steps {
+	for _, step := range wanted {
 		switch {
 		case step.Kind == Copy:
 			file, err := openFile(step.Source)
@@ -210,9 +205,6 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				return nil, nil, err
 			}
 			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
-			if err := a.allow(step, file); err != nil {
-				return nil, nil, err
-			}
 		case step.Kind == Private && step.Source != "":
 			file, err := pin(step.Source)
 			if err != nil {
@@ -221,9 +213,6 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 			writable := step
 			writable.Access = profile.ReadWrite
 			operands = append(operands, a.bindDescriptor(writable, file, byDescriptor))
-			if err := a.allow(writable, file); err != nil {
-				return nil, nil, err
-			}
 		case step.Kind == Empty:
 			nothing, err := openFile(os.DevNull)
 			if err != nil {
@@ -242,25 +231,13 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 				return nil, nil, err
 			}
 			if err != nil {
-				if step.Purpose == Protects || step.Purpose == Anchors || step.Purpose == StandsIn {
-					// Left out, it would be open to the command.
-					return nil, nil, &SetupError{Path: step.Source, Why: "is protected, and changed while the sandbox was made: " + reason(err), Hint: "try again"}
+				if err := a.notMounted(step, err); err != nil {
+					return nil, nil, err
 				}
-				if step.Origin.Kind == "workspace" {
-					return nil, nil, &SetupError{Path: step.Source, Why: "cannot be the workspace any more: " + reason(err)}
-				}
-				a.plan.notice(NoticePathLeftOut, step.Source, fmt.Sprintf("left out: %s (%s): changed while the sandbox was made: %s",
-					printable(step.Source), printable(step.Origin.String()), reason(err)))
 				continue
 			}
 			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
-			if err := a.allow(step, file); err != nil {
-				return nil, nil, err
-			}
 		case step.Kind == Bind || step.Kind == Socket:
-			if err := a.allowSystem(step); err != nil {
-				return nil, nil, err
-			}
 			operands = append(operands, operand{bindOption(step.Access), step.Source})
 		}
 		steps = append(steps, step)
@@ -268,25 +245,21 @@ func (a *attempt) pin(byDescriptor bool) ([]Step, []operand, error) {
 	return steps, operands, nil
 }
 
-// allow adds the rules of a bind, where there are any.
-func (a *attempt) allow(step Step, object descriptor) error {
-	if a.rules == nil || a.rules.live {
-		return nil
+// notMounted is about a step whose source is not what it was when Build looked: a notice, or an error where the sandbox would
+// be another one without it.
+func (a *attempt) notMounted(step Step, err error) error {
+	switch {
+	case step.narrows:
+		return &SetupError{Path: step.Source, Why: "is read-only in something writable, and changed while the sandbox was made: " + reason(err), Hint: "try again"}
+	case step.required():
+		// Left out, it would be open to the command.
+		return &SetupError{Path: step.Source, Why: "is protected, and changed while the sandbox was made: " + reason(err), Hint: "try again"}
+	case step.Origin.Kind == profile.OriginWorkspace:
+		return &SetupError{Path: step.Source, Why: "cannot be the workspace any more: " + reason(err)}
 	}
-	return a.rules.allowBind(a.plan, step, int(object))
-}
-
-// allowSystem adds the rules of a bind that is not pinned.
-func (a *attempt) allowSystem(step Step) error {
-	if a.rules == nil || a.rules.live || within(step.Path, "/proc") { // the sandbox's own, whatever stands on the host by that name
-		return nil
-	}
-	fd, err := unix.Open(step.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil // bwrap will say so
-	}
-	defer unix.Close(fd)
-	return a.allow(step, descriptor(fd))
+	a.plan.notice(NoticePathLeftOut, step.Source, fmt.Sprintf("left out: %s (%s): changed while the sandbox was made: %s",
+		printable(step.Source), printable(step.Origin.String()), reason(err)))
+	return nil
 }
 
 // pass hands a file to the child and returns the descriptor that it has there.
@@ -362,7 +335,10 @@ func (a *attempt) evidence() Evidence {
 
 // readStatus reads what bwrap has recorded by now. It does not wait: the pipe is drained only after bwrap has ended.
 func (a *attempt) readStatus() []byte {
-	said := []byte{}
+	said := a.recorded
+	if said == nil {
+		said = []byte{}
+	}
 	buffer := make([]byte, 512)
 	for {
 		n, err := unix.Read(int(a.status), buffer)
@@ -383,7 +359,10 @@ func (a *attempt) close() {
 	for i := range a.files {
 		a.files[i].close()
 	}
-	for _, file := range []*descriptor{&a.status, &a.report, &a.pidsReport, &a.gate, &a.filter} {
+	if a.mounter != nil {
+		a.mounter.Close()
+	}
+	for _, file := range []*descriptor{&a.status, &a.report, &a.pidsReport, &a.gate, &a.filter, &a.ready, &a.release} {
 		file.close()
 	}
 	if a.channel != nil {

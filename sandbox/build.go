@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +23,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	if err := b.grants(); err != nil {
 		return Plan{}, err
 	}
+	b.hold()
 	b.hide()
 	b.protect()
 	b.home()
@@ -134,7 +136,7 @@ func (b *builder) show(path string, access profile.Access, origin profile.Origin
 // that is no file, the sandbox has what the host has: a link to nothing.
 func (b *builder) showFile(path string) {
 	if w, err := follow(b.tree, path); err == nil && w.Object.Mode.IsRegular() {
-		b.add(w, Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.ReadOnly, Origin: baseline})
+		b.add(w, Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.ReadOnly, Origin: baseline, file: true})
 	}
 }
 
@@ -183,12 +185,45 @@ func (b *builder) grant(g profile.Grant, writable []string) error {
 	if g.Origin.Kind == profile.OriginWorkspace && !w.Object.Mode.IsDir() {
 		return b.leaveOut(g, NoticePathDenied, "not a directory")
 	}
-	step := Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: g.Access, Origin: g.Origin, Pinned: true, explicit: g.Explicit, expected: g.Expected}
+	step := Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: g.Access, Origin: g.Origin, Pinned: true, explicit: g.Explicit, expected: g.Expected,
+		file: !w.Object.Mode.IsDir()}
 	if w.Real != g.Path {
 		step.Typed = g.Path
 	}
 	b.add(w, step)
 	return nil
+}
+
+// hold keeps the grants where they are, whatever the command does with what it may write. It comes after all grants.
+func (b *builder) hold() {
+	for _, path := range b.grantedPaths() {
+		step, above := b.layers[path], b.layers.at(parent(path))
+		switch {
+		case above == nil:
+		case above.Kind == Private:
+			// A directory of the command's own leads there: it could rename it, and make another one. What leads there is a mount.
+			first, _, _ := strings.Cut(strings.TrimPrefix(path, above.Path+"/"), "/")
+			if lead := join(above.Path, first); lead != path {
+				b.layers.put(Step{Kind: Mask, Path: lead, Mode: 0o755, Origin: baseline, Purpose: Anchors})
+			}
+		case step.Access == profile.ReadOnly && above.Kind == Bind && above.Access == profile.ReadWrite:
+			// "mv a z" in one run, and in the next what was read-only as a/b could be written as z/b.
+			step.narrows = true
+			b.anchor(parent(path))
+		}
+	}
+}
+
+// grantedPaths are those that grants show, the shallow ones first.
+func (b *builder) grantedPaths() []string {
+	var list []string
+	for path, step := range b.layers {
+		if step.Kind == Bind && step.Pinned && step.Purpose == "" {
+			list = append(list, path)
+		}
+	}
+	slices.SortFunc(list, func(x, y string) int { return cmp.Or(cmp.Compare(depth(x), depth(y)), cmp.Compare(x, y)) })
+	return list
 }
 
 // forbidden says why a grant may not lead to where it does, or nothing. The path is the resolved one: a link to /proc is
@@ -259,6 +294,11 @@ func (b *builder) steps() []Step {
 
 	masks := b.maskSteps()
 	list = append(list, masks...)
+	for _, step := range list {
+		if step.Kind == Mask && step.Purpose == Anchors {
+			masks = append(masks, step)
+		}
+	}
 	return append(list, seals(masks)...)
 }
 

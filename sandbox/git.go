@@ -181,7 +181,7 @@ func (b *builder) guardCommonDir(dir string) {
 	}
 	if b.writable(dir) && b.layers[file] == nil && b.protects(file) {
 		b.absent = append(b.absent, Step{Kind: Bind, Path: file, Source: file, Access: profile.ReadOnly, Origin: gitOrigin,
-			Purpose: StandsIn, Pinned: true, content: placeholderFile})
+			Purpose: StandsIn, Pinned: true, content: placeholderFile, file: true})
 	}
 }
 

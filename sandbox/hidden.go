@@ -16,8 +16,9 @@ const maxKept = 64
 // hide covers the profile's hidden paths, as far as a grant above them shows them. It comes after all grants: one for a
 // hidden path itself, or below it, or an explicit one above it, stands.
 //
-// A path that does not exist cannot be covered: there is nothing to mount on, and nothing is made on the host for it. The
-// second lock keeps it from being read when it comes into being (see landlock_files.go).
+// What is only read is shown entry by entry where something in it is hidden: so what hides cannot be taken away by anybody, and
+// what does not exist yet does not appear. In what the command may write, something that does not exist cannot be covered:
+// there is nothing to mount on, and nothing is made on the host for it.
 func (b *builder) hide() {
 	hidden := slices.Clone(b.profile.Hidden)
 	slices.SortStableFunc(hidden, func(x, y profile.HiddenPath) int { return depth(x.Path) - depth(y.Path) })
@@ -26,6 +27,7 @@ func (b *builder) hide() {
 		if errors.Is(err, syscall.ENOENT) && len(w.Rest) > 0 {
 			if above := b.layers.at(w.Real); above != nil && above.Kind == Bind && !above.explicit {
 				b.hidden = append(b.hidden, path.Join(w.Real, path.Join(w.Rest...)))
+				b.enumerate(w.Real)
 			}
 			continue
 		}
@@ -37,6 +39,7 @@ func (b *builder) hide() {
 			continue
 		}
 		b.hidden = append(b.hidden, w.Real)
+		b.enumerate(parent(w.Real))
 		b.anchor(parent(w.Real)) // or the command moves it to where the next one finds it
 		if w.Object.Mode.IsDir() {
 			b.cover(w, 0o555, h.Keep, h.Origin)
@@ -44,6 +47,29 @@ func (b *builder) hide() {
 		} else {
 			b.layers.put(Step{Kind: Empty, Path: w.Real, Mode: 0o444, Origin: h.Origin, Purpose: Hides})
 		}
+	}
+	for _, own := range b.own {
+		if _, err := b.tree.Lstat(own); err == nil && b.layers.shows(own) {
+			b.enumerate(parent(own))
+		}
+	}
+}
+
+// enumerate shows a directory, and those above it, entry by entry, as far as they are a grant's and only read.
+func (b *builder) enumerate(dir string) {
+	for {
+		above := b.layers.at(dir)
+		if above == nil || above.Kind != Bind || !above.Pinned || above.Access != profile.ReadOnly || above.Purpose != "" && above.Purpose != Leads || above.file {
+			return
+		}
+		if above.Path != dir {
+			b.layers.put(Step{Kind: Bind, Path: dir, Source: dir, Access: profile.ReadOnly, Origin: above.Origin, Purpose: Leads, Pinned: true, explicit: above.explicit})
+		}
+		b.layers[dir].Entries = true
+		if dir == "/" {
+			return
+		}
+		dir = parent(dir)
 	}
 }
 

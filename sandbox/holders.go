@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // maxHolders bounds how many processes are named.
@@ -81,4 +83,49 @@ func mountsOf(process string) map[uint64]bool {
 		}
 	}
 	return ids
+}
+
+// endWriters ends the processes inside that have a file of a mount open for writing: as long as one has, the kernel does not make
+// the mount read-only.
+func endWriters(a *attempt, m mounts.Mounted) []Notice {
+	a.process.mu.Lock()
+	defer a.process.mu.Unlock()
+	if a.process.reaped {
+		return nil
+	}
+	var notices []Notice
+	for _, pid := range descendantsOf(a.init()) {
+		if !writesTo(pid, m.ID) {
+			continue
+		}
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if unix.Kill(pid, unix.SIGKILL) == nil && len(notices) < maxHolders {
+			notices = append(notices, Notice{Kind: NoticeHeld, Path: m.Path, Text: fmt.Sprintf("process %d (%s) inside was ended: it had a file open for writing in %s, which it may not write any more",
+				pid, printable(strings.TrimSpace(string(name))), printable(m.Path))})
+		}
+	}
+	return notices
+}
+
+// writesTo reports whether a process has a file of a mount open for writing.
+func writesTo(pid int, mount uint64) bool {
+	base := fmt.Sprintf("/proc/%d/fdinfo/", pid)
+	open, _ := os.ReadDir(base)
+	for _, entry := range open {
+		text, _ := os.ReadFile(base + entry.Name())
+		var flags, id uint64
+		for line := range strings.Lines(string(text)) {
+			key, value, _ := strings.Cut(line, ":")
+			switch value = strings.TrimSpace(value); key {
+			case "flags":
+				flags, _ = strconv.ParseUint(value, 8, 64)
+			case "mnt_id":
+				id, _ = strconv.ParseUint(value, 10, 64)
+			}
+		}
+		if id == mount && flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_RDONLY {
+			return true
+		}
+	}
+	return false
 }

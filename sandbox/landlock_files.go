@@ -4,19 +4,17 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
 // The second lock on files: a Landlock ruleset from the same plan as the mounts. Should a mount show more than it was meant
-// to, the kernel still refuses to open it. Rules are for objects, not for names, and so they hold what no mount can: a
-// credential store that comes into being while the command runs has no rule.
-//
-// The rules for the host's objects are made outside; those for what bwrap makes, and the restriction itself, are the stub's.
+// to, the kernel still refuses to open it. The trampoline makes the rules inside, for the very objects that stand at the paths
+// of the plan, right before it becomes the command.
 
 // landlockFilesABI is the first version without a hole for us: it can refuse to truncate, and move between directories
 // (Linux 6.2).
@@ -35,15 +33,11 @@ const (
 	landlockOfFiles   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | landlockReadFile | landlockTruncate | landlockIoctl
 )
 
-// maxChildren bounds how many objects get a rule of their own because of a hidden one beside them.
-const maxChildren = 2000
-
 // fileRules is a ruleset under construction.
 type fileRules struct {
-	ruleset  descriptor
-	handled  uint64
-	children int
-	live     bool // what is shown can change: see allowInside
+	ruleset descriptor
+	handled uint64
+	live    bool // what is shown can change: see allowInside
 }
 
 // locksFiles reports whether the plan's files get the second lock here.
@@ -118,58 +112,16 @@ func (r *fileRules) allowStream(stream any) {
 	r.allow(fd, rights)
 }
 
-// allowBind adds the rules of one bind. A read-only directory with hidden paths below it gets none for itself but to be
-// listed: each of its children gets one, so that what comes later has none.
-func (r *fileRules) allowBind(plan *Plan, step Step, object int) error {
-	if step.Access == profile.ReadOnly && step.Purpose == "" && plan.hasHiddenBelow(step.Path) {
-		if r.allowChildren(plan, step.Path, object) == nil {
-			return nil
-		}
-	}
-	return r.allow(object, r.rightsFor(step.Access))
-}
-
-func (p *Plan) hasHiddenBelow(dir string) bool {
-	return slices.ContainsFunc(p.Hidden, func(path string) bool { return path != dir && within(path, dir) })
-}
-
-func (r *fileRules) allowChildren(plan *Plan, dir string, object int) error {
-	entries, err := (Host{}).ReadDir(fmt.Sprintf("/proc/self/fd/%d/.", object))
-	if err != nil {
-		return err
-	}
-	if r.children += len(entries); r.children > maxChildren {
-		return unix.E2BIG
-	}
-	for _, entry := range entries {
-		path := join(dir, entry.Name)
-		if slices.Contains(plan.Hidden, path) {
-			continue
-		}
-		fd, err := unix.Openat(object, entry.Name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue // gone by now, or closed to us: then to the command, too
-		}
-		child := descriptor(fd)
-		if !entry.Dir || !plan.hasHiddenBelow(path) || r.allowChildren(plan, path, fd) != nil {
-			err = r.allow(fd, landlockReadOnly)
-		}
-		child.close()
-		if err != nil && err != unix.EINVAL { // a link has none, and needs none
-			return err
-		}
-	}
-	return nil
-}
-
-// allowInside lists for the stub the rules of what bwrap makes. ruleset is its descriptor there.
-func (r *fileRules) allowInside(p *stubProgram, plan *Plan, ruleset uint64) {
+// allowInside lists for the trampoline the rules of what the sandbox shows, by its paths inside: nothing else has a rule.
+// ruleset is its descriptor there.
+func (r *fileRules) allowInside(p *trampoline.List, plan *Plan, ruleset uint64) {
 	allow := func(path string, rights uint64) {
-		attr := binary.LittleEndian.AppendUint64(nil, rights&r.handled) // struct landlock_path_beneath_attr
-		at := p.put(append(attr, 0, 0, 0, 0))
-		open := p.call(stubMayFail, unix.SYS_OPENAT, uint64(0xffff_ff9c) /* AT_FDCWD */, p.text(path), unix.O_PATH|unix.O_CLOEXEC)
-		open.store = at + 8
-		p.call(stubMayFail, unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, at, 0)
+		// The filter, which is in force by now, has no openat2(2).
+		open := p.Call(trampoline.MayFail, unix.SYS_OPENAT, atCWD, p.Text(path), unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW)
+		at := p.Put(append(binary.LittleEndian.AppendUint64(nil, rights&r.handled), 0, 0, 0, 0)) // struct landlock_path_beneath_attr
+		p.Store(open, at+8)
+		p.Call(trampoline.MayFail, unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, at, 0)
+		p.Call(trampoline.MayFail, unix.SYS_CLOSE, p.Result(open))
 	}
 	if r.live {
 		// One rule, for the root: rules cannot be added when a grant comes. It allows what is mounted below the root at the time,
@@ -180,6 +132,15 @@ func (r *fileRules) allowInside(p *stubProgram, plan *Plan, ruleset uint64) {
 	allow("/", landlockReadDir) // names may be listed, as far as the mounts show them
 	for _, step := range plan.Steps {
 		switch step.Kind {
+		case Bind, Socket:
+			switch rights := r.rightsFor(step.Access); {
+			case step.Purpose == Protects || step.Purpose == Anchors || step.Purpose == StandsIn || within(step.Path, "/proc"):
+				// Below something that has a rule.
+			case step.file || step.Kind == Socket:
+				allow(step.Path, rights&landlockOfFiles)
+			default:
+				allow(step.Path, rights)
+			}
 		case Private:
 			allow(step.Path, r.handled)
 		case Mask:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // A Live is a sandbox whose grants can change while its command runs. Hand a new one to Launcher.Live before Run, and call
@@ -26,11 +27,12 @@ type Live struct {
 	attempt *attempt
 	ready   chan struct{} // closed when there is an attempt
 	once    sync.Once
-	mounter *mounterProcess
-	base    []Step // what bwrap made, as far as it still shows
+	mounter *mounts.Mounter
+	base    []Step // what the sandbox began with, as far as it still shows
+	begun   map[string]mounts.Mounted
 	layers  []layer
-	numbers int
 	watched []Watched // what is looked through for the grants that came
+	notices []Notice  // of the change at work
 	over    bool
 	gap     bool // as with a kernel before Linux 6.5
 }
@@ -70,7 +72,14 @@ func (l *Live) begin(a *attempt) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.attempt, l.base = a, slices.Clone(a.plan.Steps)
+	l.attempt, l.mounter, l.base = a, a.mounter, slices.Clone(a.plan.Steps)
+	l.begun = map[string]mounts.Mounted{}
+	for _, m := range a.mounted {
+		l.begun[m.Path] = m
+	}
+	if l.gap && l.mounter != nil {
+		l.mounter.WithGap()
+	}
 	close(l.start())
 }
 
@@ -84,10 +93,7 @@ func (l *Live) end() {
 	if l.attempt == nil {
 		close(l.start())
 	}
-	if l.mounter != nil {
-		l.mounter.close()
-		l.mounter = nil
-	}
+	l.mounter = nil // it ends with the attempt
 	l.over = true
 }
 
@@ -149,16 +155,15 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 		return plan.Notices, nil
 	}
 	if l.mounter == nil {
-		if l.mounter, err = startMounter(init); err != nil {
-			return nil, l.failed(&plan, err)
-		}
+		return nil, l.failed(&plan, errByBwrap)
 	}
+	l.notices = nil
 	took, err := l.reconcile(&plan)
 	if err != nil {
 		return nil, l.failed(&plan, err)
 	}
 	l.watch(&plan)
-	notices := slices.Clone(plan.Notices)
+	notices := append(slices.Clone(plan.Notices), l.notices...)
 	if took {
 		notices = append(notices, holders(init, l.attempt.rules != nil)...)
 	}

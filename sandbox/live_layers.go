@@ -4,14 +4,19 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // A layer is a tree that was mounted over what was there before.
 type layer struct {
-	id    int
 	path  string
 	steps []Step // all at path or below
+	place mounts.Place
+	// mounted are its root, and what below it may have to be taken away for itself, by their paths.
+	mounted map[string]mounts.Mounted
 }
 
 // access is what a plan's mounts let a command do at a path of the host's.
@@ -96,7 +101,8 @@ func (l *Live) reconcile(plan *Plan) (took bool, err error) {
 		return took, err
 	}
 	for _, i := range slices.Backward(related) {
-		if err := l.mounter.do(mountOrder{Do: mountEnd, ID: l.layers[i].id}); err != nil {
+		layer := l.layers[i]
+		if err := l.takeAway(layer.mounted[layer.path], layer.place); err != nil {
 			return took, err
 		}
 		l.layers = slices.Delete(l.layers, i, i+1)
@@ -138,79 +144,212 @@ func (l *Live) swap(plan *Plan, changed []string, related []int) (bool, error) {
 	if len(changed) != 1 || len(related) != 1 || l.layers[related[0]].path != changed[0] {
 		return false, nil
 	}
-	at := related[0]
-	old := l.layers[at]
-	steps, parts := l.tree(plan, old.path, l.view(l.layers))
-	if len(parts) == 0 {
+	layer := &l.layers[related[0]]
+	steps, tree := l.tree(plan, layer.path, l.view(l.layers))
+	if len(tree) == 0 {
 		return false, nil
 	}
-	order := mountOrder{Do: mountSwap, ID: old.id, Path: old.path, Parts: parts, Gap: l.gap, Narrow: narrowing(old.steps[0], parts)}
-	if err := l.mounter.do(order); err != nil {
-		return false, &LiveError{old.path, err}
+	root := layer.mounted[layer.path]
+	if err := l.narrow(root, narrowing(layer.steps[0], tree)); err != nil {
+		return false, err
 	}
-	l.layers[at].steps = steps
+	mounted, err := l.put(l.mounter.Swap(root, l.request(tree, mounts.Place{})))
+	if err != nil {
+		return false, &LiveError{layer.path, err}
+	}
+	layer.steps, layer.mounted = steps, mounted
 	return true, nil
 }
 
-// narrowing says what of a mount that is to become these parts becomes read-only as it is.
-func narrowing(was Step, parts []mountPart) mountNarrowing {
+// request is a tree with what of it may have to be taken away for itself.
+func (l *Live) request(tree mounts.Tree, place mounts.Place) mounts.Request {
+	r := mounts.Request{Tree: tree, Place: place}
+	for _, m := range tree[1:] {
+		if m.Kind == mounts.Bind || m.Kind == mounts.Entries || m.Kind == mounts.Carried {
+			r.Keep = append(r.Keep, m.Path)
+		}
+	}
+	root := tree[0]
+	r = inOrder(mounts.Request{Tree: tree[1:], Place: place, Keep: r.Keep})
+	r.Tree = append(mounts.Tree{root}, r.Tree...)
+	return r
+}
+
+// put takes what the mounter answers.
+func (l *Live) put(list []mounts.Mounted, left []mounts.LeftOut, err error) (map[string]mounts.Mounted, error) {
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, errors.Join(append([]error{errors.New("it is not there")}, errorsOf(left)...)...)
+	}
+	mounted := map[string]mounts.Mounted{}
+	for _, m := range list {
+		mounted[m.Path] = m
+	}
+	return mounted, nil
+}
+
+func errorsOf(left []mounts.LeftOut) []error {
+	var list []error
+	for _, l := range left {
+		list = append(list, l.Err)
+	}
+	return list
+}
+
+// A narrowed mount becomes read-only as it is.
+type narrowed uint8
+
+const (
+	narrowNothing narrowed = iota
+	narrowRoot             // without what is mounted below
+	narrowAll
+)
+
+// narrowing says what of a mount that is to become this tree becomes read-only as it is.
+func narrowing(was Step, tree mounts.Tree) narrowed {
 	switch {
-	case was.Kind != Bind || was.Access != profile.ReadWrite || parts[0].Kind != Bind || parts[0].Writable:
+	case was.Kind != Bind || was.Access != profile.ReadWrite || tree[0].Kind != mounts.Bind || tree[0].Writable:
 		return narrowNothing
-	case slices.ContainsFunc(parts[1:], func(p mountPart) bool { return p.Writable || p.Kind == Bind && p.Source == "" }):
+	case slices.ContainsFunc(tree[1:], func(m mounts.Mount) bool { return m.Writable || m.Kind == mounts.Carried }):
 		return narrowRoot // something below stays as it is
 	}
 	return narrowAll
 }
 
+// narrow makes what is mounted read-only, for whoever is in it. What is open for writing there keeps the kernel from it: then the
+// processes that have it open are ended.
+func (l *Live) narrow(m mounts.Mounted, how narrowed) error {
+	if how == narrowNothing || m.ID == 0 {
+		return nil
+	}
+	err := l.mounter.Narrow(m, how == narrowAll)
+	if errors.Is(err, unix.EBUSY) {
+		l.notices = append(l.notices, endWriters(l.attempt, m)...)
+		err = l.mounter.Narrow(m, how == narrowAll)
+	}
+	return err
+}
+
+// takeAway takes away what is mounted. It is made read-only first: who stands there, or has a directory there open, can change
+// nothing there afterwards, neither content nor permissions nor times.
+func (l *Live) takeAway(m mounts.Mounted, place mounts.Place) error {
+	if m.ID == 0 {
+		return errors.New("it is not known what is mounted there")
+	}
+	if err := l.narrow(m, narrowRoot); err != nil {
+		return err
+	}
+	return l.mounter.Unmount(m, place)
+}
+
 // change makes one path, and what is below it, what the plan says.
 func (l *Live) change(plan *Plan, top string) error {
 	have := l.view(l.layers)
-	steps, parts := l.tree(plan, top, have)
-	own := (&Plan{Steps: have}).ownDirectory(parent(top))
-	if len(parts) == 0 {
-		if !slices.ContainsFunc(have, func(s Step) bool { return s.Path == top && (s.Kind == Bind || s.Kind == Mask || s.Kind == Empty) }) {
+	now := &Plan{Steps: have}
+	if lead := plan.leadTo(top); lead != "" && now.leadTo(top) == "" {
+		top = lead
+	}
+	steps, tree := l.tree(plan, top, have)
+	if len(tree) == 0 {
+		if !slices.ContainsFunc(have, func(s Step) bool { return s.Path == top && s.decides() }) {
 			return nil // an ancestor shows it as it should be
 		}
-		return l.remove(top, own)
+		if !now.inOwn(top) || plan.access(top) == profile.NoAccess {
+			return l.remove(top, now.place(top))
+		}
+		// What covers it is a directory or a file of the sandbox's own: it can only be covered in its turn.
+		shown := plan.leadingTo(top)
+		if object, err := (Host{}).Lstat(top); err == nil {
+			shown.file = !object.Mode.IsDir()
+		}
+		m, _ := shown.mountLive()
+		steps, tree = []Step{*shown}, mounts.Tree{m}
 	}
-	if slices.ContainsFunc(have, func(s Step) bool { return s.Path == top && s.Kind == Empty }) {
-		// bwrap has no name for its empty file any more, and the kernel mounts nothing on that. The file below is one that was granted.
-		if err := l.remove(top, false); err != nil {
+	if slices.ContainsFunc(have, func(s Step) bool { return s.Path == top && s.Kind == Empty && !now.inOwn(top) }) {
+		// The kernel mounts nothing on a file that nobody has a name for. The file below is one that was granted.
+		if err := l.remove(top, mounts.Place{}); err != nil {
 			return err
 		}
 	}
-	l.numbers++
-	order := mountOrder{Do: mountTree, ID: l.numbers, Path: top, Make: own, Parts: parts, Narrow: narrowing(decisive(have)[top], parts)}
-	if err := l.mounter.do(order); err != nil {
-		return err
-	}
-	l.layers = append(l.layers, layer{l.numbers, top, steps})
-	for i := range l.base {
-		if name := l.base[i].Path; name == top && order.Narrow != narrowNothing || within(name, top) && order.Narrow == narrowAll {
-			l.base[i].Access = profile.NoAccess // it may be read-only now, or not
+	how := narrowing(decisive(have)[top], tree)
+	place := now.place(top)
+	var mounted map[string]mounts.Mounted
+	if old, is := l.mountedAt(top); is && plan.access(top) < now.access(top) {
+		if err := l.narrow(old, how); err != nil {
+			return err
 		}
+		m, err := l.put(l.mounter.Swap(old, l.request(tree, place)))
+		if err != nil {
+			return err
+		}
+		mounted = m
+		l.forget(top)
+	} else {
+		m, err := l.put(l.mounter.Mount(l.request(tree, place)))
+		if err != nil {
+			return err
+		}
+		mounted = m
 	}
+	l.layers = append(l.layers, layer{path: top, steps: steps, place: place, mounted: mounted})
 	return nil
 }
 
-// remove takes away what is mounted at a path. own says that the place itself goes as well.
-func (l *Live) remove(name string, own bool) error {
-	if err := l.mounter.do(mountOrder{Do: mountRemove, Path: name, Make: own}); err != nil {
-		return err
+// mountedAt is what is mounted at a path, as the one that is seen.
+func (l *Live) mountedAt(path string) (mounts.Mounted, bool) {
+	for _, layer := range slices.Backward(l.layers) {
+		if within(path, layer.path) {
+			m, is := layer.mounted[path]
+			return m, is
+		}
 	}
-	deciding := &l.base
+	m, is := l.begun[path]
+	return m, is
+}
+
+// forget takes what was at a path and below out of the account: it is not mounted any more.
+func (l *Live) forget(path string) {
+	steps, mounted := &l.base, l.begun
 	for i := range l.layers {
-		if within(name, l.layers[i].path) {
-			deciding = &l.layers[i].steps
+		if within(path, l.layers[i].path) {
+			steps, mounted = &l.layers[i].steps, l.layers[i].mounted
 		}
 	}
-	*deciding = slices.DeleteFunc(*deciding, func(s Step) bool { return within(s.Path, name) })
+	*steps = slices.DeleteFunc(*steps, func(s Step) bool { return within(s.Path, path) })
+	for name := range mounted {
+		if within(name, path) {
+			delete(mounted, name)
+		}
+	}
+}
+
+// remove takes away what is mounted at a path.
+func (l *Live) remove(name string, place mounts.Place) error {
+	old, is := l.mountedAt(name)
+	if !is {
+		return errors.New("it is not known what is mounted there")
+	}
+	if err := l.takeAway(old, place); err != nil {
+		return err
+	}
+	l.forget(name)
 	return nil
 }
 
-// ownDirectory reports whether a directory inside is the sandbox's own, and not the host's.
-func (p *Plan) ownDirectory(name string) bool {
-	step := p.decides(name)
-	return step == nil || step.Kind == Private || step.Kind == Mask || step.Kind == Dir
+// inOwn reports whether what a path is in is the sandbox's own directory, in which nothing need be mounted to be there.
+func (p *Plan) inOwn(name string) bool {
+	above := p.decides(parent(name))
+	return above != nil && (above.Kind == Mask || above.Entries)
+}
+
+// leadTo is the directory of the sandbox's own, in one of the command's, that leads to a path; or nothing.
+func (p *Plan) leadTo(name string) string {
+	for _, step := range p.Steps {
+		if step.Kind == Mask && step.Purpose == Anchors && within(name, step.Path) {
+			return step.Path
+		}
+	}
+	return ""
 }

@@ -4,24 +4,23 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
-// tree is what the plan has at top and below it: as steps, and as the parts that the mounter makes it of. What the sandbox
-// has there already and keeps is taken over as it is, with all that is mounted below it. There are no parts if the plan
-// mounts nothing at top, and nothing has to be kept below.
-func (l *Live) tree(plan *Plan, top string, have []Step) (steps []Step, parts []mountPart) {
+// tree is what the plan has at top and below it: as steps, and as a tree for the mounter. What the sandbox has there already and
+// keeps is carried over as it is, with all that is mounted below it. The tree is empty if the plan mounts nothing at top, and
+// nothing has to be kept below.
+func (l *Live) tree(plan *Plan, top string, have []Step) (steps []Step, tree mounts.Tree) {
 	var below []Step
 	var root *Step
 	for i, step := range plan.Steps {
 		switch {
-		case step.Path == top && (step.Kind == Bind || step.Kind == Mask || step.Kind == Empty):
+		case step.Path == top && step.decides():
 			root = &plan.Steps[i]
 		case step.Path != top && within(step.Path, top):
 			below = append(below, step)
 		}
 	}
-	isMask := root == nil && plan.leadingTo(top).Kind == Mask || root != nil && root.Kind == Mask
 	old, next := decisive(have), decisive(below)
 	kept := func(step Step) bool {
 		if step.Kind == Private {
@@ -33,36 +32,32 @@ func (l *Live) tree(plan *Plan, top string, have []Step) (steps []Step, parts []
 	}
 	var carried []string
 	for _, step := range below {
-		part, ok := partOf(step)
 		switch {
 		case slices.ContainsFunc(carried, func(dir string) bool { return within(step.Path, dir) }):
-			continue
 		case kept(step):
 			carried = append(carried, step.Path)
-			part, ok = mountPart{Kind: Bind, Path: step.Path}, true
+			tree = append(tree, mounts.Mount{Kind: mounts.Carried, Path: step.Path, File: step.file})
 			steps = append(steps, stepsWithin(have, step.Path)...)
-		case ok:
-			steps = append(steps, step)
-		}
-		if ok {
-			part.Make = isMask
-			for _, s := range steps {
-				if s.Path != step.Path && within(step.Path, s.Path) && s.Kind != Seal {
-					part.Make = s.Kind == Mask
-				}
+		default:
+			if m, ok := step.mountLive(); ok {
+				steps, tree = append(steps, step), append(tree, m)
 			}
-			parts = append(parts, part)
 		}
 	}
-	if root == nil && !slices.ContainsFunc(parts, func(p mountPart) bool { return p.Kind == Bind }) {
+	if root == nil && !slices.ContainsFunc(tree, func(m mounts.Mount) bool {
+		return m.Kind == mounts.Bind || m.Kind == mounts.Carried || m.Kind == mounts.Entries
+	}) {
 		return nil, nil
 	}
 	if root == nil {
 		root = plan.leadingTo(top)
 	}
-	part, _ := partOf(*root)
-	return append([]Step{*root}, steps...), append([]mountPart{part}, parts...)
+	m, _ := root.mountLive()
+	return append([]Step{*root}, steps...), append(mounts.Tree{m}, tree...)
 }
+
+// decides reports whether the step is one that a change of the grants may have to take away for itself.
+func (s *Step) decides() bool { return s.Kind == Bind || s.Kind == Mask || s.Kind == Empty }
 
 // leadingTo is a step for a directory that the plan has none for, to put something below it: the same as is shown there by a grant
 // above, or an empty directory.
@@ -83,17 +78,9 @@ func stepsWithin(steps []Step, dir string) []Step {
 	return list
 }
 
-// partOf is a step as the mounter makes it. Some kinds it never has to.
-func partOf(step Step) (mountPart, bool) {
-	part := mountPart{Kind: step.Kind, Path: step.Path, Source: step.Source, Writable: step.Access == profile.ReadWrite, Mode: uint32(step.Mode.Perm())}
-	if step.expected != nil {
-		part.Device, part.Inode = step.expected.Device, step.expected.Inode
-	}
-	switch step.Kind {
-	case Bind:
-		return part, step.Purpose != StandsIn && !strings.HasPrefix(step.Source, "/proc/")
-	case Mask, Empty, Copy, Seal:
-		return part, true
-	}
-	return part, false
+// mountLive is a step as the mounter makes it in a running sandbox, where nothing is left out: what cannot be shown is told.
+func (s *Step) mountLive() (mounts.Mount, bool) {
+	m, ok := s.mount()
+	m.Optional = false
+	return m, ok && s.Purpose != StandsIn && s.Kind != Absent && s.Kind != Socket && s.Kind != Dir && !strings.HasPrefix(s.Source, "/proc/")
 }

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -13,10 +12,11 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
+	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
 // A filtered network is a network namespace with a loopback interface and nothing else. One listener stands in it, and
-// this process, which is outside, serves it with the proxy of package egress. The stub opens the listener before it
+// this process, which is outside, serves it with the proxy of package egress. The trampoline opens the listener before it
 // becomes the command, and hands it out through a socket; so no program of ours stays inside, and a command that does
 // not ask the proxy is as cut off as with no network.
 
@@ -37,7 +37,7 @@ const (
 // network shows what a command needs to find the proxy.
 func (b *builder) network() {
 	if b.profile.Network == profile.NetworkFiltered {
-		b.layers.put(Step{Kind: Bind, Path: insideProgram, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline})
+		b.layers.put(Step{Kind: Bind, Path: insideProgram, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
 	}
 }
 
@@ -78,32 +78,22 @@ func namesProxy(variable string) bool {
 	return strings.HasSuffix(strings.ToLower(variable), "_proxy")
 }
 
-// listen lists the calls that open the proxy's listener, at a descriptor that must be free, and send it through the channel.
-func (p *stubProgram) listen(channel, listener int) {
-	socket := p.call(0, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	socket.store = stubData + stubList + uint64(stubRecord*len(p.calls)) + 8 // the first argument of the next call
-	p.call(0, unix.SYS_FCNTL, 0, unix.F_DUPFD_CLOEXEC, uint64(listener))
-	address := p.put([]byte{unix.AF_INET, 0, proxyPort >> 8, proxyPort & 0xff, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}) // struct sockaddr_in
-	p.call(0, unix.SYS_BIND, uint64(listener), address, 16)
-	p.call(0, unix.SYS_LISTEN, uint64(listener), proxyBacklog)
-	p.call(0, unix.SYS_SENDMSG, uint64(channel), p.rights(listener), 0)
+// listenForProxy lists the calls that open the proxy's listener, at a descriptor that must be free, and send it through the channel.
+func listenForProxy(p *trampoline.List, channel, listener int) {
+	socket := p.Call(0, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	p.Call(0, unix.SYS_FCNTL, p.Result(socket), unix.F_DUPFD_CLOEXEC, uint64(listener))
+	address := p.Put([]byte{unix.AF_INET, 0, proxyPort >> 8, proxyPort & 0xff, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}) // struct sockaddr_in
+	p.Call(0, unix.SYS_BIND, uint64(listener), address, 16)
+	p.Call(0, unix.SYS_LISTEN, uint64(listener), proxyBacklog)
+	p.Call(0, unix.SYS_SENDMSG, uint64(channel), rights(p, listener), 0)
 }
 
 // rights adds a message of one byte that carries a descriptor: struct msghdr of sendmsg(2).
-func (p *stubProgram) rights(fd int) uint64 {
-	words := func(values ...uint64) (text []byte) {
-		for _, value := range values {
-			text = binary.LittleEndian.AppendUint64(text, value)
-		}
-		return text
-	}
+func rights(p *trampoline.List, fd int) uint64 {
 	const space = 24 // CMSG_SPACE of one descriptor
-	control := p.put(words(20, unix.SCM_RIGHTS<<32|unix.SOL_SOCKET, uint64(fd)))
-	vector := p.put(words(p.put([]byte{0}), 1))
-	p.words = append(p.words, int(vector&^stubOffset))
-	message := p.put(words(0, 0, vector, 1, control, space, 0))
-	p.words = append(p.words, int(message&^stubOffset)+16, int(message&^stubOffset)+32)
-	return message
+	control := p.Words(20, unix.SCM_RIGHTS<<32|unix.SOL_SOCKET, uint64(fd))
+	vector := p.Words(p.Put([]byte{0}), 1)
+	return p.Words(0, 0, vector, 1, control, space, 0)
 }
 
 // openChannel makes the socket through which the listener comes. It returns our end and the child's.

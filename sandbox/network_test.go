@@ -27,6 +27,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
+	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
 // filtered gives the host's profile a filtered network. allowed and denied are rules with spaces between them. All names
@@ -469,13 +470,22 @@ func TestWhereTheListenerCannotBeOpenedNothingIsRun(t *testing.T) {
 	if r := h.run("/bin/echo", "its own port"); r.Failure != nil || r.Out == "" {
 		t.Errorf("the host's port stands in the way: %v", r.Failure)
 	}
-	// The stub by itself, in the host's namespace, where the port is taken.
-	p := &stubProgram{}
-	p.listen(2, 20)
-	p.execute([]string{"/bin/echo", "ran all the same"}, "")
-	out, report, status := stubRun(t, p)
-	if want := "s" + unix.EADDRINUSE.Error(); out != "" || said(report) != want || status != statusNotRun {
-		t.Errorf("%q %q %d", out, said(report), status)
+	// The trampoline by itself, in the host's namespace, where the port is taken.
+	p := &trampoline.List{}
+	listenForProxy(p, 2, 20)
+	p.Execute([]string{"/bin/echo", "ran all the same"}, "", nil)
+	program, err := trampoline.Seal("trampoline", p.Program(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(program), "trampoline")
+	defer file.Close()
+	cmd := exec.Command("/proc/self/fd/3")
+	cmd.ExtraFiles = []*os.File{file}
+	out, err := cmd.Output()
+	what, errno, failed := trampoline.ReadReport(out)
+	if len(out) != 5 || !failed || what != trampoline.ReportSetup || errno != unix.EADDRINUSE || err == nil {
+		t.Errorf("%q %c %v %v", out, what, errno, err)
 	}
 }
 

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
 // Root's processes are exempt from the rlimit. Where no cgroup can count them, the namespace of process ids does that bwrap
 // is the first process in: since Linux 6.14 it can have a kernel.pid_max of its own, and none below it has more. Only a
-// process in it can set that, so bwrap is started through a stub that does.
+// process in it can set that, so bwrap is started through a trampoline that does.
 
 // reservedPIDs are those that the kernel gives out once and not again in a namespace of process ids. It takes no pid_max
 // below.
@@ -25,7 +26,7 @@ const (
 )
 
 // holdsPIDs reports whether root's namespaces of process ids can have a pid_max of their own. On an earlier kernel, and
-// without a namespace, the stub would set the host's: so neither the version nor the guard may be guessed.
+// without a namespace, the trampoline would set the host's: so neither the version nor the guard may be guessed.
 func holdsPIDs(g guard) bool {
 	return g == guardNamespace && linuxSince(6, 14) && unix.Access(pidsSetting, unix.W_OK) == nil
 }
@@ -51,44 +52,43 @@ func rootIsExempt() bool {
 	return len(inside) < 2 || inside[0] != "0" || inside[1] == "0"
 }
 
-// throughPIDsStub makes bwrap start through the stub. It is the last that is passed to the child.
-func (a *attempt) throughPIDsStub() error {
+// throughPIDsTrampoline makes bwrap start through the trampoline. It is the last that is passed to the child.
+func (a *attempt) throughPIDsTrampoline() error {
 	report, writer, err := pipe()
 	if err != nil {
 		return err
 	}
 	a.pidsReport = report
-	p := &stubProgram{}
+	p := &trampoline.List{}
 	fd, err := strconv.Atoi(a.pass(writer))
 	if err != nil {
 		return err
 	}
 	program := 3 + len(a.files)
 	for _, own := range []int{fd, program} { // neither is the command's
-		p.call(0, unix.SYS_FCNTL, uint64(own), unix.F_SETFD, unix.FD_CLOEXEC)
+		p.Call(0, unix.SYS_FCNTL, uint64(own), unix.F_SETFD, unix.FD_CLOEXEC)
 	}
-	p.limitPIDs(a.plan.Limits.Of(profile.LimitProcesses))
-	p.call(0, unix.SYS_EXECVE, p.text(a.path), p.vector(a.argv), p.vector(nil))
-	stub, err := sealedProgram("pids", p.image(fd))
+	limitPIDs(p, a.plan.Limits.Of(profile.LimitProcesses))
+	p.Call(0, unix.SYS_EXECVE, p.Text(a.path), p.Vector(a.argv), p.Vector(nil))
+	own, err := trampoline.Seal("pids", p.Program(fd))
 	if err != nil {
 		return err
 	}
-	a.path = "/proc/self/fd/" + a.pass(stub)
+	a.path = "/proc/self/fd/" + a.pass(descriptor(own))
 	return nil
 }
 
 // limitPIDs lists the calls that set pid_max.
-func (p *stubProgram) limitPIDs(most int64) {
+func limitPIDs(p *trampoline.List, most int64) {
 	text := strconv.FormatInt(min(most+reservedPIDs, mostPIDs), 10)
-	open := p.call(0, unix.SYS_OPENAT, atCWD, p.text(pidsSetting), unix.O_WRONLY|unix.O_CLOEXEC)
-	open.store = stubData + stubList + uint64(stubRecord*len(p.calls)) + 8 // the first argument of the next call
-	p.call(0, unix.SYS_WRITE, 0, p.put([]byte(text)), uint64(len(text)))
+	open := p.Call(0, unix.SYS_OPENAT, atCWD, p.Text(pidsSetting), unix.O_WRONLY|unix.O_CLOEXEC)
+	p.Call(0, unix.SYS_WRITE, p.Result(open), p.Put([]byte(text)), uint64(len(text)))
 }
 
 // atCWD is AT_FDCWD as an argument.
 const atCWD = ^uint64(99)
 
-// pidsFailed says what the stub reported, if it reported anything. bwrap has ended.
+// pidsFailed says what the trampoline reported, if it reported anything. bwrap has ended.
 func (a *attempt) pidsFailed() error {
 	if _, errno, failed := readReport(a.pidsReport); failed {
 		return &SetupError{Why: "limit the processes and start bwrap: " + errno.Error(), Hint: "without the limit: --limit processes=0"}

@@ -62,7 +62,7 @@ func TestAPIDMaxThatCannotBeSetRunsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.close()
-	if err := a.throughPIDsStub(); err != nil {
+	if err := a.throughPIDsTrampoline(); err != nil {
 		t.Fatal(err)
 	}
 	out := &bounded{limit: 100}

@@ -103,9 +103,9 @@ func closeOnExec() error {
 	return nil
 }
 
-// sealed puts text into a file in memory that nobody can change any more. flags are memfd_create(2)'s, besides the usual.
-func sealed(name string, text []byte, flags int) (descriptor, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
+// sealed puts text into a file in memory that nobody can change any more.
+func sealed(name string, text []byte) (descriptor, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return 0, fmt.Errorf("memfd_create: %w", err)
 	}

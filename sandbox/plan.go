@@ -83,8 +83,13 @@ type Step struct {
 	Pinned bool `json:"-"`
 	// Purpose says what a step is for that the grants alone would not have.
 	Purpose Purpose `json:"purpose,omitempty" jsonschema:"of what no grant asks for: what it is for"`
+	// Entries binds of a directory show what the host has in it when the sandbox begins, entry by entry: what comes later is
+	// not seen, whatever it is called.
+	Entries bool `json:"entries,omitempty" jsonschema:"of a bind: the entries that the host has at the start, each for itself"`
 	// explicit binds show what is hidden below them.
 	explicit bool
+	file     bool // of a bind: its source is no directory
+	narrows  bool // it is read-only in something writable: without it, the command could do more
 	// expected is the object that has to be there, where a person allowed that one.
 	expected *profile.Expected
 	// content is that of a file which is made for as long as the command runs.
@@ -100,6 +105,7 @@ const (
 	Anchors  Purpose = "anchor"    // a directory above something protected: a mount cannot be renamed
 	StandsIn Purpose = "stands_in" // something else in the place of what must not be made
 	Worktree Purpose = "worktree"  // what git needs of the repository that a worktree belongs to
+	Leads    Purpose = "leads"     // a directory above something hidden
 )
 
 // A NoticeKind tells programs what a notice is about. The names are the same in every interface of the project.

@@ -13,7 +13,7 @@ const insideDirectory = "/run/clai-sandbox/"
 // has no symbolic link in its path, or where that is empty the program that carries the plan out. It is executed there as
 // any other command of the plan, and can do no more than one.
 func (p *Plan) ShowProgram(name, source string) string {
-	step := Step{Kind: Bind, Path: insideDirectory + name, Source: source, Access: profile.ReadOnly, Origin: baseline, Pinned: true}
+	step := Step{Kind: Bind, Path: insideDirectory + name, Source: source, Access: profile.ReadOnly, Origin: baseline, Pinned: true, file: true}
 	if source == "" {
 		step.Source, step.Pinned = ownProgram, false
 	}

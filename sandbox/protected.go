@@ -120,7 +120,8 @@ func (b *builder) guard(path string, origin profile.Origin) {
 		}
 		return
 	}
-	b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: origin, Purpose: Protects, Pinned: true})
+	object, err := b.tree.Lstat(path)
+	b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: origin, Purpose: Protects, Pinned: true, file: err == nil && !object.Mode.IsDir()})
 	b.anchor(parent(path))
 }
 
@@ -129,9 +130,8 @@ func (b *builder) anchor(dir string) {
 	for ; b.writable(dir) && b.writable(parent(dir)); dir = parent(dir) {
 		switch step := b.layers[dir]; {
 		case step == nil:
-			anchor := *b.layers.at(dir)
-			anchor.Path, anchor.Source, anchor.Purpose, anchor.Pinned = dir, dir, Anchors, true
-			b.layers.put(anchor)
+			above := b.layers.at(dir)
+			b.layers.put(Step{Kind: Bind, Path: dir, Source: dir, Access: above.Access, Origin: above.Origin, Purpose: Anchors, Pinned: true, explicit: above.explicit})
 		case step.Purpose == "":
 			step.Purpose = Anchors
 		}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/netip"
 	"os"
@@ -44,6 +45,7 @@ type Launcher struct {
 	// mistakes are options of bwrap's that the plan does not have, for tests of what holds then.
 	mistakes []string
 	bare     bool // nothing but bwrap and the command, to find out what bwrap says
+	byBwrap  bool // all mounts are bwrap's, as where this process may not mount in its own sandbox
 }
 
 const (
@@ -134,7 +136,17 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if l.Live != nil && plan.NestedNamespaces {
 		return Result{}, &SetupError{Why: "a sandbox with further namespaces cannot be live: what is taken away would stay in those"}
 	}
-	a, err := l.prepare(&plan, command)
+	result, err := l.once(ctx, &plan, command, stdio)
+	if errors.Is(err, errByBwrap) && !l.byBwrap {
+		l.byBwrap = true
+		result, err = l.once(ctx, &plan, command, stdio)
+	}
+	return result, err
+}
+
+// once sets a sandbox up and runs the command in it.
+func (l Launcher) once(ctx context.Context, plan *Plan, command []string, stdio Stdio) (Result, error) {
+	a, err := l.prepare(plan, command)
 	if err != nil {
 		return Result{}, err
 	}
@@ -169,7 +181,6 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	if err := a.start(stdio); err != nil {
 		return Result{}, err
 	}
-	l.Live.begin(a)
 	l.Control.begin(a)
 	var interrupted atomic.Value
 	go func() {
@@ -177,7 +188,16 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 			stuck <- finished{Result{}, err}
 		}
 	}()
+	problem := a.assemble(l.Live != nil)
+	if problem == nil {
+		l.Live.begin(a)
+	} else {
+		a.process.kill()
+	}
 	a.wait()
+	if problem != nil && interrupted.Load() == nil {
+		return Result{}, problem
+	}
 	took := time.Since(began)
 	a.clearUp()
 	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), a.made(l.Live.alsoWatched())...)}
@@ -242,7 +262,7 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	if err := a.pidsFailed(); err != nil {
 		return Result{}, err
 	}
-	if err := a.stubFailed(); err != nil {
+	if err := a.trampolineFailed(); err != nil {
 		return Result{}, err
 	}
 	evidence := a.evidence()

@@ -133,7 +133,7 @@ func (e explanation) print() {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "PATH\tWHAT\tFROM")
 	for _, step := range e.Mounts {
-		if step.Kind != sandbox.Seal {
+		if step.Kind != sandbox.Seal && step.Purpose != sandbox.Leads {
 			fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(step.Path), oneLine(what(step)), oneLine(step.Origin.String()))
 		}
 	}
@@ -185,14 +185,20 @@ func what(s sandbox.Step) string {
 		if s.Purpose == sandbox.Protects {
 			text += ", protected"
 		}
+		if s.Entries {
+			text += ", as it is at the start"
+		}
 	case sandbox.Symlink:
 		text = "link to " + s.Source
 	case sandbox.Private:
 		text = "private, empty, writable"
 	case sandbox.Mask, sandbox.Empty:
 		text = "covered"
-		if s.Purpose == sandbox.Hides {
+		switch s.Purpose {
+		case sandbox.Hides:
 			text = "hidden"
+		case sandbox.Anchors:
+			text = "leads to what is granted in it"
 		}
 	case sandbox.Absent:
 		text = "cannot be made"

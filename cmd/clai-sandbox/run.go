@@ -31,7 +31,7 @@ func runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "live", DefaultText: "with --broker, where the kernel can", Usage: "show what is granted, and take away what is revoked, while the command runs"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},
 			&cli.IntFlag{Name: "json-fd", Usage: "print that object on the descriptor `N` instead", DefaultText: "none"},
-			&cli.BoolFlag{DisableDefaultText: true, Name: "dry-run", Usage: "print a shell command line that sets up the same mounts, and run nothing"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "dry-run", Usage: "print a shell command line that shows the same files by bubblewrap alone, with comments that say what that lacks, and run nothing"},
 		),
 		OnUsageError: usageError,
 		Action:       runAction,
@@ -132,6 +132,11 @@ func dryRun(c *cli.Context) error {
 		return err
 	}
 	fmt.Println(j.plan.ShellCommand(bwrap, command))
+	fmt.Println("# This is what bubblewrap alone can do. clai-sandbox run has bubblewrap make the base, mounts the rest itself before the\n# command begins, and adds:")
+	for _, line := range j.plan.Beyond() {
+		fmt.Println("#   " + oneLine(line))
+	}
+	fmt.Fprintln(os.Stderr, "clai-sandbox: the printed line protects less than clai-sandbox run does; its comments say what is missing")
 	warn(j.plan.Notices)
 	return nil
 }

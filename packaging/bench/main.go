@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -149,6 +150,7 @@ func (u *user) dryRun(options ...string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(argv[:3], " "), err)
 	}
+	line, _, _ = bytes.Cut(line, []byte("\n#")) // the comments
 	split := exec.Command("/bin/sh", "-c", "set -- "+strings.ReplaceAll(strings.TrimSpace(strings.TrimPrefix(string(line), "env -i ")), "<", " '<' ")+`; printf '%s\0' "$@"`)
 	words, err := split.Output()
 	return strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00"), err

@@ -1,0 +1,378 @@
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/trampoline"
+)
+
+// How a tree is put together, apart from the sandbox: in the mounter's own file system in memory, which nobody else sees.
+// The directories of the sandbox's own are directories there, so that making them and mounting on them goes through no path
+// that a command could have written.
+
+// An assembled tree is whole, and mounted nowhere yet.
+type assembled struct {
+	tree Tree
+	name string // of its place on the stage
+	root *result
+}
+
+// assembly is a tree under construction.
+type assembly struct {
+	*script
+	tree    Tree
+	name    string
+	base    *result // the root, on the stage
+	sources []source
+	entries map[int][]entry // what the directories have that are shown entry by entry
+	more    []LeftOut       // of those
+}
+
+// A source is a step on the way of one mount of the tree that may turn out to lead nowhere, or to something else.
+type source struct {
+	index int
+	call  *result
+	stat  *result // of the object; nil: not looked at
+}
+
+// maxAttempts bounds how often a tree is put together without what turned out to be gone.
+const maxAttempts = 64
+
+// assemble puts a tree together. It is in the mounter's own namespace. What is optional and not there is left out; if that is
+// the root, there is no tree.
+func (m *Mounter) assemble(tree Tree) (*assembled, []LeftOut, error) {
+	var left []LeftOut
+	for range maxAttempts {
+		a := &assembly{script: m.script(), tree: tree, name: m.place(), entries: map[int][]entry{}}
+		root := a.build()
+		err := a.flush()
+		gone := a.gone()
+		switch {
+		case err == nil && len(gone) == 0:
+			return &assembled{tree, a.name, root}, append(left, a.more...), nil
+		case err != nil && len(gone) == 0:
+			m.discard(a.name)
+			return nil, left, err
+		}
+		m.discard(a.name)
+		if root.value > 0 {
+			m.closeFD(root.value)
+		}
+		for _, g := range slices.Backward(gone) {
+			if !tree[g.index].Optional {
+				return nil, left, &Error{Path: tree[g.index].Path, Op: "mount", Err: g.err}
+			}
+			left = append(left, LeftOut{tree[g.index].Path, g.err})
+			if g.index == 0 {
+				return nil, left, nil
+			}
+			tree = slices.Delete(slices.Clone(tree), g.index, g.index+1)
+		}
+	}
+	return nil, left, &Error{Path: tree.Path(), Op: "mount", Err: errors.New("it changes faster than it can be opened")}
+}
+
+// place is a new name on the stage.
+func (m *Mounter) place() string {
+	m.stage++
+	return fmt.Sprintf("t%d", m.stage)
+}
+
+type goneSource struct {
+	index int
+	err   error
+}
+
+// gone are the sources that are not there, or are something else than they have to be.
+func (a *assembly) gone() []goneSource {
+	var list []goneSource
+	for _, s := range a.sources {
+		err := s.call.failed()
+		if err == nil && s.stat != nil && s.stat.failed() == nil && !a.tree[s.index].fits(s.stat.data) {
+			err = ErrReplaced
+		}
+		known := len(list) > 0 && list[len(list)-1].index == s.index // its first failure is the reason for the others
+		if err != nil && err != unix.ECANCELED && !known {
+			list = append(list, goneSource{s.index, err})
+		}
+	}
+	return list
+}
+
+// ErrReplaced means that what was allowed is not what is there now.
+var ErrReplaced = errors.New("something else stands in the place of what was allowed")
+
+// fits reports whether a statx(2) is of the object that has to be there.
+func (m *Mount) fits(stat []byte) bool {
+	is := identify(stat)
+	return is.isDir != m.File && (m.Object == nil || m.Object.Inode == 0 || is.Object == *m.Object)
+}
+
+// discard clears a place on the stage.
+func (m *Mounter) discard(name string) {
+	s := m.script()
+	s.try(unix.SYS_UMOUNT2, stagePlace+"/"+name, unix.MNT_DETACH)
+	s.flush()
+}
+
+func (m *Mounter) closeFD(fd int) {
+	s := m.script()
+	s.try(unix.SYS_CLOSE, fd)
+	s.flush()
+}
+
+// build lists the calls, and returns the one with the whole tree.
+func (a *assembly) build() *result {
+	root := &a.tree[0]
+	if len(a.tree) == 1 && !root.own() {
+		return a.object(0)
+	}
+	a.on("make", root.Path)
+	if root.own() {
+		a.base = a.directory(0, a.name)
+		a.do(unix.SYS_MOVE_MOUNT, a.base, "", stageFD, a.name, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		a.fill(0, a.base, "")
+		a.setattr(a.base, unix.AT_RECURSIVE, false)
+	} else {
+		a.base = a.object(0)
+		a.make(a.name, root.File)
+		a.do(unix.SYS_MOVE_MOUNT, a.base, "", stageFD, a.name, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
+	for i := range a.tree[1:] {
+		a.add(i + 1)
+	}
+	a.on("copy the tree of", root.Path)
+	whole := a.do(unix.SYS_OPEN_TREE, a.base, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	a.close(a.base)
+	// The place goes: the whole is a copy of its own.
+	a.try(unix.SYS_UMOUNT2, stagePlace+"/"+a.name, unix.MNT_DETACH)
+	return whole
+}
+
+// directory makes one of the sandbox's own directories on the stage, with all that is made and not mounted in it, and
+// returns a mount of it.
+func (a *assembly) directory(index int, name string) *result {
+	m := &a.tree[index]
+	a.do(unix.SYS_MKDIRAT, stageFD, name, int(m.Mode.Perm()))
+	a.inside(index, name)
+	return a.on("make", m.Path).do(unix.SYS_OPEN_TREE, stageFD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+}
+
+// above is the index of the mount that decides what a mount of the tree stands on.
+func (a *assembly) above(index int) int {
+	found := 0
+	for i := range a.tree[:index] {
+		if within(a.tree[index].Path, a.tree[i].Path) && len(a.tree[i].Path) >= len(a.tree[found].Path) {
+			found = i
+		}
+	}
+	return found
+}
+
+// isInside reports whether a mount is part of a directory of the sandbox's own, and not a mount of its own: an own directory
+// or an empty file in one.
+func (a *assembly) isInside(index int) bool {
+	m := &a.tree[index]
+	return index > 0 && (m.own() || m.Kind == Empty || m.Kind == Copy || m.Kind == Symlink) && a.tree[a.above(index)].own()
+}
+
+// inside makes what belongs into one of the sandbox's own directories, which is at a place on the stage: further ones,
+// files, and what the rest is mounted on.
+func (a *assembly) inside(index int, place string) {
+	dir := &a.tree[index]
+	if dir.Kind == Entries {
+		a.list(index, place)
+	}
+	for i := index + 1; i < len(a.tree); i++ {
+		m := &a.tree[i]
+		if a.above(i) != index {
+			continue
+		}
+		rel, _ := cutPrefix(m.Path, dir.Path)
+		at := place + "/" + rel
+		a.on("make", m.Path)
+		for k, c := range rel {
+			if c == '/' {
+				a.try(unix.SYS_MKDIRAT, stageFD, place+"/"+rel[:k], 0o755)
+			}
+		}
+		switch {
+		case m.own():
+			a.try(unix.SYS_MKDIRAT, stageFD, at, int(m.Mode.Perm()))
+			a.inside(i, at)
+		case m.Kind == Copy:
+			a.copy(m, at)
+		case m.Kind == Symlink:
+			a.try(unix.SYS_SYMLINKAT, m.Source, stageFD, at)
+		default:
+			a.make(at, m.File || m.Kind == Empty)
+		}
+	}
+}
+
+// make makes something on the stage to mount on. It may be there.
+func (a *assembly) make(at string, file bool) {
+	if file {
+		a.try(unix.SYS_MKNODAT, stageFD, at, unix.S_IFREG|0o444, 0)
+	} else {
+		a.try(unix.SYS_MKDIRAT, stageFD, at, 0o755)
+	}
+}
+
+// maxCopied bounds a copied file: those are lists of hosts and the like.
+const maxCopied = 1 << 20
+
+// copy makes a file on the stage with the content of one of the host's. One that is gone is gone inside as well.
+func (a *assembly) copy(m *Mount, at string) {
+	text, err := readFile(m.Source)
+	if err != nil {
+		return
+	}
+	file := a.try(unix.SYS_OPENAT, stageFD, at, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, int(m.Mode.Perm()))
+	for len(text) > 0 {
+		n := min(len(text), room/2)
+		a.on("copy", m.Path).try(unix.SYS_WRITE, file, string(text[:n]), n)
+		text = text[n:]
+	}
+	a.close(file)
+}
+
+func readFile(name string) ([]byte, error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, unix.EINVAL)
+	}
+	text := make([]byte, min(info.Size(), maxCopied))
+	n, err := file.ReadAt(text, 0)
+	if n == 0 && err != nil && len(text) > 0 {
+		return nil, err
+	}
+	return text[:n], nil
+}
+
+// setattr holds a mount to what every mount of a sandbox is held to. Nothing that the host mounts below it later comes with it.
+func (a *assembly) setattr(object *result, flags int, isWritable bool) {
+	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if !isWritable {
+		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	setattr(a.script, 0, object, flags, attributes)
+}
+
+func setattr(s *script, callFlags uint32, object any, flags int, attributes unix.MountAttr) *result {
+	at := s.list.Words(attributes.Attr_set, attributes.Attr_clr, attributes.Propagation, attributes.Userns_fd)
+	return s.call(callFlags, unix.SYS_MOUNT_SETATTR, object, "", unix.AT_EMPTY_PATH|flags, at, unix.MOUNT_ATTR_SIZE_VER0)
+}
+
+// object opens a mount of the tree, as a mount that is nowhere yet.
+func (a *assembly) object(index int) *result {
+	m := &a.tree[index]
+	a.on("open", m.Path)
+	switch m.Kind {
+	case Bind:
+		return a.bind(index)
+	case Carried:
+		return a.carried(m)
+	case Private:
+		context := a.do(unix.SYS_FSOPEN, "tmpfs", unix.FSOPEN_CLOEXEC)
+		a.do(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_STRING, "mode", fmt.Sprintf("%04o", unixMode(m.Mode)), 0)
+		a.do(unix.SYS_FSCONFIG, context, unix.FSCONFIG_CMD_CREATE, 0, 0, 0)
+		object := a.do(unix.SYS_FSMOUNT, context, fsmountCloexec, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+		a.close(context)
+		return object
+	case Empty:
+		object := a.do(unix.SYS_OPEN_TREE, stageFD, emptyName, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		a.setattr(object, 0, false)
+		return object
+	}
+	panic("mounts: a mount of no kind that is opened")
+}
+
+// unixMode is a mode as mkdir(2) takes it.
+func unixMode(mode os.FileMode) uint32 {
+	bits := uint32(mode.Perm())
+	if mode&os.ModeSticky != 0 {
+		bits |= unix.S_ISVTX
+	}
+	return bits
+}
+
+// bind opens one of the host's objects, without following any link.
+func (a *assembly) bind(index int) *result {
+	m := &a.tree[index]
+	open := a.try(unix.SYS_OPENAT2, atCWD, m.Source, a.how(), howSize)
+	a.sources = append(a.sources, source{index, open, a.statx(open)})
+	object := a.try(unix.SYS_OPEN_TREE, open, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	a.close(open)
+	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if !m.Writable {
+		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	limited := setattr(a.script, trampoline.MayFail, object, unix.AT_RECURSIVE, attributes)
+	a.sources = append(a.sources, source{index, limited, nil})
+	return object
+}
+
+// carried takes a copy of what the sandbox has at a path, with all that is mounted there.
+func (a *assembly) carried(m *Mount) *result {
+	a.on("carry", m.Path)
+	a.do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
+	open := a.do(unix.SYS_OPENAT2, atCWD, m.Path, a.how(), howSize)
+	object := a.do(unix.SYS_OPEN_TREE, open, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	a.close(open)
+	a.do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
+	return object
+}
+
+// add mounts a part of the tree on the rest.
+func (a *assembly) add(index int) {
+	m := &a.tree[index]
+	if a.isInside(index) {
+		return
+	}
+	var object *result
+	if m.own() { // on something of the host's
+		a.on("make", m.Path)
+		object = a.directory(index, a.m.place())
+	} else {
+		object = a.object(index)
+	}
+	a.on("mount", m.Path)
+	rel, _ := cutPrefix(m.Path, a.tree.Path())
+	call := uint32(0)
+	if m.Optional {
+		call = trampoline.MayFail
+	}
+	at := a.call(call, unix.SYS_OPENAT2, a.base, rel, a.how(), howSize)
+	moved := a.call(call, unix.SYS_MOVE_MOUNT, object, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	a.sources = append(a.sources, source{index, moved, nil})
+	a.close(at)
+	if m.own() {
+		a.fill(index, object, "")
+		a.setattr(object, unix.AT_RECURSIVE, false)
+	}
+	a.close(object)
+}
+
+// cutPrefix is what comes behind a directory in a path.
+func cutPrefix(name, dir string) (string, bool) {
+	return strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// within reports whether a clean path is dir or lies below it.
+func within(name, dir string) bool {
+	_, below := cutPrefix(name, dir)
+	return name == dir || below
+}

@@ -1,0 +1,222 @@
+package mounts
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What changes in a sandbox while its command runs.
+
+// WithGap makes Swap work as with a kernel before Linux 6.5.
+func (m *Mounter) WithGap() { m.old = true }
+
+// Mount assembles a tree and mounts it over what is there.
+func (m *Mounter) Mount(r Request) ([]Mounted, []LeftOut, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mounted, left, err := m.together([]Request{r}, &[]bool{true}[0], false)
+	m.home(err)
+	return mounted, left, err
+}
+
+// Swap mounts a tree in the place of what was mounted, with no moment in which there is neither (Linux 6.5; before, there is
+// one). Of what is carried over, the mounts stay the same ones, so that who stands in them notices nothing.
+func (m *Mounter) Swap(old Mounted, r Request) ([]Mounted, []LeftOut, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t, left, err := m.assemble(r.Tree)
+	if err != nil || t == nil {
+		return nil, left, err
+	}
+	mounted, err := m.swap(old, r, t)
+	m.home(err)
+	return mounted, left, err
+}
+
+func (m *Mounter) swap(old Mounted, r Request, t *assembled) ([]Mounted, error) {
+	name := r.Tree.Path()
+	const emptyPaths = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
+	s := m.script()
+	s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
+	var held []*result
+	var carried []string
+	for _, mount := range r.Tree[1:] {
+		if mount.Kind == Carried {
+			held = append(held, s.on("open", mount.Path).try(unix.SYS_OPENAT2, atCWD, mount.Path, s.how(), howSize))
+			carried = append(carried, mount.Path)
+		}
+	}
+	s.on("mount", name)
+	beneath := s.do(unix.SYS_GETPID)
+	if !m.old {
+		beneath = s.try(unix.SYS_MOVE_MOUNT, t.root, "", old.fd, "", emptyPaths|moveMountBeneath)
+	}
+	if err := s.flush(); err != nil {
+		return nil, err
+	}
+	s = m.script()
+	if m.old || beneath.failed() != nil {
+		s.on("unmount", name).unmount(old.fd)
+		point := s.on("mount", name).do(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
+		s.do(unix.SYS_MOVE_MOUNT, t.root, "", point, "", emptyPaths)
+		s.close(point)
+	} else {
+		for i, open := range held {
+			rel, _ := cutPrefix(carried[i], name)
+			point := s.on("move", carried[i]).try(unix.SYS_OPENAT2, t.root, rel, s.how(), howSize)
+			s.try(unix.SYS_MOVE_MOUNT, open, "", point, "", emptyPaths)
+			s.close(point)
+		}
+		s.on("unmount", name).unmount(old.fd)
+	}
+	for _, open := range held {
+		s.close(open)
+	}
+	s.try(unix.SYS_CLOSE, old.fd)
+	looks := []look{{name, t.root, s.statx(t.root)}}
+	for _, path := range r.Keep {
+		open := s.on("open", path).try(unix.SYS_OPENAT2, atCWD, path, s.how(), howSize)
+		looks = append(looks, look{path, open, s.statx(open)})
+	}
+	s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
+	if err := s.flush(); err != nil {
+		return nil, err
+	}
+	return mountedOf(looks), m.gone(old)
+}
+
+// unmount takes exactly the mount away whose root is open, wherever it is by now, and what is mounted on it.
+func (s *script) unmount(root int) {
+	s.do(unix.SYS_FCHDIR, selfFD)
+	s.do(unix.SYS_UMOUNT2, strconv.Itoa(root), unix.MNT_DETACH)
+	s.do(unix.SYS_CHDIR, "/")
+}
+
+// Unmount takes away what was mounted, and proves that it is gone. The places that were made for it go as well, where they are
+// the sandbox's own.
+func (m *Mounter) Unmount(old Mounted, place Place) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.script()
+	s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
+	s.on("unmount", old.Path).unmount(old.fd)
+	s.try(unix.SYS_CLOSE, old.fd)
+	if place.Own != "" && !place.Shared {
+		s.on("remove", old.Path).removePoint(place.Own, old.Path)
+	}
+	s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
+	if err := s.flush(); err != nil {
+		m.home(err)
+		return err
+	}
+	return m.gone(old)
+}
+
+// removePoint takes away the empty places that led to a mount, as far as they are empty.
+func (s *script) removePoint(own, name string) {
+	rel, below := cutPrefix(name, own)
+	if !below {
+		return
+	}
+	dir := s.try(unix.SYS_OPENAT2, atCWD, own, s.how(), howSize)
+	view := s.try(unix.SYS_OPEN_TREE, dir, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	setattr(s, 1, view, 0, unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
+	s.close(dir)
+	s.try(unix.SYS_UNLINKAT, view, rel, 0) // a file; not a directory
+	for rel != "" {
+		s.try(unix.SYS_UNLINKAT, view, rel, unix.AT_REMOVEDIR)
+		at := strings.LastIndexByte(rel, '/')
+		rel = rel[:max(at, 0)]
+	}
+	s.close(view)
+}
+
+// gone proves that a mount is not there any more.
+func (m *Mounter) gone(old Mounted) error {
+	if old.ID == 0 {
+		return nil // Linux before 5.8: the kernel's word for umount(2) is all that there is
+	}
+	ids, err := mountIDs(m.init)
+	if err != nil {
+		return err
+	}
+	if ids[old.ID] {
+		return &Error{Path: old.Path, Op: "unmount", Err: unix.EBUSY}
+	}
+	return nil
+}
+
+// mountIDs are the numbers of the mounts in a process's namespace.
+func mountIDs(process int) (map[uint64]bool, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", process))
+	if err != nil {
+		return nil, err
+	}
+	ids := map[uint64]bool{}
+	for line := range strings.Lines(string(text)) {
+		number, _, _ := strings.Cut(line, " ")
+		if id, err := strconv.ParseUint(number, 10, 64); err == nil {
+			ids[id] = true
+		}
+	}
+	return ids, nil
+}
+
+// narrowPatience is how long what is to become read-only may be open for writing.
+const narrowPatience = 200 * time.Millisecond
+
+// Narrow makes what is mounted read-only as it is, which holds for whoever stands in it or has a directory there open: nothing
+// can be changed any more, neither content nor permissions nor times. all says with what is mounted below. The kernel refuses
+// that with EBUSY as long as a file there is open for writing.
+func (m *Mounter) Narrow(old Mounted, all bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	flags := 0
+	if all {
+		flags = unix.AT_RECURSIVE
+	}
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		s := m.script()
+		s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
+		s.on("make read-only", old.Path)
+		narrowed := setattr(s, 1, old.fd, flags, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+		s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
+		if err := s.flush(); err != nil {
+			m.home(err)
+			return err
+		}
+		err := narrowed.failed()
+		if err != unix.EBUSY || time.Since(began) > narrowPatience {
+			if err != nil {
+				err = &Error{Path: old.Path, Op: "make read-only", Err: err}
+			}
+			return err
+		}
+	}
+}
+
+// Cover makes sure that nothing is changed any more at a path: what is there now, whatever that is, is mounted over itself,
+// read-only. It is for what the host replaced below a mount that protected it.
+func (m *Mounter) Cover(name string) (Mounted, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.script()
+	s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
+	at := s.on("cover", name).do(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
+	object := s.do(unix.SYS_OPEN_TREE, at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	setattr(s, 0, object, unix.AT_RECURSIVE, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY, Propagation: unix.MS_PRIVATE})
+	s.do(unix.SYS_MOVE_MOUNT, object, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	looks := []look{{name, object, s.statx(object)}}
+	s.close(at)
+	s.do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
+	if err := s.flush(); err != nil {
+		m.home(err)
+		return Mounted{}, err
+	}
+	return mountedOf(looks)[0], nil
+}

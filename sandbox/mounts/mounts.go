@@ -1,0 +1,73 @@
+// Package mounts puts together what a sandbox shows, and changes it while the sandbox runs.
+//
+// bubblewrap makes the namespaces and the base of the file system; everything else is trees that are assembled apart: each
+// object opened without following symbolic links, each mount by descriptor, with what hides and protects below already on
+// it. A tree appears in the sandbox in one move. What is mounted is known by its mount id and an open descriptor, never by a
+// path, which a command could have changed.
+//
+// All of it is done by a process of its own, the mounter (see Mounter), which is in the user namespace that owns the
+// sandbox's mount namespace, and in none of the sandbox's other namespaces: nothing inside can see it.
+//
+// The package knows nothing of profiles and plans; package sandbox says what is to be mounted. Needs Linux 5.12.
+package mounts
+
+import (
+	"fmt"
+	"io/fs"
+)
+
+// A Kind is one way to make something visible, or invisible.
+type Kind uint8
+
+const (
+	Bind    Kind = iota + 1 // the host's object
+	Entries                 // a directory of the sandbox's own, with what the host has in its directory now, read-only
+	Mask                    // an empty directory of the sandbox's own, read-only
+	Empty                   // an empty file, read-only
+	Copy                    // a copy of one of the host's files
+	Symlink                 // a symbolic link, in a directory of the sandbox's own
+	Private                 // a directory in memory that the command may write
+	Carried                 // what the sandbox has at the path already, with all that is mounted below
+)
+
+// A Mount is one part of a tree.
+type Mount struct {
+	Kind     Kind
+	Path     string // inside; no component is a symbolic link
+	Source   string // of Bind, Entries and Copy: on the host, no component is a symbolic link; of Symlink: its text
+	Writable bool   // of Bind
+	Mode     fs.FileMode
+	File     bool // it is no directory
+	// Object is what has to be at Source, if a certain object has.
+	Object *Object
+	// Optional mounts are left out where their source is gone or is something else; any other ends the assembly.
+	Optional bool
+}
+
+// own reports whether the mount is of the sandbox's own making, so that places to mount on can be made in it.
+func (m *Mount) own() bool { return m.Kind == Entries || m.Kind == Mask }
+
+// An Object identifies something on the host.
+type Object struct{ Device, Inode uint64 }
+
+// A Tree is what appears in one move: its root first, then what is below, the shallow before the deep.
+type Tree []Mount
+
+// Path is where the tree's root is.
+func (t Tree) Path() string { return t[0].Path }
+
+// An Error is why something could not be mounted, or taken away.
+type Error struct {
+	Path string // what it is about
+	Op   string // what was being done
+	Err  error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Path, e.Err) }
+func (e *Error) Unwrap() error { return e.Err }
+
+// A LeftOut is an optional mount that is not there, and why.
+type LeftOut struct {
+	Path string
+	Err  error
+}
