@@ -175,7 +175,8 @@ func (a *attempt) assemble(live bool) error {
 	mounted, left, err := a.mounter.Begin(a.requests)
 	switch {
 	case errors.Is(err, trampoline.ErrEnded):
-		return nil // and so has bwrap, whose records tell
+		a.unreleased = true
+		return nil // bwrap has ended, and its records tell; or else see conclude
 	case err != nil:
 		return a.notAssembled(err)
 	}
@@ -185,7 +186,9 @@ func (a *attempt) assemble(live bool) error {
 		}
 	}
 	a.mounted = mounted
-	if !live {
+	if a.watch != nil {
+		a.watch.begin(a.mounter, mounted)
+	} else if !live {
 		a.mounter.Close()
 		a.mounter = nil
 	}

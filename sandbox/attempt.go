@@ -32,10 +32,12 @@ type attempt struct {
 	ruleset    string       // its descriptor inside
 	requests   []mounts.Request
 	mounter    *mounts.Mounter
+	watch      *mountWatch // nil: nothing to watch
 	mounted    []mounts.Mounted
 	ready      descriptor    // where the base tells that it is complete, and
 	release    descriptor    // what the command waits for: the mounter's ends
 	recorded   []byte        // what was read of bwrap's records so far
+	unreleased bool          // the mounter ended before it released the command
 	gate       descriptor    // where bwrap waits before it reads its options
 	filter     descriptor    // where bwrap waits for its seccomp filter
 	program    []byte        // the filter
@@ -86,6 +88,9 @@ func (a *attempt) open(l Launcher) (err error) {
 	base := a.plan
 	if !l.byBwrap {
 		base = a.divide(l.Live != nil)
+		if !l.bare {
+			a.watchMounts()
+		}
 	}
 	args, err := a.bwrapArgs(l, base)
 	if err != nil {
@@ -353,6 +358,7 @@ func (a *attempt) readStatus() []byte {
 }
 
 func (a *attempt) close() {
+	a.watch.end()
 	a.clearUp()
 	a.bus.close()
 	a.cgroup.remove()

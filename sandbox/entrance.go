@@ -1,8 +1,9 @@
 package sandbox
 
 import (
-	"os/signal"
+	"slices"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +26,7 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 		}
 	}
 	if onTerminal {
-		restoreSignals(p)
+		restoreSignals(p, l.ignored)
 	}
 	if !l.byBwrap {
 		if err := a.awaitMounts(p); err != nil {
@@ -87,10 +88,10 @@ func (a *attempt) awaitMounts(p *trampoline.List) error {
 }
 
 // restoreSignals gives the terminal's signals their usual effect again, as far as the launcher itself had it.
-func restoreSignals(p *trampoline.List) {
+func restoreSignals(p *trampoline.List, ignored []syscall.Signal) {
 	usual := p.Put(make([]byte, 32)) // struct sigaction of the kernel: SIG_DFL, no flags, no mask
 	for _, s := range terminalSignals {
-		if !signal.Ignored(s) {
+		if !slices.Contains(ignored, s) {
 			p.Call(trampoline.MayFail, unix.SYS_RT_SIGACTION, uint64(s), usual, 0, 8)
 		}
 	}

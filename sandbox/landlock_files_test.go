@@ -17,6 +17,7 @@ func needFileRules(t *testing.T) {
 }
 
 func TestAMountByMistakeIsNotYetABreach(t *testing.T) {
+	needMounts(t)
 	needFileRules(t)
 	h := hiddenHost(t)
 	dir := filepath.Join(filepath.Dir(h.profile.Home), "secret")
@@ -41,6 +42,7 @@ func TestAMountByMistakeIsNotYetABreach(t *testing.T) {
 }
 
 func TestAHiddenPathThatComesIntoBeingIsNotReadable(t *testing.T) {
+	needMounts(t)
 	needFileRules(t)
 	h := hiddenHost(t)
 	home := h.profile.Home

@@ -85,6 +85,7 @@ func TestOpenFilesEndInsideTheirLimit(t *testing.T) {
 }
 
 func TestTooFewOpenFilesForTheSandboxIsSaid(t *testing.T) {
+	needMounts(t)
 	h := newHost(t)
 	h.limit(profile.LimitOpenFiles, 8)
 	var setup *SetupError

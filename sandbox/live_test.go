@@ -31,6 +31,9 @@ type liveShell struct {
 
 func (h *host) liveShell() *liveShell {
 	h.t.Helper()
+	if t, is := h.t.(*testing.T); is {
+		needMounts(t)
+	}
 	inRead, in := io.Pipe()
 	out, outWrite := io.Pipe()
 	s := &liveShell{t: h.t, h: h, live: &Live{}, in: in, out: bufio.NewReader(out), ended: make(chan error, 1)}

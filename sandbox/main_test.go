@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -19,6 +20,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that a test needs to run in a process of its own.
 func TestMain(m *testing.M) {
 	InsideMain()
+	if err := nomount.Apply(); err != nil {
+		panic(err)
+	}
 	if name := os.Getenv("CLAI_SANDBOX_TEST_HELPER"); name != "" {
 		helpers[name]()
 		os.Exit(0)
@@ -183,3 +187,11 @@ func needRoot(t *testing.T) {
 }
 
 func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
+
+// needMounts skips what does not hold where the kernel refuses package mounts (docs/security.md says so).
+func needMounts(t *testing.T) {
+	t.Helper()
+	if os.Getenv(nomount.Variable) != "" {
+		t.Skip("the mounts are bubblewrap's in this run, which cannot do that")
+	}
+}

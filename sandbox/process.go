@@ -16,6 +16,8 @@ import (
 type process struct {
 	pid    int
 	copies sync.WaitGroup // of streams that are not files
+	begun  chan struct{}  // closed when the command begins: before, nothing is taken out of its input
+	over   chan struct{}  // closed when the process has ended
 
 	mu     sync.Mutex
 	reaped bool // pid may be somebody else's by now
@@ -79,7 +81,7 @@ func (g guard) attributes() *syscall.SysProcAttr {
 
 // startProcess executes a program with an empty environment. files are its descriptors from 3 on.
 func startProcess(path string, argv []string, stdio Stdio, files []descriptor, attr *syscall.SysProcAttr) (*process, error) {
-	p := &process{}
+	p := &process{begun: make(chan struct{}), over: make(chan struct{})}
 	var ours []*os.File // the child's ends
 	defer func() {
 		for _, file := range ours {
@@ -129,12 +131,24 @@ func (p *process) stream(stream any) (file *os.File, ours bool, err error) {
 		var write *os.File
 		if file, write, err = os.Pipe(); err == nil {
 			go func() { // not waited for: it may be waiting for input that nobody wants any more
-				io.Copy(write, s)
+				if p.begins() {
+					io.Copy(write, s)
+				}
 				write.Close()
 			}()
 		}
 	}
 	return file, true, err
+}
+
+// begins waits until the command begins. It reports false if it never will.
+func (p *process) begins() bool {
+	select {
+	case <-p.begun:
+		return true
+	case <-p.over:
+		return false
+	}
 }
 
 // wait returns when the process has ended and all its output has come.
@@ -156,6 +170,7 @@ func (p *process) wait() {
 		}
 	}
 	p.mu.Unlock()
+	close(p.over)
 	p.copies.Wait() // nothing inside is left that could hold the other ends
 }
 

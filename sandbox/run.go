@@ -15,6 +15,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // A Launcher carries out plans with one bwrap.
@@ -41,6 +42,7 @@ type Launcher struct {
 	Live *Live
 
 	guard   guard
+	ignored []syscall.Signal                                    // of the terminal's, by the caller
 	resolve func(context.Context, string) ([]netip.Addr, error) // nil: as the host does
 	// mistakes are options of bwrap's that the plan does not have, for tests of what holds then.
 	mistakes []string
@@ -136,6 +138,8 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if l.Live != nil && plan.NestedNamespaces {
 		return Result{}, &SetupError{Why: "a sandbox with further namespaces cannot be live: what is taken away would stay in those"}
 	}
+	l.byBwrap = l.byBwrap || !mounts.Supported()
+	l.ignored = ignoredSignals()
 	result, err := l.once(ctx, &plan, command, stdio)
 	if errors.Is(err, errByBwrap) && !l.byBwrap {
 		l.byBwrap = true
@@ -190,6 +194,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	}()
 	problem := a.assemble(l.Live != nil)
 	if problem == nil {
+		close(a.process.begun)
 		l.Live.begin(a)
 	} else {
 		a.process.kill()
@@ -199,8 +204,11 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		return Result{}, problem
 	}
 	took := time.Since(began)
+	replaced := a.watch.end()
+	a.watch = nil
 	a.clearUp()
 	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), a.made(l.Live.alsoWatched())...)}
+	result.Notices = append(result.Notices, replaced...)
 	result.Outcome, _ = interrupted.Load().(Outcome)
 	return l.conclude(a, result)
 }
@@ -271,6 +279,9 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 		result.Outcome = ""
 	}
 	verdict := Classify(evidence)
+	if a.unreleased && verdict == VerdictRan {
+		return Result{}, &SetupError{Why: "what mounts ended before it was done, and nothing was run", Hint: "try again"}
+	}
 	if verdict != VerdictRan && verdict != VerdictKilled {
 		return Result{}, l.diagnose(a)
 	}

@@ -274,12 +274,16 @@ func TestNothingIsLeftWhenTheLauncherIsKilled(t *testing.T) {
 		rounds = 20
 	}
 	started := h.profile.Workspace + "/started"
+	// As long as a start takes here and now, and as long again.
+	began := time.Now()
+	h.sh("true")
+	delays := 2 * time.Since(began)
 	for i := range rounds {
 		cmd := h.launch("/bin/sh", "-c", "echo >> "+started+"; trap '' TERM HUP; setsid sleep 1000 & sleep 1000; : "+marker)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(rand.IntN(16_000)) * time.Microsecond) // at any point of the set-up
+		time.Sleep(rand.N(delays)) // at any point of the set-up
 		cmd.Process.Kill()
 		cmd.Wait()
 		if i%10 == 9 {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,12 @@ func ControlsTerminal(files ...*os.File) bool {
 // about them. (The other one, SIGTSTP, may stop all of the group, as it would without the sandbox.)
 var terminalSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
 
+// ignoredSignals are those of the terminal's signals that the caller ignores, and so does the command. It is asked once: what
+// signal.Ignore did is not undone for signal.Ignored.
+func ignoredSignals() []syscall.Signal {
+	return slices.DeleteFunc(slices.Clone(terminalSignals), func(s syscall.Signal) bool { return !signal.Ignored(s) })
+}
+
 // disregardTerminalSignals makes this process survive what the terminal sends to the whole group. In plain guard bwrap
 // has to survive it too, so they are ignored, which bwrap inherits, and the stub restores them for the command. It
 // returns what takes that back.
@@ -30,7 +37,7 @@ func (l Launcher) disregardTerminalSignals() func() {
 	received := make(chan os.Signal, 1)
 	var changed []os.Signal
 	for _, s := range terminalSignals {
-		if signal.Ignored(s) {
+		if slices.Contains(l.ignored, s) {
 			continue
 		}
 		changed = append(changed, s)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
 // The suite of escapes: each is a command that a person could type inside, and that tries to get out, to see what it must
@@ -102,6 +104,9 @@ func (p *place) environment() []string {
 	}
 	if p.bwrap != "" {
 		list = append(list, "CLAI_SANDBOX_BWRAP="+p.bwrap)
+	}
+	if why := os.Getenv(nomount.Variable); why != "" {
+		list = append(list, nomount.Variable+"="+why)
 	}
 	return list
 }

@@ -15,11 +15,15 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
 // TestMain makes the test binary the command.
 func TestMain(m *testing.M) {
 	sandbox.InsideMain()
+	if err := nomount.Apply(); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){
 		"clai-sandbox": main,
 		client.AskName: main,

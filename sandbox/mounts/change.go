@@ -200,23 +200,54 @@ func (m *Mounter) Narrow(old Mounted, all bool) error {
 	}
 }
 
-// Cover makes sure that nothing is changed any more at a path: what is there now, whatever that is, is mounted over itself,
-// read-only. It is for what the host replaced below a mount that protected it.
-func (m *Mounter) Cover(name string) (Mounted, error) {
+// Cover puts a mount back that the host took away, by replacing or renaming what it stood on: what is there now, whatever that
+// is, is mounted over itself, read-only; or it is hidden. There is nothing to do where nothing is: then no id comes back.
+func (m *Mounter) Cover(name string, hide bool) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.socket < 0 {
+		return 0, nil
+	}
 	s := m.script()
-	s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
-	at := s.on("cover", name).do(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
-	object := s.do(unix.SYS_OPEN_TREE, at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
-	setattr(s, 0, object, unix.AT_RECURSIVE, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY, Propagation: unix.MS_PRIVATE})
-	s.do(unix.SYS_MOVE_MOUNT, object, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
-	looks := []look{{name, object, s.statx(object)}}
+	var objects []*result // one of them fits
+	clone := func(flags int, from any, path string) {
+		object := s.try(unix.SYS_OPEN_TREE, from, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags)
+		setattr(s, 1, object, flags&unix.AT_RECURSIVE, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE})
+		objects = append(objects, object)
+	}
+	s.on("cover", name)
+	if hide {
+		s.try(unix.SYS_MKDIRAT, stageFD, emptyName+"-directory", 0o555)
+		clone(0, stageFD, emptyName)
+		clone(0, stageFD, emptyName+"-directory")
+	}
+	s.do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
+	at := s.try(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
+	if !hide {
+		clone(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, at, "")
+	}
+	var moved []*result
+	for _, object := range objects {
+		moved = append(moved, s.try(unix.SYS_MOVE_MOUNT, object, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+	}
+	stats := make([]*result, 0, 2)
+	for _, object := range objects {
+		stats = append(stats, s.statx(object))
+		s.close(object)
+	}
 	s.close(at)
 	s.do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
 	if err := s.flush(); err != nil {
 		m.home(err)
-		return Mounted{}, err
+		return 0, err
 	}
-	return mountedOf(looks)[0], nil
+	if at.failed() != nil {
+		return 0, nil
+	}
+	for i, stat := range stats {
+		if objects[i].failed() == nil && moved[i].failed() == nil {
+			return identify(stat.data).mount, nil
+		}
+	}
+	return 0, &Error{Path: name, Op: "cover", Err: moved[0].failed()}
 }

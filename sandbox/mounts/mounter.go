@@ -49,6 +49,14 @@ const patience = 20 * time.Second
 // ErrRefused means that this process may not enter the sandbox's namespaces.
 var ErrRefused = errors.New("the kernel does not let this process mount in its own sandbox")
 
+// Supported reports whether this kernel has the calls that mounting takes, and lets this process make them. Whether it may enter
+// its own sandbox, only trying tells.
+func Supported() bool {
+	_, err := unix.OpenTree(-1, "", unix.AT_EMPTY_PATH)
+	_, _, short := unix.Syscall6(unix.SYS_MOUNT_SETATTR, ^uintptr(0), 0, 0, 0, 0, 0) // too short: EINVAL, before anything else is looked at
+	return err == unix.EBADF && short == unix.EINVAL
+}
+
 // Start starts the mounter of a sandbox, whose pid 1 has this number outside. ready and released are the ends of pipes, or
 // -1: see Release. Whether it could begin, the first call tells.
 func Start(init, ready, released int) (*Mounter, error) {

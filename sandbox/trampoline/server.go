@@ -106,7 +106,11 @@ func (l *List) Answer(socket int) (*Results, error) {
 	n := len(l.calls)
 	answer := make([]byte, resultsSize(n)+len(l.data)+failureSize)
 	var length int
-	err := again(func() (err error) { length, err = unix.Read(socket, answer); return err })
+	read := func() (err error) { length, err = unix.Read(socket, answer); return err }
+	err := again(read)
+	if err == unix.ECONNRESET {
+		err = again(read) // it ended without reading all that it was sent; what it said before is still to be read
+	}
 	switch {
 	case err == unix.EAGAIN:
 		return nil, ErrSilent

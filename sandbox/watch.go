@@ -1,0 +1,187 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
+)
+
+// What protects or hides something in a directory that the command may write stands on something of the host's. When the person's
+// own tools replace that ("git config" and editors write another file and rename it), the kernel takes the mount away; when they
+// rename it, the mount goes with it. So while the command runs, the directories are watched, and what is there now is covered as
+// soon as the kernel tells.
+//
+// There is a moment in between, in which a command that waits for it can open the new file. docs/security.md has figures.
+type mountWatch struct {
+	inotify descriptor
+	stop    descriptor // readable: the watch ends
+	ending  descriptor // its other end
+	dirs    map[int32]string
+	covers  map[string]bool // the paths; true: what is there is hidden
+	mounter *mounts.Mounter
+	done    chan struct{}
+
+	mu      sync.Mutex
+	notices []Notice
+}
+
+// watchMounts begins to watch what the plan's mounts stand on. It comes before they are made.
+func (a *attempt) watchMounts() {
+	w := &mountWatch{dirs: map[int32]string{}, covers: map[string]bool{}}
+	for i := range a.requests {
+		r := &a.requests[i]
+		for _, m := range r.Tree[1:] {
+			step := a.plan.at(m.Path)
+			if step == nil || !step.required() || a.plan.inOwn(m.Path) {
+				continue
+			}
+			w.covers[m.Path] = step.Kind == Mask || step.Kind == Empty || step.Kind == Socket
+			if !slices.Contains(r.Keep, m.Path) {
+				r.Keep = append(r.Keep, m.Path)
+			}
+		}
+	}
+	if len(w.covers) == 0 {
+		return
+	}
+	err := w.open()
+	if err != nil {
+		a.plan.notice(NoticeProtected, "", "what the person's own tools replace while the command runs is not protected any more: "+
+			"the directories cannot be watched: "+reason(err)+"; see /proc/sys/fs/inotify/max_user_instances and max_user_watches")
+		w.close()
+		return
+	}
+	a.watch = w
+}
+
+// at is the step for a path, if there is one.
+func (p *Plan) at(path string) *Step {
+	if step := p.decides(path); step != nil && step.Path == path {
+		return step
+	}
+	return nil
+}
+
+func (w *mountWatch) open() error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	w.inotify = descriptor(fd)
+	watched := map[string]bool{}
+	for path := range w.covers {
+		dir := parent(path)
+		if watched[dir] {
+			continue
+		}
+		watched[dir] = true
+		at, err := pin(dir)
+		if err != nil {
+			continue // assembling the tree fails, too
+		}
+		wd, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", at), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+		at.close()
+		if err != nil {
+			return err
+		}
+		w.dirs[int32(wd)] = dir
+	}
+	w.stop, w.ending, err = pipe()
+	return err
+}
+
+func (w *mountWatch) close() {
+	for _, d := range []*descriptor{&w.inotify, &w.stop, &w.ending} {
+		d.close()
+	}
+}
+
+// begin covers what was replaced while the mounts were made, and then what is replaced, until the watch ends. mounted is what was
+// mounted.
+func (w *mountWatch) begin(mounter *mounts.Mounter, mounted []mounts.Mounted) {
+	w.mounter, w.done = mounter, make(chan struct{})
+	there := map[string]bool{}
+	for _, m := range mounted {
+		there[m.Path] = true
+	}
+	for path := range w.covers {
+		if !there[path] {
+			w.cover(path)
+		}
+	}
+	go func() {
+		defer close(w.done)
+		buffer := make([]byte, 64<<10)
+		for {
+			fds := []unix.PollFd{{Fd: int32(w.inotify), Events: unix.POLLIN}, {Fd: int32(w.stop), Events: unix.POLLIN}}
+			if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR || fds[1].Revents != 0 {
+				return
+			}
+			if n, err := unix.Read(int(w.inotify), buffer); err == nil {
+				w.handle(buffer[:n])
+			}
+		}
+	}()
+}
+
+// handle looks at events of the kernel's (inotify(7)).
+func (w *mountWatch) handle(events []byte) {
+	for len(events) >= unix.SizeofInotifyEvent {
+		wd, mask := int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:])
+		n := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
+		name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:n], []byte{0})
+		events = events[n:]
+		if mask&unix.IN_Q_OVERFLOW != 0 { // something was lost: all that there is may be something else now
+			for path := range w.covers {
+				w.cover(path)
+			}
+			continue
+		}
+		if path := join(w.dirs[wd], string(name)); w.dirs[wd] != "" {
+			if _, is := w.covers[path]; is {
+				w.cover(path)
+			}
+		}
+	}
+}
+
+// cover covers what is at a path now.
+func (w *mountWatch) cover(path string) {
+	id, err := w.mounter.Cover(path, w.covers[path])
+	if id == 0 && err == nil {
+		return
+	}
+	text := "was replaced on the host while the command ran; what is there now is covered: "
+	if err != nil {
+		text = "was replaced on the host while the command ran, and could not be covered again: "
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.notices {
+		if n.Path == path {
+			return
+		}
+	}
+	if len(w.notices) < maxMade {
+		w.notices = append(w.notices, Notice{Kind: NoticeProtected, Path: path, Text: text + printable(path)})
+	}
+}
+
+// end ends the watch, and returns what there is to tell.
+func (w *mountWatch) end() []Notice {
+	if w == nil {
+		return nil
+	}
+	if w.done != nil {
+		w.ending.write([]byte{0})
+		<-w.done
+	}
+	w.close()
+	return w.notices
+}

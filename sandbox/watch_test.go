@@ -1,0 +1,190 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// replaceFile is how git and editors write a file: another one is renamed over it.
+func replaceFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".lock", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".lock", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func repositoryIn(h *host) {
+	work := h.profile.Workspace
+	for _, dir := range []string{"objects", "refs/heads", "hooks"} {
+		h.mkdir(work + "/.git/" + dir)
+	}
+	h.write(work+"/.git/HEAD", "ref: refs/heads/main\n")
+	h.write(work+"/.git/config", "[core]\n")
+	h.write(work+"/.envrc", "export A=1\n")
+}
+
+func TestWhatTheHostReplacesIsCoveredAgain(t *testing.T) {
+	needMounts(t)
+	for name, c := range map[string]struct {
+		path    string // in the workspace
+		replace func(t *testing.T, path string)
+		attempt string // refused once it is covered
+	}{
+		"a file, by git's way to write it": {".git/config", func(t *testing.T, p string) { replaceFile(t, p, "[user]\n") }, "echo x >> .git/config"},
+		"another file, and again": {".envrc", func(t *testing.T, p string) {
+			for i := range 5 {
+				replaceFile(t, p, fmt.Sprint(i))
+			}
+		}, "echo x >> .envrc"},
+		"a directory, taken away and made anew": {".git/hooks", func(t *testing.T, p string) {
+			os.Rename(p, p+".old")
+			os.Mkdir(p, 0o755)
+		}, "touch .git/hooks/post-commit"},
+		"one that was removed first": {".envrc", func(t *testing.T, p string) {
+			os.Remove(p)
+			os.WriteFile(p, []byte("new"), 0o644)
+		}, "echo x >> .envrc"},
+		"what it is in": {".git", func(t *testing.T, p string) {
+			os.Rename(p, p+".old")
+			os.MkdirAll(p+"/hooks", 0o755)
+		}, "touch .git/hooks/post-commit"},
+		"exchanged with another": {".git/config", func(t *testing.T, p string) {
+			os.WriteFile(p+".other", nil, 0o644)
+			renameExchange(t, p, p+".other")
+		}, "echo x >> .git/config"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			repositoryIn(h)
+			s := h.liveShell()
+			s.expect(c.attempt, "…Read-only file system")
+			path := filepath.Join(h.profile.Workspace, c.path)
+			c.replace(t, path)
+			waitUntil(t, "it is covered", func() bool {
+				return strings.Contains(s.sh("grep -c ' "+path+" ro' /proc/self/mountinfo"), "1")
+			})
+			s.expect(c.attempt, "…Read-only file system")
+			s.in.Close()
+			<-s.ended
+			s.ended <- nil
+			if !slices.ContainsFunc(s.told, func(n Notice) bool { return n.Path == path && strings.Contains(n.Text, "is covered") }) {
+				t.Errorf("%v", s.told)
+			}
+		})
+	}
+}
+
+// Without Live as well: what is hidden in a directory that may be written is hidden again.
+func TestWhatIsHiddenAndReplacedIsHiddenAgain(t *testing.T) {
+	needMounts(t)
+	h := newHost(t)
+	secret := h.write(h.profile.Workspace+"/keys/secret", "one")
+	token := h.write(h.profile.Workspace+"/token", "one")
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: filepath.Dir(secret)}, profile.HiddenPath{Path: token})
+	result := make(chan ran, 1)
+	script := "touch ready; while ! test -e go; do sleep 0.01; done; until grep -q ' " + token + " ro' /proc/self/mountinfo; do sleep 0.01; done; cat token keys/secret; true"
+	go func() { result <- h.run("/bin/sh", "-c", script) }()
+	waitUntil(t, "the command runs", func() bool { _, err := os.Stat(h.profile.Workspace + "/ready"); return err == nil })
+	replaceFile(t, token, "two")
+	os.Rename(filepath.Dir(secret), filepath.Dir(secret)+".old")
+	h.write(secret, "two")
+	h.write(h.profile.Workspace+"/go", "")
+	r := <-result
+	if r.Failure != nil || strings.Contains(r.Out, "one") || strings.Contains(r.Out, "two") || len(r.Notices) < 2 {
+		t.Errorf("%q %q %v %v", r.Out, r.Err, r.Failure, r.Notices)
+	}
+}
+
+// In what may only be read there is no such moment: what hides stands in a directory of the sandbox's own.
+func TestWhatIsHiddenInAReadOnlyDirectoryIsNeverSeen(t *testing.T) {
+	needMounts(t)
+	for _, live := range []bool{false, true} {
+		t.Run(fmt.Sprintf("live=%v", live), func(t *testing.T) {
+			h := newHost(t)
+			if live {
+				h.launcher.Live = &Live{}
+			}
+			dir := h.outside() + "/data"
+			secret := h.write(dir+"/keys/secret", "secret")
+			token := h.write(dir+"/token", "secret")
+			later := dir + "/later"
+			h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: filepath.Dir(secret)}, profile.HiddenPath{Path: token}, profile.HiddenPath{Path: later})
+			h.grant(dir, profile.ReadOnly)
+			script := "touch ready; while ! test -e done; do cat " + secret + " " + token + " " + later + " >> leak 2>/dev/null; done; cat leak"
+			result := make(chan ran, 1)
+			go func() { result <- h.run("/bin/sh", "-c", script) }()
+			waitUntil(t, "the command runs", func() bool { _, err := os.Stat(h.profile.Workspace + "/ready"); return err == nil })
+			for i := range 200 {
+				replaceFile(t, token, "secret")
+				os.Rename(filepath.Dir(secret), fmt.Sprintf("%s.%d", filepath.Dir(secret), i))
+				h.write(secret, "secret")
+				os.Remove(later)
+				h.write(later, "secret")
+			}
+			h.write(h.profile.Workspace+"/done", "")
+			if r := <-result; r.Failure != nil || r.Out != "" {
+				t.Errorf("%q %q %v", r.Out, r.Err, r.Failure)
+			}
+		})
+	}
+}
+
+// TestHowOftenACommandThatPollsIsQuicker measures, and is no protection: docs/security.md has the figures.
+func TestHowOftenACommandThatPollsIsQuicker(t *testing.T) {
+	needMounts(t)
+	if os.Getenv("CLAI_SANDBOX_MEASURE") == "" {
+		t.Skip("a measurement: CLAI_SANDBOX_MEASURE=1 makes it")
+	}
+	needProgram(t, "python3")
+	h := newHost(t)
+	repositoryIn(h)
+	config := h.profile.Workspace + "/.git/config"
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.launcher.Run(ctx, h.build(), []string{"/usr/bin/python3", "-c", `
+import os
+open("ready", "w").close()
+while True:
+    try:
+        f = os.open(".git/config", os.O_WRONLY | os.O_APPEND)
+        os.write(f, b"planted"); os.close(f)
+    except OSError: pass
+`}, Stdio{})
+	}()
+	waitUntil(t, "the command runs", func() bool { _, err := os.Stat(h.profile.Workspace + "/ready"); return err == nil })
+	const rounds = 200
+	planted := 0
+	for range rounds {
+		replaceFile(t, config, "[core]\n")
+		time.Sleep(5 * time.Millisecond)
+		if text, _ := os.ReadFile(config); strings.Contains(string(text), "planted") {
+			planted++
+		}
+	}
+	cancel()
+	<-ended
+	t.Logf("of %d versions that the host wrote, a command that polls wrote into %d", rounds, planted)
+}
+
+func renameExchange(t *testing.T, a, b string) {
+	t.Helper()
+	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+}
