@@ -166,7 +166,11 @@ func (a *attempt) assemble(live bool) error {
 	if err != nil || init == 0 {
 		return err
 	}
-	a.mounter, err = mounts.Start(init, int(a.ready), int(a.release))
+	hold := -1
+	if a.watch != nil {
+		hold = a.watch.descriptor() // who closes it last waits for the kernel: see mountWatch.close
+	}
+	a.mounter, err = mounts.Start(init, int(a.ready), int(a.release), hold)
 	a.ready.close()
 	a.release.close()
 	if err != nil {
@@ -216,7 +220,9 @@ func (a *attempt) awaitInit() (int, error) {
 	}
 	a.process.mu.Unlock()
 	name := fmt.Sprintf("/proc/%d/gid_map", init)
-	for began := time.Now(); init != 0 && time.Since(began) < mappingPatience; time.Sleep(20 * time.Microsecond) {
+	pause := 10 * time.Microsecond
+	for began := time.Now(); init != 0 && time.Since(began) < mappingPatience; time.Sleep(pause) {
+		pause = min(2*pause, time.Millisecond)
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return 0, nil // it has ended

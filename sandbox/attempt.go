@@ -28,7 +28,7 @@ type attempt struct {
 	status     descriptor   // bwrap's records
 	report     descriptor   // of the trampoline inside, if there is one
 	pidsReport descriptor   // of the one before bwrap, if there is one
-	rules      *fileRules   // nil: no second lock on files
+	rules      *fileRules   // nil: no Landlock layer on files
 	ruleset    string       // its descriptor inside
 	requests   []mounts.Request
 	mounter    *mounts.Mounter

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // A CheckState is what a check came to.
@@ -36,7 +37,7 @@ type Check struct {
 func Examine(ctx context.Context, plan Plan, bwrap Bwrap, err error) []Check {
 	checks := []Check{checkKernel(), checkBwrap(bwrap, err)}
 	if err == nil {
-		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap), checkFiltered(ctx, plan, bwrap), checkLive(ctx, plan, bwrap))
+		checks = append(checks, checkOptions(bwrap), checkSandbox(ctx, plan, bwrap), checkMounts(ctx, plan, bwrap), checkFiltered(ctx, plan, bwrap), checkLive(ctx, plan, bwrap))
 	}
 	return append(checks, checkSeccomp(), checkLandlock(), checkCapabilities(), checkLimits(), checkSessionBus(&plan))
 }
@@ -103,6 +104,26 @@ func checkSandbox(ctx context.Context, plan Plan, bwrap Bwrap) Check {
 	default:
 		c.Found = fmt.Sprintf("ran a command with the options of a real run in %.1f ms", float64(result.Duration.Microseconds())/1000)
 	}
+	return c
+}
+
+// checkMounts tells who makes the mounts here.
+func checkMounts(ctx context.Context, plan Plan, bwrap Bwrap) Check {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	c := Check{Name: "mounts", State: CheckOK, Found: "by descriptor, put together apart from the sandbox, and watched"}
+	l := Launcher{Bwrap: bwrap, guard: chooseGuard()}
+	why := "this kernel has not the calls for it, or something refuses them"
+	if mounts.Supported() {
+		_, err := l.once(ctx, &plan, []string{"/bin/true"}, Stdio{})
+		if !errors.Is(err, errByBwrap) {
+			return c // what else may be wrong, the check of the sandbox says
+		}
+		why = err.Error()
+	}
+	c.State = CheckWeak
+	c.Found = "by bubblewrap, by path: " + why + "; no live grants, and a secret that comes into being while a command runs can be read by it"
+	c.Mend = "use Linux 5.12 or later; in a container, a seccomp profile with open_tree, move_mount, mount_setattr, fsopen and setns"
 	return c
 }
 
@@ -187,7 +208,7 @@ func checkLandlock() Check {
 		c.State = CheckWeak
 		c.Found = fmt.Sprintf("version %d: with the network enabled, a command can connect to the host's abstract unix sockets", abi)
 		if abi < landlockFilesABI {
-			c.Found += ", and files have no second lock (explain tells)"
+			c.Found += ", and files have no Landlock layer (explain tells)"
 		}
 		c.Mend = "use Linux 6.12 or later with landlock among its security modules (lsm=…,landlock), or --network disabled"
 	}
@@ -240,11 +261,11 @@ func Protections(plan *Plan) []string {
 		lines = append(lines, "user namespaces inside: refused")
 	}
 	if plan.locksFiles() {
-		lines = append(lines, "second lock on files: what the mounts show, and no more, by Landlock")
+		lines = append(lines, "Landlock layer on files: what the mounts show, and no more")
 	} else if plan.NestedNamespaces {
-		lines = append(lines, "second lock on files: none, for with it no namespace inside could mount anything")
+		lines = append(lines, "Landlock layer on files: none, for with it no namespace inside could mount anything")
 	} else {
-		lines = append(lines, fmt.Sprintf("second lock on files: none, for this kernel's Landlock is version %d and not %d", LandlockABI(), landlockFilesABI))
+		lines = append(lines, fmt.Sprintf("Landlock layer on files: none, for this kernel's Landlock is version %d and not %d", LandlockABI(), landlockFilesABI))
 	}
 	if LandlockABI() >= landlockScopeABI {
 		return append(lines, "Landlock: no abstract unix sockets and no signals across the sandbox's edge")

@@ -12,7 +12,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// The second lock on files: a Landlock ruleset from the same plan as the mounts. Should a mount show more than it was meant
+// The Landlock layer on files: a ruleset from the same plan as the mounts. Should a mount show more than it was meant
 // to, the kernel still refuses to open it. The trampoline makes the rules inside, for the very objects that stand at the paths
 // of the plan, right before it becomes the command.
 
@@ -40,7 +40,7 @@ type fileRules struct {
 	live    bool // what is shown can change: see allowInside
 }
 
-// locksFiles reports whether the plan's files get the second lock here.
+// locksFiles reports whether the plan's files get the Landlock layer here.
 func (p *Plan) locksFiles() bool {
 	// A program in a Landlock domain can mount nothing, also in a namespace of its own.
 	return !p.NestedNamespaces && LandlockABI() >= landlockFilesABI

@@ -12,7 +12,7 @@ import (
 func needFileRules(t *testing.T) {
 	t.Helper()
 	if LandlockABI() < landlockFilesABI {
-		t.Skipf("this kernel's Landlock is version %d; %d is needed for the second lock on files", LandlockABI(), landlockFilesABI)
+		t.Skipf("this kernel's Landlock is version %d; %d is needed for the layer on files", LandlockABI(), landlockFilesABI)
 	}
 }
 
@@ -35,7 +35,7 @@ func TestAMountByMistakeIsNotYetABreach(t *testing.T) {
 	if text, _ := os.ReadFile(h.profile.Home + "/file"); string(text) != "before" {
 		t.Errorf("%q", text)
 	}
-	h.profile.NestedNamespaces = true // without the second lock
+	h.profile.NestedNamespaces = true // without the Landlock layer
 	if r := h.run("/bin/sh", "-c", attempts); !strings.HasPrefix(r.Out, "secret") {
 		t.Errorf("the mounts alone do not show it, and this test shows nothing: %v %q", r.Failure, r.Err)
 	}
@@ -62,7 +62,7 @@ func TestAHiddenPathThatComesIntoBeingIsNotReadable(t *testing.T) {
 	}
 }
 
-// What a second lock could break is as it was.
+// What a Landlock layer could break is as it was.
 func TestWhatCommandsDoWithFilesStillWorks(t *testing.T) {
 	h := newHost(t)
 	h.mkdir(h.profile.Home + "/.config/x")

@@ -16,11 +16,11 @@ import (
 // Show, from any goroutine, with each new profile.
 //
 // What is granted appears at its real path in a moment, complete with what hides and protects below it. What is taken away is
-// gone from every path, and where Landlock locks files (Linux 6.2) also from the directories that a process holds: nothing more can be
-// opened there. What it has open stays open, as no kernel can take it back: Show says who holds what. If something cannot be taken
-// away, the sandbox is ended.
+// gone from every path; nothing can be changed there any more, also through a directory that a process holds, and where Landlock
+// locks files (Linux 6.2) nothing more opened. A process that has a file open for writing there is ended. What is open for reading
+// stays open, as no kernel can take it back: Show says who holds what. If something cannot be taken away, the sandbox is ended.
 //
-// The second lock on files of a Live sandbox is a weaker one: it allows what is mounted, whatever that comes to be, because its rules
+// The Landlock layer of a Live sandbox is a weaker one: it allows what is mounted, whatever that comes to be, because its rules
 // cannot be added to. Needs Linux 5.12.
 type Live struct {
 	mu      sync.Mutex
@@ -54,8 +54,8 @@ func CanBeLive(p profile.Profile) string {
 	switch {
 	case p.NestedNamespaces:
 		return "with further namespaces allowed, what is taken away would stay in those that the command makes"
-	case !linuxSince(5, 12):
-		return "it takes Linux 5.12"
+	case !mounts.Supported():
+		return "it takes Linux 5.12, and no filter that refuses its calls for mounting"
 	}
 	return ""
 }

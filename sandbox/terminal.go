@@ -31,7 +31,7 @@ func ignoredSignals() []syscall.Signal {
 }
 
 // disregardTerminalSignals makes this process survive what the terminal sends to the whole group. In plain guard bwrap
-// has to survive it too, so they are ignored, which bwrap inherits, and the stub restores them for the command. It
+// has to survive it too, so they are ignored, which bwrap inherits, and the trampoline restores them for the command. It
 // returns what takes that back.
 func (l Launcher) disregardTerminalSignals() func() {
 	received := make(chan os.Signal, 1)

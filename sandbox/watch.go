@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -19,9 +20,7 @@ import (
 //
 // There is a moment in between, in which a command that waits for it can open the new file. docs/security.md has figures.
 type mountWatch struct {
-	inotify descriptor
-	stop    descriptor // readable: the watch ends
-	ending  descriptor // its other end
+	inotify *os.File
 	dirs    map[int32]string
 	covers  map[string]bool // the paths; true: what is there is hidden
 	mounter *mounts.Mounter
@@ -73,7 +72,7 @@ func (w *mountWatch) open() error {
 	if err != nil {
 		return err
 	}
-	w.inotify = descriptor(fd)
+	w.inotify = os.NewFile(uintptr(fd), "inotify")
 	watched := map[string]bool{}
 	for path := range w.covers {
 		dir := parent(path)
@@ -92,13 +91,23 @@ func (w *mountWatch) open() error {
 		}
 		w.dirs[int32(wd)] = dir
 	}
-	w.stop, w.ending, err = pipe()
-	return err
+	return nil
 }
 
+// descriptor is the number of the inotify instance. (File.Fd would make reading it block a thread.)
+func (w *mountWatch) descriptor() int {
+	number := -1
+	if raw, err := w.inotify.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { number = int(fd) })
+	}
+	return number
+}
+
+// close closes what is open. The mounter has the inotify instance open as well: closing the last descriptor of one waits for the
+// kernel, some milliseconds, and nobody waits for the mounter.
 func (w *mountWatch) close() {
-	for _, d := range []*descriptor{&w.inotify, &w.stop, &w.ending} {
-		d.close()
+	if w.inotify != nil {
+		w.inotify.Close()
 	}
 }
 
@@ -119,13 +128,11 @@ func (w *mountWatch) begin(mounter *mounts.Mounter, mounted []mounts.Mounted) {
 		defer close(w.done)
 		buffer := make([]byte, 64<<10)
 		for {
-			fds := []unix.PollFd{{Fd: int32(w.inotify), Events: unix.POLLIN}, {Fd: int32(w.stop), Events: unix.POLLIN}}
-			if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR || fds[1].Revents != 0 {
-				return
+			n, err := w.inotify.Read(buffer)
+			if err != nil {
+				return // it was closed: the watch ends
 			}
-			if n, err := unix.Read(int(w.inotify), buffer); err == nil {
-				w.handle(buffer[:n])
-			}
+			w.handle(buffer[:n])
 		}
 	}()
 }
@@ -178,10 +185,9 @@ func (w *mountWatch) end() []Notice {
 	if w == nil {
 		return nil
 	}
+	w.close()
 	if w.done != nil {
-		w.ending.write([]byte{0})
 		<-w.done
 	}
-	w.close()
 	return w.notices
 }

@@ -74,7 +74,7 @@ func TestWhatTheHostReplacesIsCoveredAgain(t *testing.T) {
 			path := filepath.Join(h.profile.Workspace, c.path)
 			c.replace(t, path)
 			waitUntil(t, "it is covered", func() bool {
-				return strings.Contains(s.sh("grep -c ' "+path+" ro' /proc/self/mountinfo"), "1")
+				return s.sh("grep -q ' "+path+" ro' /proc/self/mountinfo && echo covered") == "covered"
 			})
 			s.expect(c.attempt, "…Read-only file system")
 			s.in.Close()

@@ -123,7 +123,7 @@ var secrets = func() []attempt {
 		{class: "secrets", title: "by a symbolic link in the workspace", command: `ln -s ~/.netrc l; cat l`, through: says("secret-in-home"), by: byHidden},
 		{class: "secrets", title: "with everything below the home read", command: `grep -rl secret-in-home ~ 2>/dev/null`, through: says("/"), by: byHidden},
 		{class: "secrets", title: "one that comes into being meanwhile", command: `touch ready; while ! test -e done; do sleep 0.01; done; cat ~/.npmrc`,
-			during: func(p *place) { p.write(p.home+"/.npmrc", "secret-in-home") }, through: says("secret-in-home"), by: "second lock on files"},
+			during: func(p *place) { p.write(p.home+"/.npmrc", "secret-in-home") }, through: says("secret-in-home"), by: "entry by entry"},
 		{class: "secrets", title: "unmounting what hides them", command: `umount ~/.aws; umount -l ~/.aws; cat ~/.aws/credentials`, through: says("secret-in-home"), by: byUser},
 	}
 	for title, path := range map[string]string{"a private key of ssh": ".ssh/id_ed25519", "passwords in .netrc": ".netrc", "keys to a cloud": ".aws/credentials",
@@ -215,7 +215,7 @@ var environment = []attempt{
 		p.files = []*os.File{file}
 	}, command: `cat <&3 || cat /proc/self/fd/3`, through: says("secret-outside"), by: byLaunch},
 	{class: "environment", title: "a file open for reading, opened again for writing", prepare: func(p *place) { p.stdin = p.outside + "/secret" },
-		command: `echo changed > /proc/self/fd/0; echo changed > /dev/stdin`, through: contains("$OUT/secret", "changed"), by: "second lock on files"},
+		command: `echo changed > /proc/self/fd/0; echo changed > /dev/stdin`, through: contains("$OUT/secret", "changed"), by: "Landlock layer on files"},
 	{class: "environment", title: "out by a directory as standard input", prepare: func(p *place) { p.stdin = p.outside },
 		command: `cat /proc/self/fd/0/secret`, through: says("secret-outside"), refused: true, by: byLaunch},
 	{class: "environment", title: "a library for every program", options: []string{"--env", "LD_PRELOAD=$WORK/evil.so"}, command: `test -n "$LD_PRELOAD"`, refused: true, by: "refused variables", uncontrolled: "the option is ours"},

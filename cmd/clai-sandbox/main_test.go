@@ -21,11 +21,13 @@ import (
 // TestMain makes the test binary the command.
 func TestMain(m *testing.M) {
 	sandbox.InsideMain()
-	if err := nomount.Apply(); err != nil {
-		panic(err)
-	}
 	testscript.Main(m, map[string]func(){
-		"clai-sandbox": main,
+		"clai-sandbox": func() {
+			if err := nomount.Apply(); err != nil {
+				panic(err)
+			}
+			main()
+		},
 		client.AskName: main,
 		// A fake: it says how it was started.
 		"clai-sandboxd": func() { fmt.Printf("%q\n", os.Args[1:]) },

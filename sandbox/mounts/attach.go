@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -135,18 +136,23 @@ func (m *Mounter) together(requests []Request, waited *bool, last bool) (mounted
 			trees, kept = append(trees, t), append(kept, r)
 		}
 	}
+	shared := slices.ContainsFunc(kept, func(r Request) bool { return r.Place.Shared })
+	s := m.script()
 	if !*waited {
 		*waited = true
-		if err := m.wait(); err != nil {
+		s.wait()
+	}
+	if shared {
+		if err := s.flush(); err != nil {
 			return nil, left, err
 		}
-	}
-	for i := range kept {
-		if err := m.clear(kept[i]); err != nil {
-			return nil, left, err
+		for i := range kept {
+			if err := m.clear(kept[i]); err != nil {
+				return nil, left, err
+			}
 		}
+		s = m.script()
 	}
-	s := m.script()
 	s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
 	var looks []look
 	for i, t := range trees {
@@ -186,14 +192,12 @@ type look struct {
 	stat *result
 }
 
-// wait returns when the sandbox says that its base is complete.
-func (m *Mounter) wait() error {
-	s := m.script()
+// wait waits until the sandbox says that its base is complete.
+func (s *script) wait() {
 	buffer := s.list.Put(make([]byte, 8))
 	s.on("wait for bubblewrap", "/").do(unix.SYS_READ, readyFD, buffer, 1)
 	s.call(trampoline.IfZero, unix.SYS_EXIT_GROUP, 0) // it ended before
 	s.close(&result{value: readyFD})
-	return s.flush()
 }
 
 // clear sets aside what a command has put in the way of a tree, where it may write the directory.

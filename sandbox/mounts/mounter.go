@@ -34,10 +34,11 @@ const (
 	readyFD  = 4 // where the sandbox says that its base is complete
 	goFD     = 5 // where it waits for its command to be released
 
-	hostFD    = 10 // the mount namespace of its own
-	sandboxFD = 11 // the sandbox's
-	stageFD   = 12 // a file system in memory, where trees are put together
-	selfFD    = 13 // /proc/self/fd, to name a mount for umount(2)
+	// Above all that is open while it begins: dup3(2) refuses to make what is there already.
+	hostFD    = 40 // the mount namespace of its own
+	sandboxFD = 41 // the sandbox's
+	stageFD   = 42 // a file system in memory, where trees are put together
+	selfFD    = 43 // /proc/self/fd, to name a mount for umount(2)
 )
 
 // stagePlace is where the mounter's file system in memory stands: all hosts have it, and nothing that is mounted comes from there.
@@ -57,9 +58,10 @@ func Supported() bool {
 	return err == unix.EBADF && short == unix.EINVAL
 }
 
-// Start starts the mounter of a sandbox, whose pid 1 has this number outside. ready and released are the ends of pipes, or
-// -1: see Release. Whether it could begin, the first call tells.
-func Start(init, ready, released int) (*Mounter, error) {
+// Start starts the mounter of a sandbox, whose pid 1 has this number outside. From ready it reads a byte when the base is complete,
+// and to released it writes one when the mounts are there. hold is a descriptor that it keeps until it ends, or -1. Whether it
+// could begin, the first call tells.
+func Start(init, ready, released, hold int) (*Mounter, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
@@ -84,7 +86,7 @@ func Start(init, ready, released int) (*Mounter, error) {
 	}
 	defer unix.Close(null)
 	files := []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(ends[1])}
-	for _, fd := range []int{ready, released} {
+	for _, fd := range []int{ready, released, hold} {
 		if fd < 0 {
 			fd = null
 		}
@@ -156,7 +158,7 @@ func newMemory(l *trampoline.List, mode uint32) int {
 	return root
 }
 
-// Close ends the mounter.
+// Close ends the mounter. It is not waited for: to take its mounts apart takes the kernel a moment.
 func (m *Mounter) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,9 +168,11 @@ func (m *Mounter) Close() {
 	unix.Close(m.socket)
 	m.socket = -1
 	unix.Kill(m.pid, unix.SIGKILL)
-	for {
-		if _, err := unix.Wait4(m.pid, nil, 0, nil); err != unix.EINTR {
-			return
+	go func() {
+		for {
+			if _, err := unix.Wait4(m.pid, nil, 0, nil); err != unix.EINTR {
+				return
+			}
 		}
-	}
+	}()
 }
