@@ -66,7 +66,9 @@ func (s *liveShell) sh(line string) string {
 	for {
 		text, err := s.out.ReadString('\n')
 		if err != nil {
-			s.t.Fatalf("%s: %v, after %q", line, err, said.String())
+			ended := <-s.ended
+			s.ended <- ended
+			s.t.Fatalf("%s: %v, after %q: the sandbox ended: %v", line, err, said.String(), ended)
 		}
 		if strings.HasPrefix(text, "=") && strings.HasSuffix(text, "=\n") {
 			return strings.TrimSpace(said.String())
@@ -542,7 +544,9 @@ func TestALiveSandboxShowsWhatANewOneWould(t *testing.T) {
 		for step := range 12 {
 			choose()
 			if _, err := s.live.Show(context.Background(), h.profile); err != nil {
-				t.Fatalf("seed %d, step %d: %v: %v", seed, step, h.profile.Grants, err)
+				ended := <-s.ended
+				s.ended <- ended
+				t.Fatalf("seed %d, step %d: %v: %v, %v", seed, step, h.profile.Grants, err, ended)
 			}
 			got, want := s.sh(probe), strings.TrimSpace(h.sh(probe))
 			if got != want {
