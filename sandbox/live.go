@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
@@ -113,7 +115,7 @@ func (l *Live) running(ctx context.Context) (init int, err error) {
 		if !over {
 			init = l.attempt.init()
 		}
-		begun := len(childrenOf(init)) > 0
+		begun := len(childrenOf(init)) > 0 && l.attempt.executed()
 		l.attempt.process.mu.Unlock()
 		switch {
 		case over:
@@ -129,6 +131,17 @@ func (l *Live) running(ctx context.Context) (init int, err error) {
 		case <-time.After(time.Millisecond / 2):
 		}
 	}
+}
+
+// executed reports whether the trampoline has become the command: before, it still enters directories and makes rules. Its report's
+// other end is closed by that.
+func (a *attempt) executed() bool {
+	if a.report == 0 {
+		return true
+	}
+	fds := []unix.PollFd{{Fd: int32(a.report), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0
 }
 
 // Show makes the running sandbox show what a profile grants, no more and no less. It waits until the command runs. The
