@@ -28,16 +28,16 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // maxAddresses of one name are tried.
 const maxAddresses = 16
 
-// connect judges a destination and connects to it. The error is a *RefusedError or an *UnreachableError.
+// connect judges a destination and connects to it, for as long as there is the client. The error is a *RefusedError or an *UnreachableError.
 func (p *Proxy) connect(c *client, to profile.Destination) (*net.TCPConn, error) {
 	if err := p.admit(c, to); err != nil {
 		return nil, err
 	}
-	addresses, err := p.resolve(to)
+	addresses, err := p.resolve(c.ctx, to)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
 	defer cancel()
 	unreachable := &UnreachableError{To: to.String(), Resolved: true}
 	for i, address := range addresses {
@@ -45,6 +45,7 @@ func (p *Proxy) connect(c *client, to profile.Destination) (*net.TCPConn, error)
 		dialer := net.Dialer{Timeout: dialTimeout / time.Duration(len(addresses)-i)}
 		conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(address, to.Port).String())
 		if err == nil {
+			context.AfterFunc(c.ctx, func() { conn.Close() })
 			return conn.(*net.TCPConn), nil
 		}
 		unreachable.Err = inWords(err)
@@ -72,7 +73,7 @@ func (p *Proxy) refuse(e *RefusedError) error {
 
 // ask holds the client until there is an answer. If the client goes away meanwhile, nobody needs one.
 func (p *Proxy) ask(c *client, to profile.Destination) bool {
-	ctx, cancel := context.WithTimeout(p.ctx, AskTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, AskTimeout)
 	defer cancel()
 	c.SetDeadline(time.Time{})
 	watched := make(chan struct{})
@@ -118,7 +119,7 @@ func (a *answers) add(to profile.Destination) {
 }
 
 // resolve returns the addresses that may be connected to, of a destination that is allowed.
-func (p *Proxy) resolve(to profile.Destination) ([]netip.Addr, error) {
+func (p *Proxy) resolve(ctx context.Context, to profile.Destination) ([]netip.Addr, error) {
 	addresses := []netip.Addr{to.Address}
 	switch to.Name {
 	case "":
@@ -126,7 +127,7 @@ func (p *Proxy) resolve(to profile.Destination) ([]netip.Addr, error) {
 		// Never a name server's to say (RFC 6761).
 		addresses = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	default:
-		ctx, cancel := context.WithTimeout(p.ctx, resolveTimeout)
+		ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 		defer cancel()
 		var err error
 		if addresses, err = p.lookup(ctx, to.Name); err != nil || len(addresses) == 0 {

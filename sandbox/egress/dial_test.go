@@ -97,13 +97,16 @@ func TestANameIsResolvedOnceAndTheConnectionMadeToThatAddress(t *testing.T) {
 }
 
 func TestOfManyAddressesOnlyThoseThatMayBeAreTried(t *testing.T) {
-	port := server(t, func(conn net.Conn) { io.WriteString(conn, "SERVED") })
+	// It answers at 127.0.0.1, which is allowed, and at 127.0.0.4, which is not.
+	port := server(t, func(conn net.Conn) { io.WriteString(conn, "SERVED") }, "127.0.0.4")
 	reachable := fmt.Sprintf("127.0.0.1:%d", port)
 	for addresses, reached := range map[string]bool{
 		"10.0.0.1 127.0.0.1":       true,
 		"127.0.0.1 10.0.0.1":       true,
 		"127.0.0.3 127.0.0.1":      true, // 127.0.0.3 may be tried, and nobody is there
 		"169.254.169.254 10.0.0.1": false,
+		"127.0.0.3 127.0.0.4":      false, // nor then the next, which is not allowed, and answers
+		"127.0.0.4 127.0.0.3":      false,
 		strings.Repeat("10.0.0.1 ", maxAddresses) + " 127.0.0.1": false, // one too many
 	} {
 		w := newWorld(t, "many.example "+reachable+" 127.0.0.3", "")

@@ -7,14 +7,15 @@
 //   - The destination is judged by the rules before anything is resolved: a question to a name server can carry a secret out.
 //   - A name is resolved once, outside; each of its addresses is judged; the connection is made to an address that was,
 //     and nothing is resolved again (DNS rebinding).
-//   - Where the tunnel begins as TLS, the server name in the handshake must be the name that was asked for. Many names
-//     share an address, and the server picks by that name.
+//   - Where the tunnel begins as TLS, the server name in each hello of the handshake must be the name that was asked for,
+//     byte by byte. Many names share an address, and the server picks by that name.
 //   - A plain request is read in full, and written anew with the name that was judged as its Host. One request is
 //     served on a connection, so that none can hide behind another.
 //
 // What it does not see: what is inside TLS (the Host of a request in it, or an encrypted second server name, where
 // a front serves many names), and what goes through a tunnel that is not TLS. An allowed server can pass on whatever it is
-// told to. Each connection, header, wait and list is bounded; a slow or greedy client hurts itself.
+// told to. Each header, wait and list is bounded, and so are the connections of a run and of all runs in a process; a slow or
+// greedy client hurts itself. Both sides of a connection end with the proxy.
 //
 // The package links neither net/http nor crypto/tls: it is part of a program that starts once for each command.
 package egress

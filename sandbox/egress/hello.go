@@ -14,69 +14,76 @@ const (
 
 // The record types and the messages of TLS that matter here (RFC 8446, 5.1 and 4).
 const (
+	recordChange    = 20 // ChangeCipherSpec
 	recordAlert     = 21
 	recordHandshake = 22
+	recordData      = 23
+	recordHeartbeat = 24
 	clientHello     = 1
-	serverName      = 0 // the extension, and in it the type of a host's name
+	serverHello     = 2
+	serverName      = 0            // the extension, and in it the type of a host's name
+	maxRecord       = 1<<14 + 2048 // an encrypted one
 )
 
 // readHello reads the server name out of what a client says first: a ClientHello (RFC 8446, 4.1.2; the same in TLS 1.0 to
-// 1.2), in one record or in several. The name is empty if there is none.
-func readHello(said []byte) (name string, state helloState) {
+// 1.2), in one record or in several, which it ends. The name is empty if there is none; size is that of the records.
+func readHello(said []byte) (name string, size int, state helloState) {
 	if len(said) == 0 {
-		return "", helloPartial
+		return "", 0, helloPartial
 	}
 	switch first := said[0]; {
 	case first == recordHandshake:
-	case first >= 20 && first <= 24:
-		return "", helloMalformed // a record that some servers step over, to a hello behind it
+	case first >= recordChange && first <= recordHeartbeat:
+		return "", 0, helloMalformed // a record that some servers step over, to a hello behind it
 	case first&0x80 != 0 && len(said) < 4:
-		return "", helloPartial
+		return "", 0, helloPartial
 	case first&0x80 != 0 && said[2] == clientHello && said[3] == 3:
-		return "", helloComplete // in the form of SSL 2, which has no server name, and which some servers still take
+		return "", 0, helloMalformed // in the form of SSL 2, which no client uses any more, and some servers still take
 	default:
-		return "", helloAbsent
+		return "", 0, helloAbsent
 	}
-	message, state := joinRecords(said)
+	message, size, state := joinRecords(said)
 	if state != helloComplete {
-		return "", state
+		return "", 0, state
 	}
 	name, ok := parseHello(message)
 	if !ok {
-		return "", helloMalformed
+		return "", 0, helloMalformed
 	}
-	return name, helloComplete
+	return name, size, helloComplete
 }
 
-// joinRecords returns the body of the first handshake message, which may lie in several records.
-func joinRecords(said []byte) (message []byte, state helloState) {
+// joinRecords returns the body of the first handshake message, which may lie in several records, and their size. The
+// message ends the last of them: what stood behind it there would be part of nothing that is looked at.
+func joinRecords(said []byte) (message []byte, size int, state helloState) {
 	var joined []byte
 	for {
-		if len(said) < 5 {
-			return nil, helloPartial
+		if len(said)-size < 5 {
+			return nil, 0, helloPartial
 		}
-		length := int(binary.BigEndian.Uint16(said[3:]))
-		if said[0] != recordHandshake || length == 0 || length > 1<<14 { // the version in it is to be ignored
-			return nil, helloMalformed
+		length := int(binary.BigEndian.Uint16(said[size+3:]))
+		if said[size] != recordHandshake || length == 0 || length > 1<<14 { // the version in it is to be ignored
+			return nil, 0, helloMalformed
 		}
-		available := said[5:min(len(said), 5+length)]
+		available := said[size+5 : min(len(said), size+5+length)]
 		joined = append(joined, available...)
+		size += 5 + length
 		if len(joined) >= 1 && joined[0] != clientHello {
-			return nil, helloMalformed
+			return nil, 0, helloMalformed
 		}
 		if len(joined) >= 4 {
-			size := int(joined[1])<<16 | int(joined[2])<<8 | int(joined[3])
-			if size > maxLine {
-				return nil, helloMalformed
-			}
-			if len(joined) >= 4+size {
-				return joined[4 : 4+size], helloComplete
+			body := int(joined[1])<<16 | int(joined[2])<<8 | int(joined[3])
+			whole := len(joined) - len(available) + length // with the rest of this record
+			switch {
+			case body > maxLine, whole > 4+body:
+				return nil, 0, helloMalformed
+			case len(joined) == 4+body:
+				return joined[4:], size, helloComplete
 			}
 		}
 		if len(available) < length {
-			return nil, helloPartial
+			return nil, 0, helloPartial
 		}
-		said = said[5+length:]
 	}
 }
 

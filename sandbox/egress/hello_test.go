@@ -59,17 +59,17 @@ func TestTheServerNameIsFoundInRealHellos(t *testing.T) {
 		hello := realHello(t, config)
 		for _, size := range []int{1 << 14, 100, 7, 1} {
 			cut := inRecords(hello, size)
-			if name, state := readHello(append(cut, "more"...)); name != "www.example.com" || state != helloComplete {
-				t.Errorf("records of %d bytes: %q, state %d", size, name, state)
+			if name, length, state := readHello(append(cut, "more"...)); name != "www.example.com" || length != len(cut) || state != helloComplete {
+				t.Errorf("records of %d bytes: %q, %d of %d bytes, state %d", size, name, length, len(cut), state)
 			}
 			for n := range cut {
-				if _, state := readHello(cut[:n]); state != helloPartial {
+				if _, _, state := readHello(cut[:n]); state != helloPartial {
 					t.Fatalf("%d of %d bytes: state %d", n, len(cut), state)
 				}
 			}
 		}
 	}
-	if name, state := readHello(realHello(t, &tls.Config{InsecureSkipVerify: true})); name != "" || state != helloComplete {
+	if name, _, state := readHello(realHello(t, &tls.Config{InsecureSkipVerify: true})); name != "" || state != helloComplete {
 		t.Errorf("without a name: %q, state %d", name, state)
 	}
 }
@@ -104,40 +104,39 @@ func withAlert(message []byte) []byte {
 
 func TestAHelloThatAnotherReaderMayReadOtherwiseIsMalformed(t *testing.T) {
 	one := nameExtension("\x00a.example")
-	if name, state := readHello(madeHello(one)); name != "a.example" || state != helloComplete {
+	if name, _, state := readHello(madeHello(one)); name != "a.example" || state != helloComplete {
 		t.Fatalf("%q, state %d", name, state)
 	}
 	for what, hello := range map[string][]byte{
-		"two extensions":            madeHello(one, nameExtension("\x00b.example")),
-		"two names":                 madeHello(nameExtension("\x00a.example", "\x00b.example")),
-		"another type of name":      madeHello(nameExtension("\x01a.example")),
-		"an empty name":             madeHello(nameExtension("\x00")),
-		"an empty list":             madeHello(nameExtension()),
-		"bytes behind the list":     madeHello(append(bytes.Clone(one[:3]), append([]byte{one[3] + 1}, append(bytes.Clone(one[4:]), 0)...)...)),
-		"bytes behind the last":     madeHello(one, []byte{0}),
-		"a longer extension":        madeHello([]byte{0, 1, 0, 9, 1}),
-		"not a client's":            append([]byte{recordHandshake, 3, 1, 0, 4, 2, 0, 0, 0}, madeHello(one)...),
-		"an alert before it":        append([]byte{recordAlert, 3, 1, 0, 2, 1, 0}, madeHello(one)...),
-		"a change of cipher":        append([]byte{20, 3, 1, 0, 1, 1}, madeHello(one)...),
-		"an empty record":           append([]byte{recordHandshake, 3, 1, 0, 0}, madeHello(one)...),
-		"an alert within it":        withAlert(madeHello(one)[5:]),
-		"a record that is too long": append([]byte{recordHandshake, 3, 1, 0x40, 1}, madeHello(one)...),
-		"a hello that is too long":  {recordHandshake, 3, 1, 0, 4, clientHello, 1, 0, 0},
+		"two extensions":             madeHello(one, nameExtension("\x00b.example")),
+		"two names":                  madeHello(nameExtension("\x00a.example", "\x00b.example")),
+		"another type of name":       madeHello(nameExtension("\x01a.example")),
+		"an empty name":              madeHello(nameExtension("\x00")),
+		"an empty list":              madeHello(nameExtension()),
+		"bytes behind the list":      madeHello(append(bytes.Clone(one[:3]), append([]byte{one[3] + 1}, append(bytes.Clone(one[4:]), 0)...)...)),
+		"bytes behind the last":      madeHello(one, []byte{0}),
+		"a longer extension":         madeHello([]byte{0, 1, 0, 9, 1}),
+		"not a client's":             append([]byte{recordHandshake, 3, 1, 0, 4, 2, 0, 0, 0}, madeHello(one)...),
+		"an alert before it":         append([]byte{recordAlert, 3, 1, 0, 2, 1, 0}, madeHello(one)...),
+		"a change of cipher":         append([]byte{20, 3, 1, 0, 1, 1}, madeHello(one)...),
+		"an empty record":            append([]byte{recordHandshake, 3, 1, 0, 0}, madeHello(one)...),
+		"an alert within it":         withAlert(madeHello(one)[5:]),
+		"a record that is too long":  append([]byte{recordHandshake, 3, 1, 0x40, 1}, madeHello(one)...),
+		"a hello that is too long":   {recordHandshake, 3, 1, 0, 4, clientHello, 1, 0, 0},
+		"a second one in its record": inRecords(append(bytes.Clone(madeHello(one)), madeHello(nameExtension("\x00b.example"))[5:]...), 1<<14),
+		"the form of SSL 2":          []byte("\x80\x2e\x01\x03\x01"),
 	} {
-		if name, state := readHello(hello); state != helloMalformed {
+		if name, _, state := readHello(hello); state != helloMalformed {
 			t.Errorf("%s: %q, state %d", what, name, state)
 		}
 	}
 	other := madeHello(one)
 	other[1] = 0x0e // a server ignores this number, and so do we
-	if name, state := readHello(other); name != "a.example" || state != helloComplete {
+	if name, _, state := readHello(other); name != "a.example" || state != helloComplete {
 		t.Errorf("another version of records: %q, state %d", name, state)
 	}
-	if name, state := readHello([]byte("\x80\x2e\x01\x03\x01")); name != "" || state != helloComplete {
-		t.Errorf("the form of SSL 2: %q, state %d", name, state)
-	}
 	for _, text := range []string{"SSH-2.0-OpenSSH\r\n", "GET / HTTP/1.1\r\n", "\x00\x00\x00\x08\x04\xd2\x16\x2f", "\xff\xfe\xfd\xfc"} {
-		if name, state := readHello([]byte(text)); name != "" || state != helloAbsent {
+		if name, _, state := readHello([]byte(text)); name != "" || state != helloAbsent {
 			t.Errorf("%q: %q, state %d", text, name, state)
 		}
 	}
@@ -153,10 +152,10 @@ func TestTheServerNameMustBeTheNameThatWasAskedFor(t *testing.T) {
 		want     string // in what is noted; "" is a handshake that succeeds
 	}{
 		{"example.com", "example.com", ""},
-		{"example.com", "EXAMPLE.com", ""},
 		{"127.0.0.1", "example.com", ""},
 		{"127.0.0.1", "", ""},
-		{"example.com", "evil.example", `the TLS handshake asks for "evil.example", and must ask for the name that the connection was asked for`},
+		{"127.0.0.1", "EXAMPLE.com", ""},
+		{"example.com", "evil.example", `the TLS handshake asks for "evil.example", and must ask for the name that the connection was asked for, as example.com`},
 		{"example.com", "allowed.example", "must ask for the name"},
 		{"example.com", "www.example.com", "must ask for the name"},
 		{"example.com", "", "has no server name (SNI)"},
@@ -239,7 +238,7 @@ func FuzzReadHello(f *testing.F) {
 	f.Add(realHello(f, &tls.Config{ServerName: "www.example.com"}))
 	f.Add([]byte("\x80\x2e\x01\x03\x01"))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		name, state := readHello(said)
+		name, size, state := readHello(said)
 		if state != helloComplete && name != "" {
 			t.Fatalf("state %d with %q", state, name)
 		}
@@ -248,7 +247,10 @@ func FuzzReadHello(f *testing.F) {
 		}
 		// What is decided stays so, whatever comes behind it.
 		if state == helloComplete {
-			if again, state := readHello(append(bytes.Clone(said), said...)); again != name || state != helloComplete {
+			if size > len(said) {
+				t.Fatalf("%d bytes of %d", size, len(said))
+			}
+			if again, _, state := readHello(append(bytes.Clone(said), said...)); again != name || state != helloComplete {
 				t.Fatalf("%q, and with more behind it %q, state %d", name, again, state)
 			}
 		}

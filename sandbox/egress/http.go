@@ -80,18 +80,15 @@ func (l lively) Write(b []byte) (int, error) {
 	return l.Writer.Write(b)
 }
 
-// whileBusy returns what a connection's writers call. When they have not for too long, both ends are closed.
-func (p *Proxy) whileBusy(c *client, server net.Conn) (touch func(), stop func() bool) {
-	timer := time.AfterFunc(p.patience.idle, func() {
-		c.Close()
-		server.Close()
-	})
+// whileBusy returns what a connection's writers call. When they have not for too long, it ends.
+func (p *Proxy) whileBusy(c *client) (touch func(), stop func() bool) {
+	timer := time.AfterFunc(p.patience.idle, c.end)
 	return func() { timer.Reset(p.patience.idle) }, timer.Stop
 }
 
 // forward passes on one plain request, and its response.
 func (p *Proxy) forward(c *client, server *net.TCPConn, r request) {
-	touch, stop := p.whileBusy(c, server)
+	touch, stop := p.whileBusy(c)
 	defer stop()
 	sent := make(chan error, 1)
 	go func() {

@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -25,15 +24,17 @@ type Proxy struct {
 	Own func() ([]netip.Addr, error)
 
 	patience patience // shorter in tests
+	pool     *pool    // nil: the process's
 	refusals refusals
 	answered answers
 
-	mu     sync.Mutex
-	closed bool
-	open   map[net.Conn]struct{}
-	serves sync.WaitGroup
-	ctx    context.Context
-	cancel context.CancelFunc
+	mu      sync.Mutex
+	closed  bool
+	clients []*client // in the order of their coming
+	serving int       // of those, for how many there was room
+	serves  sync.WaitGroup
+	ctx     context.Context // ends with Close, and everything with it
+	cancel  context.CancelFunc
 }
 
 // An Answer is what was said of a destination that no rule names. The zero value refuses.
@@ -45,7 +46,8 @@ const (
 	AllowSession        // as long as this proxy lives
 )
 
-// What one sandbox may take of its launcher. At the limit of connections, further ones wait in the kernel's queue.
+// What one sandbox may take of its launcher. At the limit of connections, further ones wait in the kernel's queue, and who
+// has hung up makes room for them.
 const (
 	maxConnections = 256
 	resolveTimeout = 10 * time.Second
@@ -67,28 +69,28 @@ func (p *Proxy) Serve(listener net.Listener) error {
 	if !p.begin(listener) {
 		return net.ErrClosed
 	}
-	slots := make(chan struct{}, maxConnections)
 	for {
-		slots <- struct{}{}
 		conn, err := listener.Accept()
 		if err != nil {
 			var temporary interface{ Temporary() bool }
 			if errors.As(err, &temporary) && temporary.Temporary() && !errors.Is(err, net.ErrClosed) {
-				<-slots
 				time.Sleep(50 * time.Millisecond) // out of descriptors: some will come back
 				continue
 			}
 			return err
 		}
-		if !p.track(conn) {
-			conn.Close()
+		c := p.welcome(conn.(*net.TCPConn))
+		if c == nil {
 			return net.ErrClosed
 		}
+		if !p.makeRoom(c) {
+			p.dismiss(c)
+			continue
+		}
 		go func() {
-			defer func() { <-slots }()
-			defer p.serves.Done()
-			defer p.forget(conn)
-			p.serve(&client{conn.(*net.TCPConn), bufio.NewReaderSize(conn, maxLine)})
+			defer p.dismiss(c)
+			defer p.leaveRoom()
+			p.serve(c)
 		}()
 	}
 }
@@ -103,49 +105,23 @@ func (p *Proxy) begin(listener net.Listener) bool {
 	if p.patience == (patience{}) {
 		p.patience = usualPatience
 	}
-	p.open = map[net.Conn]struct{}{}
+	if p.pool == nil {
+		p.pool = shared()
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	context.AfterFunc(p.ctx, func() { listener.Close() })
 	return true
 }
 
-// Close ends all connections and waits until nothing of the proxy runs any more.
+// Close ends all connections, on both sides, and waits until nothing of the proxy runs any more.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	if p.cancel != nil {
 		p.cancel()
 	}
-	for conn := range p.open {
-		conn.Close()
-	}
 	p.mu.Unlock()
 	p.serves.Wait()
-}
-
-// track notes a connection for Close. It reports false if that came first.
-func (p *Proxy) track(conn net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.open[conn] = struct{}{}
-	p.serves.Add(1)
-	return true
-}
-
-func (p *Proxy) forget(conn net.Conn) {
-	conn.Close()
-	p.mu.Lock()
-	delete(p.open, conn)
-	p.mu.Unlock()
-}
-
-// A client is a connection from the sandbox. All that comes from it is read through the buffer.
-type client struct {
-	*net.TCPConn
-	in *bufio.Reader
 }
 
 // serve finds out which protocol the client speaks. A SOCKS5 greeting begins with the number 5, and no HTTP request does.

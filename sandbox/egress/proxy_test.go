@@ -46,17 +46,23 @@ func newPatientWorld(t *testing.T, allowed, denied string, patience patience) *w
 		}
 		return list, nil
 	}
-	listener := listen(t)
+	w.serve()
+	return w
+}
+
+// serve starts the proxy.
+func (w *world) serve() {
+	w.t.Helper()
+	listener := listen(w.t)
 	w.address = listener.Addr().String()
 	ended := make(chan error, 1)
 	go func() { ended <- w.proxy.Serve(listener) }()
-	t.Cleanup(func() {
+	w.t.Cleanup(func() {
 		w.proxy.Close()
 		if err := <-ended; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Serve: %v", err)
+			w.t.Errorf("Serve: %v", err)
 		}
 	})
-	return w
 }
 
 func rules(t testing.TB, allowed, denied string) profile.Domains {
@@ -89,24 +95,36 @@ func listen(t testing.TB) net.Listener {
 
 func portOf(listener net.Listener) uint16 { return uint16(listener.Addr().(*net.TCPAddr).Port) }
 
-// server runs serve for each connection to a listener of its own, and returns its port.
-func server(t testing.TB, serve func(net.Conn)) uint16 {
+// server runs serve for each connection to a listener of its own, and returns its port. It listens there at other addresses,
+// too.
+func server(t testing.TB, serve func(net.Conn), others ...string) uint16 {
 	t.Helper()
-	listener := listen(t)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			conn.SetDeadline(time.Now().Add(20 * time.Second))
-			go func() {
-				defer conn.Close()
-				serve(conn)
-			}()
+	first := listen(t)
+	listeners := []net.Listener{first}
+	for _, other := range others {
+		listener, err := net.Listen("tcp", net.JoinHostPort(other, fmt.Sprint(portOf(first))))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	return portOf(listener)
+		t.Cleanup(func() { listener.Close() })
+		listeners = append(listeners, listener)
+	}
+	for _, listener := range listeners {
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				conn.SetDeadline(time.Now().Add(20 * time.Second))
+				go func() {
+					defer conn.Close()
+					serve(conn)
+				}()
+			}
+		}()
+	}
+	return portOf(first)
 }
 
 // echo sends back what it gets.
