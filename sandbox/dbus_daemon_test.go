@@ -114,7 +114,7 @@ type testObject struct{ path, face string }
 
 // testObjects are those of the usual names, which a filtered bus lets through. Any testService has them all.
 var testObjects = map[string]testObject{
-	"org.freedesktop.secrets":        {"/org/freedesktop/secrets", "org.freedesktop.Secret.Service"},
+	"org.freedesktop.secrets":        {"/org/freedesktop/secrets", "org.freedesktop.Secret.Session"},
 	"org.freedesktop.Notifications":  {"/org/freedesktop/Notifications", "org.freedesktop.Notifications"},
 	"org.freedesktop.portal.Desktop": {"/org/freedesktop/portal/desktop", "org.freedesktop.portal.Settings"},
 }

@@ -143,7 +143,7 @@ func (l *busListener) attend(accepted descriptor) {
 		server.close()
 	})
 	defer stop()
-	relay(client, server)
+	relay(client, server, l.bus.Proxy != "")
 }
 
 // dial connects to where a connection from inside is to be relayed.

@@ -192,7 +192,7 @@ func TestFilesGoThroughBothWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got dbus.UnixFD
-	if err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Service.Exchange", 0, dbus.UnixFD(write.Fd())).Store(&got); err != nil {
+	if err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Session.Exchange", 0, dbus.UnixFD(write.Fd())).Store(&got); err != nil {
 		t.Fatal(err)
 	}
 	write.Close()
@@ -213,7 +213,7 @@ func TestLargeMessagesComeThroughUnchanged(t *testing.T) {
 		go func() {
 			data, got := make([]byte, 2<<20), []byte{}
 			rand.NewChaCha8([32]byte{byte(i)}).Read(data)
-			err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Service.Reverse", 0, data).Store(&got)
+			err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Session.Reverse", 0, data).Store(&got)
 			slices.Reverse(got)
 			if err == nil && !bytes.Equal(got, data) {
 				err = fmt.Errorf("%d of %d bytes, or others", len(got), len(data))
@@ -278,7 +278,7 @@ func TestAProxyThatDiesIsReplacedAFewTimes(t *testing.T) {
 	for i := range maxProxyStarts {
 		client := l.connect(t)
 		var text string
-		if err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Service.Echo", 0, "hello").Store(&text); err != nil || text != "hello" {
+		if err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Session.Echo", 0, "hello").Store(&text); err != nil || text != "hello" {
 			t.Fatalf("round %d: %q %v", i, text, err)
 		}
 		l.starting.Lock()
@@ -357,7 +357,7 @@ func TestAClientThatSaysNothingSensibleHarmsNobodyElse(t *testing.T) {
 		t.Errorf("descriptors before any message were answered with %d bytes", n)
 	}
 	var text string
-	if err := l.connect(t).Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Service.Echo", 0, "hello").Store(&text); err != nil || text != "hello" {
+	if err := l.connect(t).Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Session.Echo", 0, "hello").Store(&text); err != nil || text != "hello" {
 		t.Errorf("%q %v", text, err)
 	}
 }

@@ -21,8 +21,14 @@ type busService struct {
 
 var busServices = []busService{
 	{"org.freedesktop.secrets", "org.freedesktop.secrets", "/org/freedesktop/secrets/*", []string{
-		// Not gnome-keyring's own interface there, which takes and changes master passwords.
-		"org.freedesktop.Secret.Service.*", "org.freedesktop.Secret.Collection.*", "org.freedesktop.Secret.Item.*",
+		// Not gnome-keyring's own interface there, which takes and changes master passwords. Nor what would turn the
+		// caller's other programs to a keyring of the command's (CreateCollection, SetAlias), or take one away with all
+		// that is in it (Delete of a collection).
+		"org.freedesktop.Secret.Service.OpenSession", "org.freedesktop.Secret.Service.SearchItems",
+		"org.freedesktop.Secret.Service.Unlock", "org.freedesktop.Secret.Service.Lock",
+		"org.freedesktop.Secret.Service.GetSecrets", "org.freedesktop.Secret.Service.ReadAlias",
+		"org.freedesktop.Secret.Collection.SearchItems", "org.freedesktop.Secret.Collection.CreateItem",
+		"org.freedesktop.Secret.Item.*",
 		"org.freedesktop.Secret.Session.*", "org.freedesktop.Secret.Prompt.*", "org.freedesktop.DBus.Properties.*",
 	}},
 	{"org.freedesktop.Notifications", "org.freedesktop.Notifications", "/org/freedesktop/Notifications", []string{
@@ -59,10 +65,22 @@ func busRules(listed string) []string {
 	for _, call := range append([]string{"org.freedesktop.DBus.Introspectable.Introspect", "org.freedesktop.DBus.Peer.Ping"}, s.calls...) {
 		rules = append(rules, "--call="+s.name+"="+call+"@"+s.path)
 	}
-	for _, call := range append([]string{"org.freedesktop.DBus.Properties.PropertiesChanged"}, s.calls...) {
-		rules = append(rules, "--broadcast="+s.name+"="+call+"@"+s.path) // the signals
+	for _, face := range s.interfaces() {
+		rules = append(rules, "--broadcast="+s.name+"="+face+".*@"+s.path) // the signals
 	}
 	return rules
+}
+
+// interfaces are those of which something may be called, each once.
+func (s busService) interfaces() []string {
+	list := []string{"org.freedesktop.DBus.Properties"}
+	for _, call := range s.calls {
+		face := call[:strings.LastIndexByte(call, '.')]
+		if !slices.Contains(list, face) {
+			list = append(list, face)
+		}
+	}
+	return list
 }
 
 // busNames are the names that a filtered bus lets through, without those that are none.

@@ -44,7 +44,10 @@ func (c busConn) close() { c.file.Close() }
 // relay carries everything both ways until the server has ended the connection, which it does when the client has. A
 // client may say something and be gone at once: what it said still goes to the server, and the server's answers to nobody.
 // xdg-dbus-proxy itself forgets what it has not passed on yet when its client goes, so it is told a little later.
-func relay(client, server busConn) {
+//
+// To a filtered bus no signals of the client's go out: xdg-dbus-proxy lets any of them through, and the names that may be
+// called need none.
+func relay(client, server busConn, filtered bool) {
 	said, ok := handshake(client, server)
 	if !ok {
 		return
@@ -52,11 +55,15 @@ func relay(client, server busConn) {
 	var up sync.WaitGroup
 	up.Go(func() {
 		var spoken time.Time
-		pump(server, client, said, &spoken)
+		var send sender = &verbatim{dst: server}
+		if filtered {
+			send = &withoutSignals{dst: server}
+		}
+		pump(send, client, said, &spoken)
 		time.Sleep(time.Until(spoken.Add(busLinger)))
 		server.raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 	})
-	if gone := pump(client, server, nil, new(time.Time)); gone {
+	if gone := pump(&verbatim{dst: client}, server, nil, new(time.Time)); gone {
 		server.drain()
 	}
 	client.close()
@@ -113,36 +120,138 @@ func answer(client, server busConn) bool {
 	}
 }
 
-// pump carries what comes from src to dst, at the pace of the slower one, until one of them ends. It reports whether that
-// was dst, and keeps the time at which something was carried last. said came before.
-//
-// Descriptors go with the first byte of the message that they belong to. The kernel ends a read behind the piece that they
-// came with, but puts what came before in front of it: so they belong to the last message that begins in what was read.
-func pump(dst, src busConn, said []byte, last *time.Time) (gone bool) {
+// pump carries what comes from src, at the pace of the slower one, until one of them ends. It reports whether that
+// was the sender, and keeps the time at which something was carried last. said came before.
+func pump(to sender, src busConn, said []byte, last *time.Time) (gone bool) {
+	defer to.close()
 	data, control := make([]byte, busBuffer), make([]byte, rightsSpace)
-	var messages messageStream
-	messages.lastStart(said)
 	if len(said) > 0 {
-		gone = dst.send(said, nil) != nil
+		gone = to.send(said, nil) != nil
 		*last = time.Now()
 	}
 	for !gone {
 		n, rights, err := src.receive(data, control)
-		if err == nil {
-			start := messages.lastStart(data[:n])
-			if rights == nil {
-				start = 0
-			}
-			gone = dst.send(data[:start], nil) != nil || dst.send(data[start:n], rights) != nil
-			*last = time.Now()
-		}
-		closeAll(rights)
 		if err != nil {
+			closeAll(rights)
 			break
 		}
+		gone = to.send(data[:n], rights) != nil
+		*last = time.Now()
 	}
 	return gone
 }
+
+// A sender passes on a stream of messages, and descriptors, which become its own.
+//
+// Descriptors go with the first byte of the message that they belong to. The kernel ends a read behind the piece that they
+// came with, but puts what came before in front of it: so they belong to the last message that begins in what was read.
+type sender interface {
+	send(data []byte, rights []int) error
+	close()
+}
+
+// verbatim passes on all.
+type verbatim struct {
+	dst      busConn
+	messages messageStream
+}
+
+func (v *verbatim) send(data []byte, rights []int) error {
+	defer closeAll(rights)
+	start := v.messages.lastStart(data)
+	if rights == nil {
+		start = 0
+	}
+	if err := v.dst.send(data[:start], nil); err != nil {
+		return err
+	}
+	return v.dst.send(data[start:], rights)
+}
+
+func (v *verbatim) close() {}
+
+// withoutSignals passes on calls and answers, and drops signals. What is no message ends the connection: where the next
+// one begins, nobody would know.
+type withoutSignals struct {
+	dst      busConn
+	messages messageStream // tells which message descriptors belong to
+	header   []byte        // of the message that has begun, as far as it has come
+	rights   []int         // that belong to it, and were not passed on yet
+	left     int64         // of what follows its header
+	drop     bool
+}
+
+// The types of messages ("Message Format" in the D-Bus specification).
+const (
+	messageCall = 1 + iota
+	messageReturn
+	messageError
+	messageSignal
+)
+
+var errNoMessage = errors.New("that is no message")
+
+func (w *withoutSignals) send(data []byte, rights []int) error {
+	start := w.messages.lastStart(data)
+	for at := 0; at < len(data); {
+		if at == start {
+			w.rights, rights = append(w.rights, rights...), nil
+		}
+		piece, err := w.next(data[at:])
+		if err == nil && len(piece.passed) > 0 {
+			err = w.dst.send(piece.passed, w.rights)
+		}
+		if err != nil {
+			closeAll(rights)
+			return err
+		}
+		if piece.known {
+			closeAll(w.rights)
+			w.rights = nil
+		}
+		at += piece.taken
+	}
+	return nil
+}
+
+// A messagePiece is the next part of a message.
+type messagePiece struct {
+	taken  int    // bytes of it
+	known  bool   // whether it is known what becomes of the message
+	passed []byte // what of it goes on
+}
+
+// next takes a part of one message off the data.
+func (w *withoutSignals) next(data []byte) (messagePiece, error) {
+	if w.left > 0 {
+		n := int(min(w.left, int64(len(data))))
+		w.left -= int64(n)
+		return w.judged(n, data[:n]), nil
+	}
+	n := min(messageHeader-len(w.header), len(data))
+	w.header = append(w.header, data[:n]...)
+	if len(w.header) < messageHeader {
+		return messagePiece{taken: n}, nil
+	}
+	header := w.header
+	w.header = nil
+	left, wrong := messageRest(header)
+	kind := header[1]
+	if wrong || kind < messageCall || kind > messageSignal {
+		return messagePiece{}, errNoMessage
+	}
+	w.left, w.drop = left, kind == messageSignal
+	return w.judged(n, header), nil
+}
+
+func (w *withoutSignals) judged(taken int, passed []byte) messagePiece {
+	if w.drop {
+		passed = nil
+	}
+	return messagePiece{taken, true, passed}
+}
+
+func (w *withoutSignals) close() { closeAll(w.rights) }
 
 // A messageStream knows where messages begin in a stream of them ("Message Format" in the D-Bus specification).
 type messageStream struct {

@@ -70,8 +70,8 @@ func TestEveryKindOfClientConnects(t *testing.T) {
 	bus.serve("org.freedesktop.secrets")
 	for program, command := range map[string]string{
 		"dbus-send": call("org.freedesktop.secrets"),
-		"gdbus":     "gdbus call --session --dest org.freedesktop.secrets --object-path /org/freedesktop/secrets --method org.freedesktop.Secret.Service.Echo hello",
-		"busctl":    "busctl --user call org.freedesktop.secrets /org/freedesktop/secrets org.freedesktop.Secret.Service Echo s hello",
+		"gdbus":     "gdbus call --session --dest org.freedesktop.secrets --object-path /org/freedesktop/secrets --method org.freedesktop.Secret.Session.Echo hello",
+		"busctl":    "busctl --user call org.freedesktop.secrets /org/freedesktop/secrets org.freedesktop.Secret.Session Echo s hello",
 	} {
 		t.Run(program, func(t *testing.T) {
 			if _, err := exec.LookPath(program); err != nil {

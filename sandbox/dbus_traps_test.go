@@ -98,7 +98,7 @@ func TestTheProxyConnectsToTheSocketThatWasChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	var echo string
-	err := newListenerWith(t, bus, script).connect(t).Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Service.Echo", 0, "hello").Store(&echo)
+	err := newListenerWith(t, bus, script).connect(t).Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Session.Echo", 0, "hello").Store(&echo)
 	if err != nil || echo != "hello" || service.called() != nil {
 		t.Errorf("%q %v, the other bus: %v", echo, err, service.called())
 	}
@@ -174,7 +174,7 @@ func TestAConnectionThatSomebodyHoldsEndsWithTheRun(t *testing.T) {
 	bus.serve("org.freedesktop.secrets")
 	l := newListener(t, bus)
 	client := l.connect(t)
-	if err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Service.Echo", 0, "hello").Err; err != nil {
+	if err := client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets").Call("org.freedesktop.Secret.Session.Echo", 0, "hello").Err; err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
