@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -48,7 +49,10 @@ func mcpAction(c *cli.Context) error {
 		return err
 	}
 	request.Workspace = p.Workspace
-	for _, dir := range []string{directories.Config, directories.State} { // what is not there cannot be covered
+	for _, dir := range []string{directories.Config, directories.State, directories.Runtime} { // what is not there cannot be covered
+		if dir == "" {
+			continue
+		}
 		if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, syscall.EROFS) {
 			return err
 		}
@@ -68,23 +72,30 @@ func mcpAction(c *cli.Context) error {
 	if listen == "" {
 		return mcp.ServeStdio(ctx, options, os.Stdin, os.Stdout)
 	}
-	listener, token, err := listenMCP(listen, tokenFile)
+	listener, token, err := listenMCP(directories, listen, tokenFile)
 	if err != nil {
 		return err
 	}
 	return mcp.ServeHTTP(ctx, options, listener, token)
 }
 
-// listenMCP listens where --listen says. On a unix socket a token may be asked for, elsewhere it must be.
-func listenMCP(address, tokenFile string) (net.Listener, string, error) {
+// listenMCP listens where --listen says. On a unix socket a token may be asked for, elsewhere it must be. Token file and
+// socket lie where no sandbox sees them, or what another agent runs would be a client.
+func listenMCP(directories profile.Directories, address, tokenFile string) (net.Listener, string, error) {
 	token := ""
 	if tokenFile != "" {
+		if err := checkOwnPlace(directories, "--token-file", tokenFile); err != nil {
+			return nil, "", err
+		}
 		var err error
 		if token, err = mcp.ReadToken(tokenFile); err != nil {
 			return nil, "", err
 		}
 	}
 	if path, isUnix := strings.CutPrefix(address, "unix:"); isUnix {
+		if err := checkOwnPlace(directories, "--listen", path); err != nil {
+			return nil, "", err
+		}
 		l, err := server.Listen(path)
 		return l, token, err
 	}
@@ -98,4 +109,31 @@ func listenMCP(address, tokenFile string) (net.Listener, string, error) {
 	}
 	l, err := net.Listen("tcp", address)
 	return l, token, err
+}
+
+// checkOwnPlace refuses a path, with its links followed, that is not in a directory which no sandbox is ever shown.
+func checkOwnPlace(directories profile.Directories, option, path string) error {
+	home := directories.Config
+	if option == "--listen" && directories.Runtime != "" {
+		home = directories.Runtime
+	}
+	refusal := &misuse{option + ": a sandbox could see " + profile.Printable(path), "put it into " + profile.Printable(home) + ", which no sandbox sees"}
+	real, err := filepath.Abs(path)
+	if err == nil && option == "--listen" { // the socket is not there yet
+		var parent string
+		if parent, err = filepath.EvalSymlinks(filepath.Dir(real)); err == nil {
+			real = filepath.Join(parent, filepath.Base(real))
+		}
+	} else if err == nil {
+		real, err = filepath.EvalSymlinks(real)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", option, err)
+	}
+	for _, dir := range []string{directories.Config, directories.State, directories.Runtime} {
+		if dir, err := filepath.EvalSymlinks(dir); err == nil && dir != "" && strings.HasPrefix(real, dir+"/") {
+			return nil
+		}
+	}
+	return refusal
 }

@@ -97,8 +97,8 @@ func MCP(do cli.ActionFunc, usageError cli.OnUsageErrorFunc) *cli.Command {
 			"standard input and output, or with --listen to several clients by HTTP. Every command and file tool runs in a sandbox of the\n" +
 			"options' own; the agent asks a person for what it lacks.",
 		Flags: append(ProfileFlags(),
-			&cli.StringFlag{Name: "listen", Usage: "serve by HTTP at `ADDRESS`: unix:PATH, or 127.0.0.1:PORT with --token-file", DefaultText: "standard input and output"},
-			&cli.StringFlag{Name: "token-file", Usage: "take clients that send the token in `FILE`, which only its owner may read"},
+			&cli.StringFlag{Name: "listen", Usage: "serve by HTTP at `ADDRESS`: unix:PATH in a directory of this program's own, or 127.0.0.1:PORT with --token-file", DefaultText: "standard input and output"},
+			&cli.StringFlag{Name: "token-file", Usage: "take clients that send the token in `FILE`, which only its owner may read and no sandbox sees, as ~/.config/clai-sandbox/mcp.token"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "no-broker", Usage: "let the agent ask nobody"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "session-sandbox", Usage: "run all lines of bash_exec in one sandbox, in a shell that keeps its directory and variables"},
 		),

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,6 +45,14 @@ type ask struct {
 	done   chan struct{}
 	answer grants.Answer
 	err    error
+	form   *form // that the client was given, and has not answered; nil: none. Guarded by the sitting's lock
+}
+
+// A form is what the client's person is asked by, once. Its name is a secret that only who was given the form can know: an
+// answer that names none, or another, is no answer.
+type form struct {
+	name    string
+	request grants.Request
 }
 
 type askKey struct {
@@ -71,18 +80,16 @@ func (s *sitting) addAsk(server *sdk.Server) {
 			case err != nil:
 				return nil, r, err
 			case form != nil:
-				return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{formName: form}}, r, nil
+				return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{form.name: &sdk.ElicitParams{
+					Message: question(form.request), RequestedSchema: elicitSchema(form.request)}}}, r, nil
 			}
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: r.Message}}}, r, nil
 		})
 }
 
-// formName names the form among the requests for input.
-const formName = "answer"
-
 // requestGrant asks, and waits. Where the client's own prompt may answer, form is what it is to show; the client then calls again, with
 // what came of it.
-func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (r GrantResult, form *sdk.ElicitParams, err error) {
+func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (r GrantResult, show *form, err error) {
 	if err := s.cannot(); err != nil {
 		return GrantResult{Message: explained(err), Notices: []Notice{{Kind: outcomeUnavailable, Text: explained(err)}}}, nil, nil
 	}
@@ -102,11 +109,12 @@ func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest
 		return r, nil, err
 	}
 	if s.options.TrustElicitation && canElicit(request) {
-		answer, filled := request.Params.InputResponses[formName].(*sdk.ElicitResult)
-		if pending, ok := s.pending(asking, a); ok && isNew {
-			return r, &sdk.ElicitParams{Message: question(pending), RequestedSchema: elicitSchema(pending)}, nil
-		} else if ok && filled {
-			if err := s.answer(ctx, pending, answer); err != nil {
+		if isNew {
+			if pending, ok := s.pending(asking, a); ok {
+				return r, s.newForm(a, pending), nil
+			}
+		} else if pending, result, filled := s.filled(a, request); filled {
+			if err := s.answer(ctx, pending, result); err != nil {
 				return GrantResult{Pending: true, Message: "The answer was not taken: " + profile.Printable(err.Error()) + ". A person is still asked."}, nil, nil
 			}
 		}
@@ -178,10 +186,36 @@ func grantResult(asking grants.Asking, a *ask) (GrantResult, error) {
 	return r, nil
 }
 
-// canElicit reports whether the client can ask its person.
+// canElicit reports whether the client can ask its person. What it said when it began counts, not what a later call says.
 func canElicit(request *sdk.CallToolRequest) bool {
-	c := request.ClientCapabilities()
-	return c != nil && c.Elicitation != nil
+	began := request.Session.InitializeParams()
+	return began != nil && began.Capabilities != nil && began.Capabilities.Elicitation != nil
+}
+
+// newForm is a form for a question.
+func (s *sitting) newForm(a *ask, request grants.Request) *form {
+	f := &form{name: "answer-" + rand.Text(), request: request}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.form = f
+	return f
+}
+
+// filled takes the form of a question that has come back, which then is answered. The request is the one that the form
+// showed, whatever waits by now.
+func (s *sitting) filled(a *ask, request *sdk.CallToolRequest) (grants.Request, *sdk.ElicitResult, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.form == nil {
+		return grants.Request{}, nil, false
+	}
+	result, filled := request.Params.InputResponses[a.form.name].(*sdk.ElicitResult)
+	if !filled {
+		return grants.Request{}, nil, false
+	}
+	shown := a.form.request
+	a.form = nil
+	return shown, result, true
 }
 
 // answer takes what the client's prompt has brought. It goes through the broker like any decision: a wider one is refused there, and the

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -18,13 +18,12 @@ import (
 )
 
 const (
-	maxSittings    = 64
-	sittingIdle    = 30 * time.Minute // without a request, a client is gone
 	headerPatience = 10 * time.Second
 	minToken       = 16 // bytes
 )
 
-// ReadToken reads the token that clients have to send from a file that nobody else may read.
+// ReadToken reads the token that clients have to send from a file that nobody else may read. Where the file lies is the
+// caller's to judge: a sandbox must not see it.
 func ReadToken(path string) (string, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,6 +40,11 @@ func ReadToken(path string) (string, error) {
 		return "", fmt.Errorf("%s: others may read it: chmod 600", path)
 	case info.Size() > 4096:
 		return "", fmt.Errorf("%s: is too long for a token", path)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Nlink > 1 {
+		return "", fmt.Errorf("%s: has another name, where others may read it", path)
+	} else if int(stat.Uid) != os.Getuid() {
+		return "", fmt.Errorf("%s: belongs to user %d", path, stat.Uid)
 	}
 	text := make([]byte, info.Size())
 	if _, err := file.Read(text); err != nil && info.Size() > 0 {
@@ -62,8 +66,8 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h := &hall{ctx: ctx, options: o, sittings: map[*sitting]bool{}}
-	handler := sdk.NewStreamableHTTPHandler(h.server, &sdk.StreamableHTTPOptions{SessionTimeout: sittingIdle, MaxRequestBodyBytes: maxMessage})
+	h := newHall(ctx, o)
+	handler := h.admit(sdk.NewStreamableHTTPHandler(h.server, &sdk.StreamableHTTPOptions{SessionTimeout: sittingIdle, MaxRequestBodyBytes: maxMessage}))
 	server := &http.Server{
 		Handler:           guardHTTP(handler, token, isUnix),
 		ReadHeaderTimeout: headerPatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
@@ -83,65 +87,6 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 		return nil
 	}
 	return err
-}
-
-// hall is where several clients sit.
-type hall struct {
-	ctx      context.Context
-	options  Options
-	mu       sync.Mutex
-	sittings map[*sitting]bool
-}
-
-// server is one for a client that begins. The protocol's library asks for more of them than clients come: a sitting opens with the first
-// call of a tool.
-func (h *hall) server(*http.Request) *sdk.Server {
-	s := h.options.sitting(h.ctx)
-	server := s.server()
-	s.opening = func() error {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if len(h.sittings) >= maxSittings {
-			return fmt.Errorf("%d clients are served already", maxSittings)
-		}
-		h.sittings[s] = true
-		go h.attend(s, server)
-		return nil
-	}
-	return server
-}
-
-// attend ends a sitting when its client is gone.
-func (h *hall) attend(s *sitting, server *sdk.Server) {
-	begun := time.Now()
-	for ended := false; !ended; {
-		select {
-		case <-h.ctx.Done():
-			ended = true
-		case <-time.After(time.Second):
-			open := false
-			for session := range server.Sessions() {
-				open = open || session != nil
-			}
-			ended = !open && time.Since(begun) > headerPatience
-		}
-	}
-	s.close()
-	h.mu.Lock()
-	delete(h.sittings, s)
-	h.mu.Unlock()
-}
-
-func (h *hall) close() {
-	h.mu.Lock()
-	list := make([]*sitting, 0, len(h.sittings))
-	for s := range h.sittings {
-		list = append(list, s)
-	}
-	h.mu.Unlock()
-	for _, s := range list {
-		s.close()
-	}
 }
 
 // guardHTTP lets only those in who may come: with the token, and not from a page in somebody's browser.
@@ -171,37 +116,4 @@ func loopback(host string) bool {
 	}
 	ip := net.ParseIP(strings.Trim(name, "[]"))
 	return name == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// ownListener takes connections of the same user only.
-type ownListener struct{ net.Listener }
-
-func (l *ownListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if samePeer(conn) {
-			return conn, nil
-		}
-		conn.Close()
-	}
-}
-
-func samePeer(conn net.Conn) bool {
-	c, ok := conn.(*net.UnixConn)
-	if !ok {
-		return false
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	same := false
-	raw.Control(func(fd uintptr) {
-		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		same = err == nil && int(peer.Uid) == os.Getuid()
-	})
-	return same
 }

@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == client.AskName {
 		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
+	if path := os.Getenv(callVariable); path != "" {
+		callMain(path)
+		os.Exit(0)
+	}
 	if os.Getenv(asServer) != "" {
 		serveTest()
 	}
@@ -694,7 +698,11 @@ func TestATokenIsReadFromAFileOfOnesOwn(t *testing.T) {
 	if token, err := ReadToken(write(strings.Repeat("x", 20)+"\n", 0o600)); err != nil || len(token) != 20 {
 		t.Errorf("%q, %v", token, err)
 	}
-	for _, path := range []string{write(strings.Repeat("x", 20), 0o644), write("short", 0o600), write("", 0o600), dir, dir + "/none", write(strings.Repeat("x", 5000), 0o600)} {
+	linked := write(strings.Repeat("x", 25), 0o600)
+	if err := os.Link(linked, dir+"/another name"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{linked, write(strings.Repeat("x", 21), 0o640), write(strings.Repeat("x", 22), 0o620), write(strings.Repeat("x", 23), 0o604), write(strings.Repeat("x", 24), 0o601), write(strings.Repeat("x", 20), 0o644), write("short", 0o600), write("", 0o600), dir, dir + "/none", write(strings.Repeat("x", 5000), 0o600)} {
 		if _, err := ReadToken(path); err == nil {
 			t.Errorf("%s is taken", path)
 		}

@@ -163,5 +163,6 @@ func ServeStdio(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCl
 		return err
 	}
 	defer s.close()
-	return s.server().Run(ctx, &sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage})
+	answers := &lockedWriter{WriteCloser: out}
+	return s.server().Run(ctx, &sdk.IOTransport{Reader: newMessageLines(in, answers), Writer: answers, MaxLineLength: maxMessage + 1})
 }

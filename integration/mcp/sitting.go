@@ -27,7 +27,6 @@ type sitting struct {
 	ctx     context.Context // ends with the sitting
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	opening func() error // before it begins; nil: nothing stands against it
 
 	mu          sync.Mutex
 	unavailable error // why nothing can be run
@@ -65,11 +64,6 @@ func (s *sitting) begun() error {
 	case s.session != nil:
 		return nil
 	}
-	if s.opening != nil {
-		if err := s.opening(); err != nil {
-			return err
-		}
-	}
 	options := s.options.Session
 	tmp, lock, err := newTmp(options.Caller.Directories().State)
 	if err != nil {
@@ -85,6 +79,13 @@ func (s *sitting) begun() error {
 	}
 	s.tmp, s.lock, s.session = tmp, lock, opened
 	return nil
+}
+
+// unused reports whether nothing has been done in it.
+func (s *sitting) unused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session == nil
 }
 
 // close ends everything of the sitting.
