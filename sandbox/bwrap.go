@@ -42,23 +42,19 @@ func (b Bwrap) Has(option string) bool {
 	return found
 }
 
-// bwrapDirectories come before PATH: what an agent can write may well be in PATH.
-var bwrapDirectories = []string{"/usr/bin", "/usr/local/bin", "/bin"}
+// programDirectories are where programs are looked for that run outside. Not PATH: what a command wrote may well be in it,
+// such as .venv/bin or node_modules/.bin, and there it is as much the caller's as what the caller made.
+var programDirectories = []string{"/usr/bin", "/usr/local/bin", "/bin", "/run/current-system/sw/bin", "/run/current-system/profile/bin"}
 
 // FindBwrap looks for bubblewrap, reads its options and checks that it has those that are needed. An explicit path
-// replaces the search. What it learns is kept in the directory cache (if not empty) under the program's identity, so that
+// replaces the search, and may lead to a program of the caller's own. What it learns is kept in the directory cache (if not empty) under the program's identity, so that
 // later calls do not execute it. The error is an *UnavailableError.
 func FindBwrap(explicit, cache string) (Bwrap, error) {
-	candidates := []string{explicit}
+	candidates, owner := []string{explicit}, trustedOwner
 	if explicit == "" {
-		candidates = slices.Clone(bwrapDirectories)
-		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-			if filepath.IsAbs(dir) {
-				candidates = append(candidates, dir)
-			}
-		}
-		for i, dir := range candidates {
-			candidates[i] = filepath.Join(dir, "bwrap")
+		owner, candidates = rootsOwn, nil
+		for _, dir := range programDirectories {
+			candidates = append(candidates, filepath.Join(dir, "bwrap"))
 		}
 	}
 	for _, path := range candidates {
@@ -66,9 +62,12 @@ func FindBwrap(explicit, cache string) (Bwrap, error) {
 		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 			continue
 		}
+		if err := trustPlace(path, owner); err != nil {
+			return Bwrap{}, &UnavailableError{Reason: ReasonBwrapUntrusted, Stderr: err.Error(), Hint: hints[ReasonBwrapUntrusted]}
+		}
 		return identify(path, info, cache)
 	}
-	where := "in " + strings.Join(bwrapDirectories, ", ") + " or PATH"
+	where := "in " + strings.Join(programDirectories, ", ") + " (PATH is not searched; CLAI_SANDBOX_BWRAP names one elsewhere)"
 	if explicit != "" {
 		where = "at " + printable(explicit)
 	}
@@ -104,18 +103,6 @@ func identify(path string, info os.FileInfo, cache string) (Bwrap, error) {
 		}
 	}
 	return b, nil
-}
-
-// trustedOwner reports whether a program of this user's may be executed: root's and our own. In a user namespace without
-// root, as in a rootless container, root's files seem to be the overflow user's.
-func trustedOwner(uid uint32) bool {
-	if uid == 0 || int(uid) == os.Getuid() {
-		return true
-	}
-	overflow, _ := os.ReadFile("/proc/sys/kernel/overflowuid")
-	uidMap, err := os.ReadFile("/proc/self/uid_map")
-	return err == nil && strings.TrimSpace(string(overflow)) == fmt.Sprint(uid) &&
-		!slices.Equal(strings.Fields(string(uidMap)), []string{"0", "0", "4294967295"})
 }
 
 // helpText executes bwrap on a thread without capabilities, which bwrap would refuse even for its help.

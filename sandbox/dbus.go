@@ -190,20 +190,11 @@ func (b *builder) coverBus(servers []BusServer) {
 	}
 }
 
-// findProxy looks for xdg-dbus-proxy as FindBwrap does for bwrap, and passes by what the command could replace.
+// findProxy looks for xdg-dbus-proxy where FindBwrap looks for bwrap, and passes by what the command could replace.
 func (b *builder) findProxy() string {
-	directories := slices.Clone(bwrapDirectories)
-	for _, v := range b.profile.Environment {
-		if v.Name == "PATH" {
-			directories = append(directories, filepath.SplitList(v.Value)...)
-		}
-	}
-	for _, dir := range directories {
-		if !filepath.IsAbs(dir) {
-			continue
-		}
+	for _, dir := range programDirectories {
 		w, err := follow(b.tree, filepath.Join(dir, proxyName))
-		if err == nil && w.Object.Mode.IsRegular() && w.Object.Mode.Perm()&0o111 != 0 && !b.replaceable(w) {
+		if err == nil && w.Object.Mode.IsRegular() && w.Object.Mode.Perm()&0o111 != 0 && rootsOwn(w.Object.UID) && !b.replaceable(w) {
 			return w.Real
 		}
 	}

@@ -76,12 +76,8 @@ func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProx
 
 // trustProgram refuses a program that others could have replaced: it is executed outside the sandbox.
 func trustProgram(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; !trustedOwner(owner) || info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s belongs to user %d with mode %04o, so it is not executed", path, owner, info.Mode().Perm())
+	if err := trustPlace(path, trustedOwner); err != nil {
+		return fmt.Errorf("%w, so it is not executed", err)
 	}
 	return nil
 }
