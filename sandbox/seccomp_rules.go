@@ -11,6 +11,13 @@ var syscallRules = []syscallRule{
 	{call: "ioctl", amd64: 16, arm64: 29, errno: unix.EPERM,
 		when:   []condition{{argument: 1, mask: all, in: []uint32{unix.TIOCSTI, unix.TIOCLINUX}}},
 		reason: "TIOCSTI types into the caller's terminal (CVE-2017-5226), TIOCLINUX pastes into a console (CVE-2023-28100)"},
+	{call: "ioctl", amd64: 16, arm64: 29, errno: unix.EPERM,
+		when: []condition{{argument: 1, mask: all, in: []uint32{unix.TIOCSETD, unix.TIOCEXCL, unix.TIOCCONS, unix.TIOCVHANGUP,
+			unix.TIOCSLCKTRMIOS, unix.TIOCSSERIAL}}},
+		reason: "another line discipline, an exclusive or hung up terminal and locked modes stay with the caller's terminal when the command is gone"},
+	{call: "ioctl", amd64: 16, arm64: 29, errno: unix.EPERM,
+		when:   []condition{{argument: 1, mask: consoleRequests, in: []uint32{consoleKeyboard, consoleSwitch}}},
+		reason: "a console's keys, font, screen and switching (ioctl_console(2)): what a key is made to type, the caller types"},
 
 	{call: "clone", amd64: 56, arm64: 220, errno: unix.EPERM, unlessNested: true, when: newUserNamespace,
 		reason: "a user namespace brings capabilities, and with them most of the kernel's attack surface"},
@@ -127,6 +134,12 @@ const (
 	personalityLinux   = 0
 	personalityLinux32 = 8
 	askPersonality     = all & notHarmless // a question, no change
+
+	// Requests of ioctl_console(2) are a byte that says of what, and a number; those of other drivers have a size and a
+	// direction above.
+	consoleRequests = 0xffffff00
+	consoleKeyboard = 0x4b00
+	consoleSwitch   = 0x5600
 
 	newMountAPI     = "mounts by new calls, which filters written before them forget; programs fall back to mount"
 	ioUring         = "does other calls' work past this filter, and has had more holes than any other part"

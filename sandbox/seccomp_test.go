@@ -136,7 +136,19 @@ func TestWhatTheFilterAllowsAndRefuses(t *testing.T) {
 		{"ioctl", of(0, unix.TIOCSTI), unix.EPERM, unix.EPERM},
 		{"ioctl", of(0, highBits|unix.TIOCSTI), unix.EPERM, unix.EPERM},
 		{"ioctl", of(0, unix.TIOCLINUX), unix.EPERM, unix.EPERM},
+		{"ioctl", of(0, unix.TIOCSETD), unix.EPERM, unix.EPERM},
+		{"ioctl", of(0, highBits|unix.TIOCSETD), unix.EPERM, unix.EPERM},
+		{"ioctl", of(0, unix.TIOCEXCL), unix.EPERM, unix.EPERM},
+		{"ioctl", of(0, unix.TIOCNXCL), 0, 0},
+		{"ioctl", of(0, 0x4b49), unix.EPERM, unix.EPERM},          // KDSKBSENT
+		{"ioctl", of(0, highBits|0x4b45), unix.EPERM, unix.EPERM}, // KDSKBMODE
+		{"ioctl", of(0, 0x5606), unix.EPERM, unix.EPERM},          // VT_ACTIVATE
+		{"ioctl", of(0, 0xc0045600), 0, 0},                        // another driver's
 		{"ioctl", of(0, unix.TIOCGWINSZ), 0, 0},
+		{"ioctl", of(0, unix.TIOCSPTLCK), 0, 0},
+		{"ioctl", of(0, unix.TIOCSCTTY), 0, 0},
+		{"ioctl", of(0, 0x5421), 0, 0}, // FIONBIO
+		{"ioctl", of(0, unix.TCSETS), 0, 0},
 		{"clone", of(uint64(syscall.SIGCHLD)), 0, 0},
 		{"clone", of(unix.CLONE_NEWUSER | uint64(syscall.SIGCHLD)), unix.EPERM, 0},
 		{"clone", of(highBits | unix.CLONE_NEWUSER), unix.EPERM, 0},
