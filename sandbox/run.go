@@ -128,6 +128,7 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if err := stdio.check(); err != nil {
 		return Result{}, err
 	}
+	defer keepStreams(stdio)()
 	if err := closeOnExec(); err != nil {
 		return Result{}, &SetupError{Why: "mark descriptors close-on-exec: " + err.Error()}
 	}

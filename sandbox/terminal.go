@@ -53,3 +53,93 @@ func (l Launcher) disregardTerminalSignals() func() {
 		}
 	}
 }
+
+// keepStreams notes the state that the command's streams share with whoever else has them open, such as the shell that the
+// caller is at, and returns what puts it back: whether reads wait, to whom signals about them go, and a terminal's modes
+// and foreground.
+func keepStreams(stdio Stdio) (putBack func()) {
+	var list []streamState
+	for _, stream := range []any{stdio.In, stdio.Out, stdio.Err} {
+		if file, ok := stream.(*os.File); ok && file != nil {
+			if state, ok := stateOf(file); ok {
+				list = append(list, state)
+			}
+		}
+	}
+	return func() {
+		for _, state := range list {
+			state.putBack()
+		}
+	}
+}
+
+// A streamState is that of an open file description.
+type streamState struct {
+	file          *os.File
+	flags, signal int // to whom the signals go ends with the command
+	// Of a terminal, if this process was in its foreground or it is not this process's own; then modes is not nil.
+	modes *unix.Termios
+	group int // in the foreground; 0 if the terminal does not say
+}
+
+func stateOf(file *os.File) (s streamState, ok bool) {
+	s.file = file
+	s.use(func(fd int) {
+		var err error
+		if s.flags, err = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil {
+			return
+		}
+		ok = true
+		s.signal, _ = unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)
+		if s.group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil {
+			s.group = 0
+		} else if s.group != unix.Getpgrp() {
+			return // its modes are those of somebody else now
+		}
+		if modes, err := unix.IoctlGetTermios(fd, unix.TCGETS2); err == nil {
+			s.modes = modes
+		}
+	})
+	return s, ok
+}
+
+// use lends the descriptor, and leaves alone whether it waits, as File.Fd would not.
+func (s *streamState) use(do func(fd int)) {
+	if raw, err := s.file.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { do(int(fd)) })
+	}
+}
+
+func (s *streamState) putBack() {
+	s.use(func(fd int) {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && flags != s.flags {
+			unix.FcntlInt(uintptr(fd), unix.F_SETFL, s.flags)
+		}
+		if number, err := unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0); err == nil && number != s.signal {
+			unix.FcntlInt(uintptr(fd), unix.F_SETSIG, s.signal)
+		}
+		if s.modes != nil && s.foreground(fd) {
+			unix.IoctlSetInt(fd, unix.TCXONC, unix.TCOON)
+			unix.IoctlSetTermios(fd, unix.TCSETS2, s.modes)
+		}
+	})
+}
+
+// foreground reports whether the terminal's modes are this process's to set. Where the command has left a foreground group
+// that nobody is in any more, it takes the foreground back; where somebody else is in it, this process has been put into
+// the background, and leaves the terminal alone.
+func (s *streamState) foreground(fd int) bool {
+	if s.group == 0 {
+		return true
+	}
+	now, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	if err != nil || now == s.group {
+		return err == nil
+	}
+	if now > 1 && unix.Kill(-now, 0) != unix.ESRCH {
+		return false
+	}
+	signal.Ignore(syscall.SIGTTOU) // which would stop whoever does this from the background
+	defer signal.Reset(syscall.SIGTTOU)
+	return unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, s.group) == nil
+}
