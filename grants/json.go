@@ -2,9 +2,10 @@ package grants
 
 import (
 	"fmt"
-	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	shown "github.com/clairun/clai-sandbox/profile/text"
 )
 
 // PlainJSON escapes, in JSON text, what JSON lets stand and a terminal would obey or hide: control characters, overrides
@@ -14,7 +15,7 @@ func PlainJSON(text []byte) []byte {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
 		switch {
-		case r < utf8.RuneSelf && r != 0x7f || r != utf8.RuneError && unicode.IsPrint(r):
+		case r < utf8.RuneSelf && r != 0x7f || !shown.Hidden(r):
 			out = append(out, text[:n]...)
 		case r > 0xFFFF:
 			high, low := utf16.EncodeRune(r)

@@ -146,8 +146,9 @@ func TestABareNameOnTheListAllowsNothing(t *testing.T) {
 func TestWhatCannotBeSeenIsShownInPrompts(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u{200B}b`, "a\u202eb": `a\u{202E}b`, "a\nb": `a\u{A}b`, "a\x1b[2Jb": `a\u{1B}[2Jb`, "a\u00a0b": `a\u{A0}b`, "a\u3164b": `a\u{3164}b`,
-		"a\u2066b\u2069": `a\u{2066}b\u{2069}`, "a\ufeffb": `a\u{FEFF}b`, "a\U000e0041b": `a\u{E0041}b`, "a\ufe0fb": `a\u{FE0F}b`, "a\xffb": `a\xFFb`, "a\u00adb": `a\u{AD}b`,
-		"a\u2028b": `a\u{2028}b`, "a\u034fb": `a\u{34F}b`, "a\u2800b": `a\u{2800}b`, "plain ü 日本": "plain ü 日本", "a\r": `a\u{D}`, "\t": `\u{9}`, "a\uFFFDb": "a\uFFFDb",
+		"a\u2066b\u2069": `a\u{2066}b\u{2069}`, "a\ufeffb": `a\u{FEFF}b`, "a\U000e0041b": `a\u{E0041}b`, "a\ufe0fb": `a\u{FE0F}b`, "a\xffb": `a\x{FF}b`, "a\u00adb": `a\u{AD}b`,
+		"a\u2028b": `a\u{2028}b`, "a\u034fb": `a\u{34F}b`, "a\u2800b": `a\u{2800}b`, "plain ü 日本": "plain ü 日本", "a\r": `a\u{D}`, "\t": `\u{9}`, "a\uFFFDb": `a\u{FFFD}b`,
+		"a\u05d0b": `a\u{5D0}b`, `\u{202E}`: `\u{5C}u{202E}`, `printf '\x41\u0041'`: `printf '\x41\u0041'`,
 	} {
 		if got := DisplayText(text); got != want {
 			t.Errorf("%q is shown as %s", text, got)

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tailscale/hujson"
+
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // A ConfigError is a configuration file that cannot be used, and the place. Its text is one line that a terminal may be
@@ -141,7 +143,7 @@ func tooDeep(text []byte) int {
 // quotes the file it is put in other words: what stands there may be a secret.
 func (d decoder) syntaxError(err error) error {
 	place, why, _ := strings.Cut(strings.TrimPrefix(err.Error(), "hujson: "), ": ")
-	e := &ConfigError{File: d.file, Why: "syntax error: " + printable(why)}
+	e := &ConfigError{File: d.file, Why: "syntax error: " + text.Line(why)}
 	if n, _ := fmt.Sscanf(place, "line %d, column %d", &e.Line, &e.Column); n != 2 {
 		return &ConfigError{File: d.file, Why: "syntax error"}
 	}

@@ -1,36 +1,31 @@
 package profile
 
 import (
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // shorten quotes text of unknown origin for a message and keeps it to a line's length. What a terminal would obey comes
 // out escaped.
-func shorten(text string) string {
-	if len(text) > 80 {
+func shorten(s string) string {
+	if len(s) > 80 {
 		end := 80
-		for end > 77 && !utf8.RuneStart(text[end]) {
+		for end > 77 && !utf8.RuneStart(s[end]) {
 			end--
 		}
-		return strconv.Quote(text[:end]) + "…"
+		return text.Quote(s[:end]) + "…"
 	}
-	return strconv.Quote(text)
+	return text.Quote(s)
 }
 
-// printable is text as it stands, if a terminal shows all of it, and quoted otherwise.
-func printable(text string) string {
-	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
-		return text
-	}
-	return strconv.Quote(text)
-}
+// printable is text as it stands, if a reader sees all of it, and quoted otherwise.
+func printable(s string) string { return text.Value(s) }
 
-// Printable is text of unknown origin, safe for a terminal and a log: as it stands if a terminal shows all of it, and
+// Printable is text of unknown origin, safe for a terminal and a log: as it stands if a reader sees all of it, and
 // quoted otherwise, so that control characters, bidirectional overrides and other line ends come out escaped.
-func Printable(text string) string { return printable(text) }
+func Printable(s string) string { return text.Value(s) }
 
 // nearest is the name that was probably meant by what was typed, or empty. Case, "_" and "-" do not count.
 func nearest(typed string, names []string) string {

@@ -52,7 +52,7 @@ func TestNothingHeavyIsLinked(t *testing.T) {
 		}
 	}
 	for _, name := range linked {
-		if strings.HasPrefix(name, "github.com/clairun/") && name != "github.com/clairun/clai-sandbox/profile" {
+		if strings.HasPrefix(name, "github.com/clairun/") && !strings.HasPrefix(name, "github.com/clairun/clai-sandbox/profile") {
 			t.Errorf("%s is linked: the arrows go down to this package", name)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // A busListener is the socket that stands in a sandbox for the session bus. Until something inside connects it costs a
@@ -228,7 +230,7 @@ func (l *busListener) notices(list []Notice) []Notice {
 		return list
 	}
 	return append(slices.Clone(list), Notice{Kind: NoticeSessionBus,
-		Text: "the session bus could not be reached: " + printable(l.failure.Error())})
+		Text: "the session bus could not be reached: " + text.Line(l.failure.Error())})
 }
 
 // busOperand makes the socket for the plan's bus, and gives it to bwrap. Without one, the command has no bus and is told.

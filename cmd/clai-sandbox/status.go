@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
-	"unicode"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -90,14 +89,7 @@ func hintOf(err error) string {
 }
 
 // oneLine keeps text that may come from a file name or a command line from reaching the terminal as anything but text.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, text)
-}
+func oneLine(s string) string { return text.Line(s) }
 
 // warn tells of something that did not stop the run.
 func warn(notices []sandbox.Notice) {

@@ -25,6 +25,7 @@ import (
 	"github.com/clairun/clai-sandbox/integration/mcp/files"
 	"github.com/clairun/clai-sandbox/integration/mcp/shell"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -50,7 +51,7 @@ func main() {
 		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(oneLine(err)))
+		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+text.Line(oneLine(err)))
 		os.Exit(statusFailed)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // AskName is the name under which a sandbox has the program with which its inside asks.
@@ -74,7 +75,7 @@ func complain(to io.Writer, err error) int {
 	if errors.As(err, &unavailable) {
 		fmt.Fprintf(to, "%s: nobody can be asked: %s; this sandbox may have been started without a broker\n", AskName, profile.Printable(unavailable.Why))
 	} else {
-		fmt.Fprintf(to, "%s: %s\n", AskName, profile.Printable(err.Error()))
+		fmt.Fprintf(to, "%s: %s\n", AskName, text.Line(err.Error()))
 	}
 	return AskStatus(err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // guard is how long a request stands on the screen before a key can answer it: what comes while somebody types is not
@@ -182,7 +183,7 @@ func ended(o grants.Outcome) string {
 func (m *model) decided(d decidedMsg) {
 	delete(m.busy, d.id)
 	if d.err != nil {
-		m.message = "not done: " + profile.Printable(d.err.Error())
+		m.message = "not done: " + text.Line(d.err.Error())
 		return
 	}
 	m.message = d.what

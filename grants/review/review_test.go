@@ -161,7 +161,7 @@ func TestWhatTheBrokerRefusesIsToldAndStays(t *testing.T) {
 	d := newDesk(t, request("r1", "/data"))
 	d.broker.fail = errors.New("not a valid decision: wider\x1b[2J")
 	d.keys("o")
-	if len(d.requests) != 1 || !strings.Contains(d.screen(), `\x1b[2J`) {
+	if len(d.requests) != 1 || !strings.Contains(d.screen(), `\u{1B}[2J`) {
 		t.Errorf("%s", d.screen())
 	}
 }

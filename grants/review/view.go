@@ -10,6 +10,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // The screen, from above: what waits, the request with its path first, the line that is typed, the keys. All that others
@@ -49,7 +50,7 @@ func (m *model) parts() (top, body, bottom []string) {
 	at := m.at(m.chosen)
 	switch {
 	case m.lost != nil:
-		top = append(top, m.line("The gateway cannot be reached: "+profile.Printable(m.lost.Error())))
+		top = append(top, m.line("The gateway cannot be reached: "+text.Line(m.lost.Error())))
 	case at < 0:
 		top = append(top, m.line("Nothing waits for an answer. Requests appear here as they come."))
 	default:
@@ -110,7 +111,7 @@ func (m *model) request(r grants.Request, d draft) (path, rest []string) {
 		path = append(path, m.wrapped("you give", verb(d.access)+" "+profile.Printable(d.path), maxPathLines)...)
 	}
 	for _, w := range r.Warnings {
-		add("warning", profile.Printable(w.Text))
+		add("warning", text.Line(w.Text))
 	}
 	if r.Reason != "" {
 		add("because", profile.Printable(r.Reason))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 const (
@@ -115,7 +116,7 @@ func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest
 			}
 		} else if pending, result, filled := s.filled(a, request); filled {
 			if err := s.answer(ctx, pending, result); err != nil {
-				return GrantResult{Pending: true, Message: "The answer was not taken: " + profile.Printable(err.Error()) + ". A person is still asked."}, nil, nil
+				return GrantResult{Pending: true, Message: "The answer was not taken: " + text.Line(err.Error()) + ". A person is still asked."}, nil, nil
 			}
 		}
 	}
@@ -268,7 +269,7 @@ func question(r grants.Request) string {
 		lines = append(lines, "which leads to "+profile.Printable(r.ResolvedPath))
 	}
 	for _, w := range r.Warnings {
-		lines = append(lines, "Warning: "+profile.Printable(w.Text))
+		lines = append(lines, "Warning: "+text.Line(w.Text))
 	}
 	if r.Reason != "" {
 		lines = append(lines, "Because: "+profile.Printable(r.Reason))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 const (
@@ -154,7 +155,7 @@ func (d *desktop) body(r grants.Request) string {
 		lines = append(lines, "leads to "+profile.Printable(r.ResolvedPath))
 	}
 	for _, w := range r.Warnings {
-		lines = append(lines, profile.Printable(w.Text))
+		lines = append(lines, text.Line(w.Text))
 	}
 	if r.Reason != "" {
 		reason := []rune(profile.Printable(r.Reason))
