@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // A Plan is a sandbox before it exists: what is mounted where, in which order and why, and with which options the
@@ -133,10 +132,9 @@ type Notice struct {
 
 // printable makes text safe for a terminal and a log: what is not printable, and invisible or reordering characters
 // among them, is escaped as in Go source. A file name may hold any of them.
-func printable(text string) string {
-	plain := func(r rune) bool { return r != unicode.ReplacementChar && unicode.IsPrint(r) && r != '\\' }
-	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
-		return text
+func printable(s string) string {
+	if s == "" || strings.Contains(s, `\`) {
+		return text.Quote(s)
 	}
-	return strconv.Quote(text)
+	return text.Value(s)
 }
