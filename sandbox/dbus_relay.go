@@ -73,11 +73,13 @@ func relay(client, server busConn, filtered bool) {
 
 // handshake carries the authentication ("Authentication Protocol" in the D-Bus specification), which is lines, each with
 // its answer up to the last one. Clients as sd-bus do not wait for the answers, and some versions of xdg-dbus-proxy then
-// take those for messages: so the lines go one at a time. It decides nothing, it only waits. It returns what the client has
-// said since.
+// take those for messages: so the lines go one at a time. It returns what the client has said since.
+//
+// Where it ends must be the same for everybody who reads: to xdg-dbus-proxy a line ends with both characters, and one that
+// only begins with BEGIN is the last as well. A client that could make us wait for another would send messages past us.
 func handshake(client, server busConn) (said []byte, ok bool) {
 	buffer, held := make([]byte, busBuffer), 0
-	for {
+	for first := true; ; {
 		end := bytes.IndexByte(buffer[:held], '\n') + 1
 		if end == 0 {
 			if held == len(buffer) {
@@ -92,9 +94,10 @@ func handshake(client, server busConn) (said []byte, ok bool) {
 			continue
 		}
 		line := buffer[:end]
-		if server.send(line, nil) != nil {
+		if !plainAuthLine(line, first) || server.send(line, nil) != nil {
 			return nil, false
 		}
+		first = false
 		if bytes.Equal(line, []byte("BEGIN\r\n")) {
 			return buffer[end:held], true
 		}
@@ -103,6 +106,19 @@ func handshake(client, server busConn) (said []byte, ok bool) {
 			return nil, false
 		}
 	}
+}
+
+// plainAuthLine reports whether a line of the authentication is one to every reader: printable characters and both of the
+// line's end, before the first line a zero byte, and nothing behind the word that ends it all.
+func plainAuthLine(line []byte, first bool) bool {
+	if first {
+		line = bytes.TrimPrefix(line, []byte{0})
+	}
+	text, whole := bytes.CutSuffix(line, []byte("\r\n"))
+	if !whole || bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return false
+	}
+	return !bytes.HasPrefix(text, []byte("BEGIN")) || len(text) == len("BEGIN")
 }
 
 // answer carries one line to the client.

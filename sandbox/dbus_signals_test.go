@@ -3,10 +3,14 @@ package sandbox
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
@@ -213,6 +217,64 @@ func TestTheKeyringsThemselvesAreNotTheCommandsToChange(t *testing.T) {
 		client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets/collection/login").Call("org.freedesktop.Secret."+member, 0)
 		if reached := len(service.called()) > before; reached != reaches {
 			t.Errorf("%s: reached %v, want %v", member, reached, reaches)
+		}
+	}
+}
+
+// signalBytes is a signal as it goes over the wire, with a line's end in it.
+func signalBytes(t *testing.T) []byte {
+	t.Helper()
+	m := forgeries("")[0]
+	m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(""))
+	m.Body = []any{"\r\n\r\n"}
+	var text bytes.Buffer
+	if err := m.EncodeTo(&text, binary.LittleEndian); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Replace(text.Bytes(), []byte{0, 0, 0, 0}, []byte{9, 0, 0, 0}, 1) // its serial
+}
+
+// Who does not say plainly where the authentication ends could send messages before we look at them, or in what we take for
+// one message.
+func TestNoSignalGoesOutPastTheAuthentication(t *testing.T) {
+	bus := startBus(t, "")
+	service := bus.serve("org.freedesktop.Notifications")
+	if err := service.AddMatchSignal(); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan *dbus.Signal, 100)
+	service.Signal(heard)
+	l := newListener(t, bus)
+	signal := signalBytes(t)
+	inside := typed(messageCall, binary.LittleEndian, 8, 2000)
+	copy(inside[messageHeader+8:], "\r\nBEGIN\r\n"+string(signal))
+	auth := fmt.Sprintf("\x00AUTH EXTERNAL %x\r\n", fmt.Sprint(os.Getuid()))
+	for name, said := range map[string]string{
+		"more behind the word":        auth + "BEGIN x\r\n" + string(signal) + "\n",
+		"a tab behind it":             auth + "BEGIN\tx\r\n" + string(signal) + "\n",
+		"a bare line's end before it": auth + "x\nBEGIN\r\n" + string(inside),
+		"a bare return":               auth + "x\rBEGIN\r\n" + string(inside),
+		"a zero byte in it":           auth + "\x00BEGIN\r\n" + string(inside),
+		"a line without its end":      auth + "BEGIN\n" + string(inside),
+		"a word that is longer":       auth + "BEGINNING\r\n" + string(inside),
+		"not ASCII":                   auth + "\xc3\xa4BEGIN\r\n" + string(inside),
+	} {
+		conn := l.knock(t)
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		io.WriteString(conn, said)
+		if text, err := io.ReadAll(conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: it is open, after %q (%v)", name, text, err)
+		}
+		conn.Close()
+	}
+	outside := bus.serve()
+	outside.Emit("/x", "org.example.Anything.Happened")
+	for s := range heard {
+		if s.Sender == outside.Names()[0] {
+			break
+		}
+		if s.Sender != "org.freedesktop.DBus" {
+			t.Errorf("%s of a command's was heard", s.Name)
 		}
 	}
 }
