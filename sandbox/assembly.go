@@ -21,7 +21,7 @@ import (
 
 // apart reports whether a step is not bwrap's, but the root or a part of a tree of package mounts.
 func (s *Step) apart() bool {
-	return s.Purpose != "" || s.Kind == Bind && s.Pinned && !strings.HasPrefix(s.Path, insideDirectory)
+	return !strings.HasPrefix(s.Path, insideDirectory) && (s.Purpose != "" || s.Kind == Bind && s.Pinned)
 }
 
 // required reports whether the sandbox must not be without the step.

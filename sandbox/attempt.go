@@ -43,6 +43,7 @@ type attempt struct {
 	program    []byte        // the filter
 	channel    *net.UnixConn // where a filtered network's listener comes from
 	proxy      *egress.Proxy // that serves it
+	input      *inputFile    // nil: standard input is no file
 	output     *outputMeter  // nil: not measured
 	cgroup     *cgroup       // nil: none
 	process    *process
@@ -77,7 +78,10 @@ func (a *attempt) open(l Launcher) (err error) {
 			a.standIns = append(a.standIns, step)
 		}
 	}
-	a.plan.Steps = a.makePlaceholders(slices.Clone(a.plan.Steps), l.State)
+	if !l.bare {
+		a.input = l.input
+	}
+	a.plan.Steps = a.input.stand(a.makePlaceholders(slices.Clone(a.plan.Steps), l.State))
 	if a.plan.locksFiles() && !l.bare {
 		if a.rules, err = newFileRules(); err != nil {
 			return err
@@ -321,6 +325,7 @@ func startMessage(err error) string {
 func (a *attempt) wait() {
 	a.process.wait()
 	a.endNetwork()
+	a.input.finish()
 	close(a.ended)
 }
 
@@ -374,6 +379,7 @@ func (a *attempt) close() {
 	if a.channel != nil {
 		a.channel.Close()
 	}
+	a.input.close()
 }
 
 func nulTerminated(words []string) []byte {

@@ -15,7 +15,7 @@ import (
 func (a *attempt) inner(l Launcher) ([]string, error) {
 	onTerminal := l.Terminal && l.guard == guardPlain // where bwrap itself has to ignore Ctrl-C, and the command must not
 	leaky := !l.Bwrap.Has(optionBindFD)               // an old bwrap leaves open what it was given
-	if l.bare || l.byBwrap && a.rules == nil && a.proxy == nil && !onTerminal && !leaky {
+	if l.bare || l.byBwrap && a.rules == nil && a.proxy == nil && a.input == nil && !onTerminal && !leaky {
 		return a.command, nil
 	}
 	p := &trampoline.List{}
@@ -44,6 +44,11 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 			return nil, err
 		}
 		listenForProxy(p, fd, 3+len(a.files)+8)
+	}
+	if a.input != nil {
+		if err := a.inputThroughTrampoline(p); err != nil {
+			return nil, err
+		}
 	}
 	if a.rules != nil {
 		ruleset, err := strconv.Atoi(a.ruleset)

@@ -115,22 +115,31 @@ func openChannel() (*net.UnixConn, descriptor, error) {
 // receiveListener takes the listener out of the channel, and closes that: what comes later may be the command's.
 func receiveListener(channel *net.UnixConn) (net.Listener, error) {
 	defer channel.Close()
-	oob := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := channel.ReadMsgUnix(make([]byte, 1), oob)
+	fd, err := receiveDescriptor(channel)
 	if err != nil {
 		return nil, err
 	}
+	file := os.NewFile(uintptr(fd), "listener")
+	defer file.Close()
+	return net.FileListener(file)
+}
+
+// receiveDescriptor takes the one that the stub has sent out of the channel.
+func receiveDescriptor(channel *net.UnixConn) (int, error) {
+	oob := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := channel.ReadMsgUnix(make([]byte, 1), oob)
+	if err != nil {
+		return 0, err
+	}
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
 	if err != nil || len(messages) != 1 {
-		return nil, errors.New("no listener came")
+		return 0, errors.New("no descriptor came")
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return nil, errors.New("no listener came")
+		return 0, errors.New("no descriptor came")
 	}
-	file := os.NewFile(uintptr(fds[0]), "listener")
-	defer file.Close()
-	return net.FileListener(file)
+	return fds[0], nil
 }
 
 // serveNetwork serves the listener once it comes, until endNetwork. If none comes, the sandbox has ended before its

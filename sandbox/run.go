@@ -43,6 +43,7 @@ type Launcher struct {
 
 	guard   guard
 	ignored []syscall.Signal                                    // of the terminal's, by the caller
+	input   *inputFile                                          // nil: standard input is no file
 	resolve func(context.Context, string) ([]netip.Addr, error) // nil: as the host does
 	// mistakes are options of bwrap's that the plan does not have, for tests of what holds then.
 	mistakes []string
@@ -129,6 +130,10 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 		return Result{}, err
 	}
 	defer keepStreams(stdio)()
+	var err error
+	if l.input, err = inputOf(stdio.In); err != nil {
+		return Result{}, err
+	}
 	if err := closeOnExec(); err != nil {
 		return Result{}, &SetupError{Why: "mark descriptors close-on-exec: " + err.Error()}
 	}
