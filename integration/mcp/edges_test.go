@@ -415,3 +415,37 @@ func (p *place) begin(t *testing.T, elicits bool) (*sitting, *sdk.ServerSession)
 	t.Cleanup(func() { c.Close() })
 	return s, session
 }
+
+// Who knocks without a token takes no descriptors of the sandboxes'.
+func TestConnectionsWithoutATokenAreBounded(t *testing.T) {
+	p := newPlace(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- ServeHTTP(ctx, p.options, listener, strings.Repeat("t", 32)) }()
+	t.Cleanup(func() { cancel(); <-over })
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	before := open()
+	const more = 40
+	for range maxHTTPConnections + more {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	ours := maxHTTPConnections + more
+	p.until("all are served that will be", func() bool { return open()-before-ours >= maxHTTPConnections-8 })
+	if served := open() - before - ours; served > maxHTTPConnections+8 { // the test has some more
+		t.Errorf("%d are served", served)
+	}
+}

@@ -14,12 +14,15 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 )
 
 const (
-	headerPatience = 10 * time.Second
-	minToken       = 16 // bytes
+	// maxHTTPConnections leave descriptors for the sandboxes, whoever knocks without a token.
+	maxHTTPConnections = 4 * maxSittings
+	headerPatience     = 10 * time.Second
+	minToken           = 16 // bytes
 )
 
 // ReadToken reads the token that clients have to send from a file that nobody else may read. Where the file lies is the
@@ -76,6 +79,7 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 	if isUnix {
 		listener = &ownListener{listener}
 	}
+	listener = netutil.LimitListener(listener, maxHTTPConnections)
 	go func() {
 		<-ctx.Done()
 		server.Close()
@@ -96,10 +100,13 @@ func guardHTTP(next http.Handler, token string, isUnix bool) http.Handler {
 		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
 		switch {
 		case r.Header.Get("Origin") != "":
+			w.Header().Set("Connection", "close")
 			http.Error(w, "no page may call", http.StatusForbidden)
 		case !isUnix && !loopback(r.Host):
+			w.Header().Set("Connection", "close")
 			http.Error(w, "called by another name than this machine's own", http.StatusForbidden)
 		case token != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1:
+			w.Header().Set("Connection", "close") // who may not come keeps nothing
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "a token is needed", http.StatusUnauthorized)
 		default:
