@@ -32,7 +32,8 @@ type inputFile struct {
 }
 
 // inputOf finds out whether the stream is such a file; nil: it is not. One without a name any more, as a shell's own
-// temporary file, nobody else can open, and whatever is done to it goes with it.
+// temporary file, nobody else can open, and whatever is done to it goes with it. Another user's file that cannot be reached
+// by its name the command could not change either.
 func inputOf(stream any) (*inputFile, error) {
 	file, ok := stream.(*os.File)
 	if !ok || file == nil {
@@ -61,6 +62,9 @@ func inputOf(stream any) (*inputFile, error) {
 		return nil, err
 	}
 	probe, err := pinExpected(in.path, &in.object)
+	if err != nil && !in.required {
+		return nil, nil // not the caller's file, nor within reach: so it is not the caller's to change
+	}
 	if err != nil {
 		return nil, &SetupError{Path: in.path, Why: "is standard input, and cannot be shown read-only: " + reason(err),
 			Hint: "let cat read it: cat FILE | clai-sandbox run …"}

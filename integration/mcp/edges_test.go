@@ -102,6 +102,7 @@ func TestALineThatIsNoMessageIsAnsweredWithAnError(t *testing.T) {
 		"a half":                   {`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, codeInvalid},
 		"more than there are":      {`{"jsonrpc":"2.0","id":1e300,"method":"ping"}`, codeInvalid},
 		"more than a number holds": {`{"jsonrpc":"2.0","id":1e999,"method":"ping"}`, codeInvalid},
+		"half a pair":              {`{"jsonrpc":"2.0","id":"\ud800","method":"ping"}`, codeInvalid},
 		"deep lists":               {nested(20000, "[", "]"), codeInvalid},
 		"deep objects":             {nested(20000, `{"a":`, "}"), codeInvalid},
 		"deep and not closed":      {nested(20000, "[", ""), codeInvalid},

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io"
 	"math"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
@@ -121,7 +123,7 @@ func plainID(text json.RawMessage) bool {
 	}
 	switch id := id.(type) {
 	case string:
-		return true
+		return !strings.ContainsRune(id, utf8.RuneError) // half a pair stands for it, and would come back as another
 	case float64:
 		return id == math.Trunc(id) && math.Abs(id) <= 1<<53
 	}
