@@ -170,13 +170,19 @@ func (p *place) serveUnix(t *testing.T) string {
 	return path
 }
 
+var testToken = strings.Repeat("t", 32)
+
 // callVariable makes this program a client of the socket that it names.
 const callVariable = "CLAI_SANDBOX_TEST_CALL"
 
 // callMain is this program as a client of a socket: it prints the status of an answer.
 func callMain(path string) {
-	client := http.Client{Transport: dialing(path)}
-	r, _ := http.NewRequest("POST", "http://socket/", strings.NewReader(initialize))
+	client, url := http.Client{Transport: dialing(path)}, "http://socket/"
+	if strings.HasPrefix(path, "http:") {
+		client, url = http.Client{}, path
+	}
+	r, _ := http.NewRequest("POST", url, strings.NewReader(initialize))
+	r.Header.Set("Authorization", "Bearer "+testToken)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	answer, err := client.Do(r)
@@ -214,6 +220,15 @@ func TestOnlyTheSameUserOutsideOfSandboxesIsServedAtASocket(t *testing.T) {
 	os.Chmod(path, 0o777)
 	self := []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 	group := []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- ServeHTTP(ctx, p.options, tcp, testToken) }()
+	t.Cleanup(func() { cancel(); <-over })
+	url := "http://" + tcp.Addr().String()
 	for name, c := range map[string]struct {
 		as   syscall.SysProcAttr
 		want string
@@ -229,12 +244,17 @@ func TestOnlyTheSameUserOutsideOfSandboxesIsServedAtASocket(t *testing.T) {
 		if c.root && os.Getuid() != 0 {
 			continue
 		}
-		cmd := exec.Command(program)
-		cmd.Env = []string{callVariable + "=" + path}
-		cmd.SysProcAttr = &c.as
-		out, err := cmd.Output()
-		if got := strings.TrimSpace(string(out)); err != nil || got != c.want {
-			t.Errorf("%s: %q (%v), want %s", name, got, err, c.want)
+		for _, at := range []string{path, url} {
+			if at == url && c.as.Credential != nil {
+				c.want = "200" // it has the token, and is nobody's sandbox of ours
+			}
+			cmd := exec.Command(program)
+			cmd.Env = []string{callVariable + "=" + at}
+			cmd.SysProcAttr = &c.as
+			out, err := cmd.Output()
+			if got := strings.TrimSpace(string(out)); err != nil || got != c.want {
+				t.Errorf("%s, at %s: %q (%v), want %s", name, at, got, err, c.want)
+			}
 		}
 	}
 	// And a command in a sandbox that was granted the socket's directory.
@@ -248,8 +268,10 @@ func TestOnlyTheSameUserOutsideOfSandboxesIsServedAtASocket(t *testing.T) {
 	if err := os.WriteFile(p.work+"/client", text, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if r := a.sh(callVariable + "=" + path + " ./client"); strings.TrimSpace(r.Output) != "none" {
-		t.Errorf("in a sandbox: %+v", r)
+	for _, at := range []string{path, url} { // with the token, wherever it is from
+		if r := a.sh(callVariable + "=" + at + " ./client"); strings.TrimSpace(r.Output) != "none" {
+			t.Errorf("in a sandbox, at %s: %+v", at, r)
+		}
 	}
 }
 
@@ -448,5 +470,32 @@ func TestConnectionsWithoutATokenAreBounded(t *testing.T) {
 	p.until("all are served that will be", func() bool { return open()-before-ours >= maxHTTPConnections-8 })
 	if served := open() - before - ours; served > maxHTTPConnections+8 { // the test has some more
 		t.Errorf("%d are served", served)
+	}
+}
+
+func TestTheOtherEndOfAConnectionIsFound(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Logf("%s: %v", address, err)
+			continue
+		}
+		defer listener.Close()
+		client, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checkPeer(server); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+		client.Close()
+		if err := checkPeer(server); err == nil {
+			t.Errorf("%s: one that is gone is taken", address)
+		}
+		server.Close()
 	}
 }

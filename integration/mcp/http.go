@@ -76,10 +76,7 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 		ReadHeaderTimeout: headerPatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	if isUnix {
-		listener = &ownListener{listener}
-	}
-	listener = netutil.LimitListener(listener, maxHTTPConnections)
+	listener = netutil.LimitListener(&ownListener{Listener: listener}, maxHTTPConnections)
 	go func() {
 		<-ctx.Done()
 		server.Close()

@@ -5,12 +5,19 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// ownListener takes connections of the same user only, and none from a sandbox.
-type ownListener struct{ net.Listener }
+// ownListener takes connections of the same user only at a unix socket, and none from a sandbox anywhere.
+type ownListener struct {
+	net.Listener
+	told time.Time // of a refusal; Accept is called by one at a time
+}
+
+// tellEvery is how often a refused client is told of: it may come back at once, and the messages go to somebody's log.
+const tellEvery = time.Minute
 
 func (l *ownListener) Accept() (net.Conn, error) {
 	for {
@@ -18,21 +25,26 @@ func (l *ownListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := checkPeer(conn); err == nil {
+		if err = checkPeer(conn); err == nil {
 			return conn, nil
-		} else {
-			fmt.Fprintf(os.Stderr, "clai-sandbox: a client was refused: %v\n", err)
 		}
 		conn.Close()
+		if time.Since(l.told) > tellEvery {
+			l.told = time.Now()
+			fmt.Fprintf(os.Stderr, "clai-sandbox: a client was refused: %v\n", err)
+		}
 	}
 }
 
 // checkPeer says why the process at the other end may not call: it is another user's, or in another mount or user
 // namespace than this one, as a command in a sandbox is, to which a granted directory shows the socket.
 func checkPeer(conn net.Conn) error {
+	if c, ok := conn.(*net.TCPConn); ok {
+		return checkTCPPeer(c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort())
+	}
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
-		return errors.New("it is not at a unix socket")
+		return errors.New("it is at no socket that is known")
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -64,17 +76,25 @@ func checkPeerOf(socket int) error {
 		return fmt.Errorf("process %d has ended", peer.Pid)
 	}
 	defer unix.Close(process)
-	for _, name := range []string{"mnt", "user"} {
-		same, err := sameNamespace(int(peer.Pid), name)
-		if err != nil {
-			return fmt.Errorf("whether process %d is in a sandbox cannot be told: %w", peer.Pid, err)
-		}
-		if !same {
-			return fmt.Errorf("process %d is in another %s namespace, as one in a sandbox is", peer.Pid, name)
-		}
+	if err := checkNamespaces(int(peer.Pid)); err != nil {
+		return err
 	}
 	if ended(process) {
 		return fmt.Errorf("process %d has ended", peer.Pid)
+	}
+	return nil
+}
+
+// checkNamespaces refuses a process that is in another mount or user namespace than this one.
+func checkNamespaces(pid int) error {
+	for _, name := range []string{"mnt", "user"} {
+		same, err := sameNamespace(pid, name)
+		if err != nil {
+			return fmt.Errorf("whether process %d is in a sandbox cannot be told: %w", pid, err)
+		}
+		if !same {
+			return fmt.Errorf("process %d is in another %s namespace, as one in a sandbox is", pid, name)
+		}
 	}
 	return nil
 }
