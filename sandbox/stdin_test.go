@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -209,5 +210,46 @@ func TestWhatIsNoNamedFileIsStandardInputAsItIs(t *testing.T) {
 		if !errors.As(err, &setup) || !strings.Contains(setup.Hint, "cat FILE") {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// What a live sandbox shows may change, and its standard input stays.
+func TestAFileThatIsStandardInputStaysWhileGrantsComeAndGo(t *testing.T) {
+	needPython(t)
+	h := newHost(t)
+	path, granted := filepath.Join(newDirectory(t), "input"), newDirectory(t)
+	if err := os.WriteFile(path, []byte("first\nsecond\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	plan, live := h.build(), &Live{}
+	h.launcher.Live = live
+	var out bytes.Buffer
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		script := fmt.Sprintf("read a; echo begun; while [ ! -d %s ]; do sleep 0.01; done; read b; echo $a $b; cat "+inputPlace, granted)
+		_, err := h.launcher.Run(t.Context(), plan, []string{"/bin/sh", "-c", script}, Stdio{In: file, Out: write})
+		write.Close()
+		ended <- err
+	}()
+	lines := bufio.NewReader(read)
+	if line, err := lines.ReadString('\n'); line != "begun\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	h.profile.Grants = append(h.profile.Grants, grant(granted, profile.ReadWrite, profile.OriginConfig))
+	if _, err := live.Show(t.Context(), h.profile); err != nil {
+		t.Fatal(err)
+	}
+	out.ReadFrom(lines)
+	if err := <-ended; err != nil || out.String() != "first second\nfirst\nsecond\n" {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }
