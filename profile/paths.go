@@ -75,7 +75,8 @@ func shortText(text string) string {
 }
 
 // ParseGrant reads PATH[:ro|:rw][:explicit], as --grant takes it; read-only if it does not say. The long names of the
-// access are understood as well. A path that ends in such a word after a colon needs the access written out.
+// access are understood as well. A path with a colon in its last name needs the access written out: what stands behind the
+// colon could be a mistyped access, and would make another path of the one that was meant.
 func ParseGrant(text, home string) (Grant, error) {
 	path, explicit := strings.CutSuffix(text, ":explicit")
 	access := ReadOnly
@@ -85,6 +86,10 @@ func ParseGrant(text, home string) (Grant, error) {
 			path = path[:i]
 		case "rw", "read_write":
 			path, access = path[:i], ReadWrite
+		default:
+			if word := path[i+1:]; !strings.Contains(word, "/") {
+				return Grant{}, &PathError{text, fmt.Sprintf("%q is no access", shortText(word)), "write ro or rw behind the last colon, also where the path itself has one: PATH:ro"}
+			}
 		}
 	}
 	path, err := ExpandPath(path, home)

@@ -91,14 +91,15 @@ func TestAGrantIsReadOnlyUnlessItSaysOtherwise(t *testing.T) {
 	}{
 		{"/a", "/a", ReadOnly}, {"/a:ro", "/a", ReadOnly}, {"/a:rw", "/a", ReadWrite}, {"~/x:rw", "/home/u/x", ReadWrite},
 		{"/a:read_only", "/a", ReadOnly}, {"/a:read_write", "/a", ReadWrite},
-		{"/a:b", "/a:b", ReadOnly}, {"/a:b:rw", "/a:b", ReadWrite}, {"/a:", "/a:", ReadOnly}, {"/a:rw:ro", "/a:rw", ReadOnly}, {"/a:RW", "/a:RW", ReadOnly},
+		{"/a:b:ro", "/a:b", ReadOnly}, {"/a:b:rw", "/a:b", ReadWrite}, {"/a::ro", "/a:", ReadOnly}, {"/a:rw:ro", "/a:rw", ReadOnly}, {"/a:b/c", "/a:b/c", ReadOnly},
 	} {
 		g, err := ParseGrant(c.text, "/home/u")
 		if err != nil || g.Path != c.path || g.Access != c.access || g.Origin.Kind != OriginFlag || g.Origin.Source != "--grant "+c.text {
 			t.Errorf("%s: %+v, %v", c.text, g, err)
 		}
 	}
-	for _, text := range []string{"", ":ro", ":rw", "a:rw", "~b:rw"} {
+	// What stands behind the last colon is an access. A mistyped one is no other path.
+	for _, text := range []string{"", ":ro", ":rw", "a:rw", "~b:rw", "/a:rx", "/a:r", "/a:", "/a:RW", "/a:rw ", "/a:ro,rw", "/a:rx:explicit", "/a:explicit:rx", "/a:explicit:", "/a:b"} {
 		if g, err := ParseGrant(text, "/home/u"); err == nil {
 			t.Errorf("%q became %+v", text, g)
 		}
