@@ -318,3 +318,12 @@ func (p *Profile) resolveNetwork(settings executionConfig, r Request) error {
 	}
 	return nil
 }
+
+// Closed says in words that a filtered network reaches nothing because nothing is allowed, and what to do about it. Empty: it
+// reaches something, or is not filtered.
+func (p *Profile) Closed() string {
+	if p.Network != NetworkFiltered || len(p.Domains.Allowed) > 0 {
+		return ""
+	}
+	return "the network is filtered and nothing is allowed, so the command reaches nothing: allow what it needs with --allow-domain NAME, or every name with --allow-domain '*'"
+}

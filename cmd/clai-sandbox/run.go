@@ -82,11 +82,20 @@ func runSandboxed(c *cli.Context) (sandbox.Result, error) {
 	if err != nil {
 		return sandbox.Result{}, err
 	}
+	j.sayClosed(c)
 	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr)}
 	launcher.Relay = relayedSignals(launcher.Terminal)
 	result, err := j.prepared.Run(context.Background(), launcher, command, sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	result.Notices = append(result.Notices, j.session.Notices()...)
 	return result, err
+}
+
+// sayClosed tells a person before the command runs that its network reaches nothing. A program hears of it in the notices.
+func (j job) sayClosed(c *cli.Context) {
+	if why := j.profile.Closed(); why != "" && !c.Bool("json") && !c.IsSet("json-fd") {
+		fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(why))
+		j.prepared.Plan.Notices = slices.DeleteFunc(j.prepared.Plan.Notices, func(n sandbox.Notice) bool { return n.Kind == session.NoticeClosed })
+	}
 }
 
 // brokerOptions attach the run to the broker, where that is asked for.

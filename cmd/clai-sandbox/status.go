@@ -67,6 +67,7 @@ func hintOf(err error) string {
 		misuse      *usage
 		misused     *hosted.Misuse
 		mistake     *profile.ConfigError
+		stranger    *profile.AgentError
 		broker      *grants.UnavailableError
 	)
 	switch {
@@ -82,6 +83,8 @@ func hintOf(err error) string {
 		return misused.Hint
 	case errors.As(err, &mistake):
 		return mistake.Hint
+	case errors.As(err, &stranger):
+		return stranger.Hint()
 	case errors.As(err, &broker):
 		return broker.Hint
 	}

@@ -44,7 +44,11 @@ func mcpAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := profile.Resolve(config, caller, request) // told before anybody is served
+	// Told before anybody is served.
+	if err := config.CheckConfigured(request.Agent); err != nil {
+		return err
+	}
+	p, err := profile.Resolve(config, caller, request)
 	if err != nil {
 		return err
 	}

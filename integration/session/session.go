@@ -55,6 +55,9 @@ type running struct {
 // Open begins a session. It ends with Close, and with the context. Without a broker there is nothing that could go wrong but
 // the request.
 func Open(ctx context.Context, o Options) (*Session, error) {
+	if err := o.Config.CheckConfigured(o.Request.Agent); err != nil {
+		return nil, err
+	}
 	s := &Session{options: o, state: o.Caller.Directories().State, running: map[*running]bool{}, ended: make(chan struct{})}
 	if o.Broker == nil {
 		close(s.ended)
@@ -173,6 +176,9 @@ func (s *Session) Prepare(change func(*profile.Request)) (*Prepared, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.Plan.Notices = append(s.left, p.Plan.Notices...)
+	if why := p.Profile.Closed(); why != "" {
+		p.Plan.Notices = append(p.Plan.Notices, sandbox.Notice{Kind: NoticeClosed, Text: why})
+	}
 	s.left = nil
 	return p, nil
 }
@@ -309,6 +315,9 @@ func (s *Session) notice(n sandbox.Notice) {
 		s.notices = append(s.notices, n)
 	}
 }
+
+// NoticeClosed is about a filtered network that reaches nothing, because nothing is allowed.
+const NoticeClosed sandbox.NoticeKind = "network_closed"
 
 // NoticeBroker is about a broker that went away.
 const NoticeBroker sandbox.NoticeKind = "broker_gone"

@@ -1,0 +1,76 @@
+package profile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// An AgentError is the name of an agent that no configuration has. It would get the defaults, which are wider than what somebody
+// wrote down for the agent that was meant.
+type AgentError struct {
+	Agent   string
+	Nearest string // a name that is configured and looks much like it, if there is one
+}
+
+func (e *AgentError) Error() string {
+	text := fmt.Sprintf("no configuration has an agent %s", printable(e.Agent))
+	if e.Nearest != "" {
+		text += fmt.Sprintf("; did you mean %s?", printable(e.Nearest))
+	}
+	return text
+}
+
+// Hint says what makes the name one.
+func (e *AgentError) Hint() string {
+	return fmt.Sprintf("clai-sandbox explain shows what an agent gets; a new one is written down in config.json as \"agents\": {%q: {}}", e.Agent)
+}
+
+// CheckConfigured wants an agent that a configuration file has, or the one of whoever does not say another. The error is an
+// *AgentError, or that of CheckAgent.
+func (c *Config) CheckConfigured(agent string) error {
+	if agent == "" || agent == DefaultAgent {
+		return nil
+	}
+	if err := CheckAgent(agent); err != nil {
+		return err
+	}
+	known := map[string]bool{DefaultAgent: true}
+	for _, layer := range c.layers {
+		for name := range layer.Agents {
+			known[name] = true
+		}
+	}
+	if known[agent] {
+		return nil
+	}
+	e := &AgentError{Agent: agent}
+	nearest := len(agent)/2 + 1 // more than half of it mistyped is another name
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if d := distance(agent, name); d < nearest {
+			e.Nearest, nearest = name, d
+		}
+	}
+	return e
+}
+
+// distance is how many letters have to be put in, taken out or replaced to make one name of the other.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
