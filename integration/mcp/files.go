@@ -77,7 +77,7 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 	if err != nil {
 		return files.Response{}, errors.New(explained(err))
 	}
-	prepared.Plan.ShowProgram("files", "")
+	prepared.ShowProgram("files")
 	answer := &limited{most: files.MaxResponse}
 	_, err = prepared.Run(ctx, sandbox.Launcher{Bwrap: s.bwrap, State: s.options.Session.Caller.Directories().State}, []string{files.Place},
 		sandbox.Stdio{In: bytes.NewReader(text), Out: answer})

@@ -56,7 +56,7 @@ func (s *sitting) theShell() (sh *sessionShell, isNew bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	prepared.Plan.ShowProgram("shell", "")
+	prepared.ShowProgram("shell")
 	sh = &sessionShell{prepared: prepared, ended: make(chan struct{}), lines: map[int]*shellLine{}}
 	stdin, input, err := os.Pipe()
 	if err != nil {

@@ -188,9 +188,17 @@ type Prepared struct {
 	Profile profile.Profile
 	Plan    sandbox.Plan
 
-	session *Session
-	request profile.Request
-	version int // of what is granted
+	session  *Session
+	request  profile.Request
+	version  int      // of what is granted
+	programs []string // that the plan shows besides
+}
+
+// ShowProgram shows this program inside under a name, and returns its path there; see sandbox.Plan.ShowProgram. It stays when Run
+// builds the plan anew, because something was granted meanwhile.
+func (p *Prepared) ShowProgram(name string) string {
+	p.programs = append(p.programs, name)
+	return p.Plan.ShowProgram(name, "")
 }
 
 func (p *Prepared) build() (err error) {
@@ -200,7 +208,13 @@ func (p *Prepared) build() (err error) {
 	if p.Profile, err = p.session.resolve(p.request); err == nil {
 		p.Plan, err = sandbox.Build(p.Profile, sandbox.Host{})
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	for _, name := range p.programs {
+		p.Plan.ShowProgram(name, "")
+	}
+	return nil
 }
 
 func (s *Session) resolve(r profile.Request) (profile.Profile, error) {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -382,4 +383,35 @@ func BenchmarkARequestBecomesVisible(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms/median")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms/p99")
+}
+
+// What was granted between Prepare and Run changes what the sandbox shows, and takes nothing away that was shown besides.
+func TestAProgramThatIsShownStaysWhenSomethingIsGrantedBeforeTheRun(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(true)
+	prepared, err := s.Prepare(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := []string{prepared.ShowProgram("files"), prepared.ShowProgram("shell")}
+	granted := p.write("granted", "granted\n")
+	before := s.versionNow()
+	if _, err := p.person.Add(t.Context(), grants.NewGrant{Agent: "main", Path: granted, Access: profile.ReadOnly}); err != nil {
+		t.Fatal(err)
+	}
+	p.until("the session hears of the grant", func() bool { return s.versionNow() > before })
+	var out bytes.Buffer
+	script := "cat " + granted + "; for p; do test -x $p && echo there; done"
+	if _, err := prepared.Run(t.Context(), sandbox.Launcher{Bwrap: p.bwrap}, append([]string{"/bin/sh", "-c", script, "sh"}, places...), sandbox.Stdio{Out: &out}); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "granted\nthere\nthere\n" {
+		t.Errorf("%q", out.String())
+	}
+}
+
+func (s *Session) versionNow() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
 }
