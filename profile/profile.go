@@ -116,6 +116,12 @@ type Grant struct {
 type Expected struct {
 	Path          string // with its symbolic links followed
 	Device, Inode uint64 // 0: anything that is there
+	Born, Handle  string // see Object; empty: any
+}
+
+// Is reports whether an object is the one that was allowed.
+func (e *Expected) Is(o Object) bool {
+	return e.Inode == 0 || o.Same(Object{Device: e.Device, Inode: e.Inode, Born: e.Born, Handle: e.Handle})
 }
 
 // A Variable is one environment variable of the command.

@@ -67,8 +67,8 @@ func pinExpected(path string, want *profile.Expected) (descriptor, error) {
 	if err != nil || want == nil || want.Inode == 0 {
 		return file, err
 	}
-	var stat unix.Stat_t
-	if err = unix.Fstat(int(file), &stat); err == nil && (uint64(stat.Dev) != want.Device || stat.Ino != want.Inode) {
+	object, err := profile.ObjectOf(int(file))
+	if err == nil && !want.Is(object) {
 		err = errReplaced
 	}
 	if err != nil {
