@@ -50,6 +50,7 @@ type SessionSpec struct {
 	Command   string   `json:"command,omitempty" jsonschema:"what the session runs, for the person who decides"`
 	Shown     []Shown  `json:"shown,omitempty" jsonschema:"what the sandbox shows already, the later one deciding at equal paths"`
 	Hidden    []string `json:"hidden,omitempty" jsonschema:"what it hides below that"`
+	Links     []string `json:"links,omitempty" jsonschema:"symbolic links that it has of its own, on the way to what it shows"`
 	Live      bool     `json:"live,omitempty" jsonschema:"grants are mounted into the running sandbox, and reported as applied"`
 }
 

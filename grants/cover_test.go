@@ -31,7 +31,7 @@ func TestCoverFollowsTheDeepestStatement(t *testing.T) {
 		return filepath.Clean("/" + text)
 	}
 	for range 5000 {
-		v, approved := View{map[string]profile.Access{}}, map[string]profile.Access{}
+		v, approved := View{statements: map[string]profile.Access{}}, map[string]profile.Access{}
 		for range random.IntN(6) {
 			v.statements[path()] = profile.Access(random.IntN(3))
 		}
@@ -58,7 +58,7 @@ func TestWhatIsCovered(t *testing.T) {
 		{Path: home + "/work", Access: rw},
 		{Path: home + "/work/lib", Access: ro},
 		{Path: home + "/named", Access: ro},
-	}, []string{home + "/work/secret", home + "/named", home + "/other/hidden", home + "/work/out/through-a-link"})
+	}, []string{home + "/work/secret", home + "/named", home + "/other/hidden", home + "/work/out/through-a-link"}, nil)
 	for _, c := range []struct {
 		path     string
 		access   profile.Access
@@ -92,10 +92,10 @@ func TestWhatIsCovered(t *testing.T) {
 }
 
 func TestNothingIsCoveredByTheZeroView(t *testing.T) {
-	if (View{}).Covers(Question{Access: profile.ReadOnly, Place: Place{Resolved: "/a"}}, func(string) profile.Access { return profile.NoAccess }) {
+	if (View{}).Covers(Question{Access: profile.ReadOnly, Known: "/a"}, func(string) profile.Access { return profile.NoAccess }) {
 		t.Error("covered")
 	}
-	if (View{}).Covers(Question{Place: Place{Resolved: "/a"}}, func(string) profile.Access { return profile.NoAccess }) {
+	if (View{}).Covers(Question{Known: "/a"}, func(string) profile.Access { return profile.NoAccess }) {
 		t.Error("a question for nothing is covered")
 	}
 }

@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,6 +55,8 @@ const (
 func (g Grant) Check() (now Place, c Condition, why string) {
 	now, err := Resolve(g.Path)
 	switch {
+	case errors.As(err, new(*NeverError)):
+		return now, Changed, err.Error()
 	case err != nil:
 		return now, Missing, err.Error()
 	case now.Resolved != g.Resolved:
@@ -73,5 +76,5 @@ func (g Grant) Profile() profile.Grant {
 		kind = profile.OriginApproval
 	}
 	return profile.Grant{Path: g.Path, Access: g.Access, Origin: profile.Origin{Kind: kind, Source: "grant " + g.ID},
-		Expected: &profile.Expected{Path: g.Resolved, Device: g.Object.Device, Inode: g.Object.Inode}}
+		Expected: &profile.Expected{Path: g.Resolved, Device: g.Object.Device, Inode: g.Object.Inode, Born: g.Object.Born, Handle: g.Object.Handle}}
 }

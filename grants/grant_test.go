@@ -55,3 +55,19 @@ func TestAGrantOfWhatIsNotThereYet(t *testing.T) {
 		t.Errorf("%v", c)
 	}
 }
+
+func TestARunKnowsAnObjectAsItWasStored(t *testing.T) {
+	for text, want := range map[string]Object{"7:8:09": {Inode: 7, Born: "8", Handle: "09"}, "7::": {Inode: 7}, "7": {Inode: 7}, "7:8:": {Inode: 7, Born: "8"}} {
+		var o Object
+		if err := parseInode(text, &o); err != nil || o != want {
+			t.Errorf("%s: %+v, %v", text, o, err)
+		}
+		if again := inodeText(want); text != "7" && again != text {
+			t.Errorf("%+v is written %s", want, again)
+		}
+	}
+	uses := ParseUses("used g1 5 1 7:8:09\nused g2 5 1 7\n")
+	if len(uses) != 2 || uses[0].Object != (Object{Device: 1, Inode: 7, Born: "8", Handle: "09"}) || uses[1].Object != (Object{Device: 1, Inode: 7}) {
+		t.Errorf("%+v", uses)
+	}
+}

@@ -3,6 +3,7 @@ package grants
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -18,81 +19,163 @@ type Place struct {
 	Object   Object // what is there
 }
 
-// An Object is one file or directory, by what the kernel knows it by. The zero value is none.
-type Object struct {
-	Device uint64 `json:"device,string,omitempty"`
-	Inode  uint64 `json:"inode,string,omitempty"`
-	mode   uint32 // its type, as in stat(2)
-}
+// An Object is one file or directory.
+type Object = profile.Object
 
-// Exists reports whether there was an object.
-func (o Object) Exists() bool { return o.Inode != 0 }
-
-// Same reports whether both are one object, or both none.
-func (o Object) Same(other Object) bool { return o.Device == other.Device && o.Inode == other.Inode }
-
-func (o Object) is(kind uint32) bool { return o.Exists() && o.mode&unix.S_IFMT == kind }
-
-// maxLinks is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
-const maxLinks = 40
+const (
+	// maxLinks is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
+	maxLinks = 40
+	// maxDepth is how many directories a path may lead through. Each is held open on the way.
+	maxDepth = 400
+)
 
 // Resolve follows the symbolic links of a path that is absolute and clean. Of a path that does not exist, the parents that
-// do are followed, and a link that leads to nothing leads there. The error is a *profile.PathError.
+// do are followed, and a link that leads to nothing leads there. What leads into /proc is not followed: there are ways out of it
+// to wherever a process is. The error is a *profile.PathError, or for what leads there a *NeverError.
 func Resolve(path string) (Place, error) {
-	refuse := func(why string) (Place, error) { return Place{}, &profile.PathError{Path: path, Why: why} }
-	// A link swapped in between the walk and the look at what is there shows as ELOOP. Whoever swaps without an end is
-	// refused.
-	for range 3 {
-		real, err := follow(path)
-		if err != nil {
-			return refuse(err.Error())
-		}
-		object, err := objectAt(real)
-		switch {
-		case err == nil:
-			return Place{Typed: path, Resolved: real, Object: object}, nil
-		case !errors.Is(err, syscall.ELOOP):
-			return refuse(err.Error())
+	// Most paths hold no link, and are what they say.
+	if !inProc(path) {
+		if object, err := objectAt(path); err == nil {
+			return Place{Typed: path, Resolved: path, Object: object}, nil
 		}
 	}
-	return refuse("changes while it is looked at")
+	w := newWalk(nil)
+	defer w.close()
+	place, err := w.follow(path)
+	if err != nil {
+		return Place{}, refusal(path, err)
+	}
+	return place, nil
 }
 
-// follow walks a path hop by hop.
-func follow(path string) (string, error) {
-	real, rest, links := "/", path, 0
+// refusal is the error of a path that could not be followed.
+func refusal(path string, err error) error {
+	var never *NeverError
+	if errors.As(err, &never) {
+		return never
+	}
+	return &profile.PathError{Path: path, Why: err.Error()}
+}
+
+// objectAt is what is at a path that no symbolic link is in. Needs Linux 5.6 for openat2(2).
+func objectAt(path string) (Object, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return Object{}, err
+	}
+	defer unix.Close(fd)
+	return profile.ObjectOf(fd)
+}
+
+func inProc(path string) bool { return profile.Within(path, "/proc") }
+
+// A walk follows a path component by component, each looked up in the directory that was found before it and is held open: what is
+// renamed meanwhile, or becomes a link, leads nowhere else.
+type walk struct {
+	// sees says what whoever asks sees without us; nil: everything.
+	sees func(path string) bool
+	// known is how far whoever asks could have followed the path without us. From blind on, nothing that is found may be told.
+	known string
+	blind bool
+
+	real string
+	held []int // the directories of real, the root first
+}
+
+func newWalk(sees func(string) bool) *walk { return &walk{sees: sees, real: "/"} }
+
+func (w *walk) close() { w.up(0) }
+
+// up lets go of directories until depth are left.
+func (w *walk) up(depth int) {
+	for len(w.held) > depth {
+		unix.Close(w.held[len(w.held)-1])
+		w.held = w.held[:len(w.held)-1]
+	}
+}
+
+// follow walks a path to its end.
+func (w *walk) follow(path string) (Place, error) {
+	place := Place{Typed: path}
+	root, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return place, err
+	}
+	w.held = []int{root}
+	object, err := profile.ObjectOf(root)
+	if err != nil {
+		return place, err
+	}
+	rest, links := path, 0
 	for {
 		name, after := cutComponent(rest)
 		switch name {
 		case "":
-			return real, nil
+			if !w.blind {
+				w.known = w.real
+			}
+			place.Resolved, place.Object = w.real, object
+			return place, nil
 		case "..":
-			real, rest = parent(real), after
+			w.up(max(len(w.held)-1, 1))
+			w.real, rest = parent(w.real), after
+			if object, err = profile.ObjectOf(w.held[len(w.held)-1]); err != nil {
+				return place, err
+			}
 			continue
 		}
-		next := join(real, name)
-		var stat unix.Stat_t
-		err := unix.Lstat(next, &stat)
-		switch {
-		case err == syscall.ENOENT:
-			return missing(next, after)
-		case err != nil:
-			return "", fmt.Errorf("%s: %w", profile.Printable(next), err)
-		case stat.Mode&unix.S_IFMT != unix.S_IFLNK:
-			real, rest = next, after
-			continue
+		next := join(w.real, name)
+		w.look(next, after)
+		if inProc(next) {
+			why, _ := profile.NeverGrantable(next)
+			return place, &NeverError{Path: next, Why: why}
 		}
-		if links++; links > maxLinks {
-			return "", syscall.ELOOP
+		fd, err := unix.Openat(w.held[len(w.held)-1], name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == syscall.ENOENT {
+			place.Resolved, err = missing(next, after)
+			if !w.blind {
+				w.known = place.Resolved
+			}
+			return place, err
 		}
-		text, err := readlink(next)
+		if err == nil && len(w.held) == maxDepth {
+			unix.Close(fd)
+			err = syscall.ENAMETOOLONG
+		}
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", profile.Printable(next), err)
+			return place, fmt.Errorf("%s: %w", profile.Printable(next), err)
+		}
+		if object, err = profile.ObjectOf(fd); err != nil {
+			unix.Close(fd)
+			return place, fmt.Errorf("%s: %w", profile.Printable(next), err)
+		}
+		if !object.Is(unix.S_IFLNK) {
+			w.real, rest, w.held = next, after, append(w.held, fd)
+			continue
+		}
+		text, err := readlink(fd)
+		unix.Close(fd)
+		if links++; err == nil && links > maxLinks {
+			return place, syscall.ELOOP
+		}
+		if err != nil {
+			return place, fmt.Errorf("%s: %w", profile.Printable(next), err)
 		}
 		if strings.HasPrefix(text, "/") {
-			real = "/"
+			w.up(1)
+			w.real = "/"
 		}
 		rest = text + "/" + after
+	}
+}
+
+// look notes where the walk leaves what whoever asks sees.
+func (w *walk) look(next, after string) {
+	if !w.blind && w.sees != nil && !w.sees(next) {
+		w.blind, w.known = true, filepath.Clean(next+"/"+after)
 	}
 }
 
@@ -109,34 +192,14 @@ func missing(first, after string) (string, error) {
 	return path, nil
 }
 
-func readlink(path string) (string, error) {
+// readlink reads a link that is open.
+func readlink(fd int) (string, error) {
 	buffer := make([]byte, unix.PathMax)
-	n, err := unix.Readlink(path, buffer)
+	n, err := unix.Readlinkat(fd, "", buffer)
 	if err != nil {
 		return "", err
 	}
 	return string(buffer[:n]), nil
-}
-
-// objectAt looks at what is there without following any symbolic link, so that it is the object that follow found or an
-// error. Needs Linux 5.6 for openat2(2).
-func objectAt(path string) (Object, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err == syscall.ENOENT {
-		return Object{}, nil
-	}
-	if err != nil {
-		return Object{}, err
-	}
-	defer unix.Close(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return Object{}, err
-	}
-	return Object{Device: uint64(stat.Dev), Inode: stat.Ino, mode: stat.Mode}, nil
 }
 
 // cutComponent takes the first component off a path. "." and empty components mean nothing; no name is the end.

@@ -16,6 +16,13 @@ type Question struct {
 	Place  Place
 	Access profile.Access
 	Reason string
+	// Known is the path as far as whoever asks could have followed it without us: links that it sees are followed, and from where
+	// it sees nothing the path stands as it was written. What it is told before a person has answered follows from this alone.
+	Known string
+	// Blind says that Known leads to what whoever asks does not see.
+	Blind bool
+	// Problem is why a blind question cannot be granted as things are. It is for the person.
+	Problem string
 }
 
 // A Request is a question that waits for a decision, as the people who decide see it. The text in it may be the agent's:
@@ -77,9 +84,16 @@ type Answer struct {
 	Reason    string         `json:"reason,omitempty" jsonschema:"why it was not granted"`
 }
 
-// Ask turns what an agent wrote into a question. The error is a *profile.PathError or an *InvalidError, for what cannot be
+// Ask turns what a person wrote into a question. The error is a *profile.PathError or an *InvalidError, for what cannot be
 // meant, or a *NeverError for what nobody may grant.
 func (r Rules) Ask(path string, access profile.Access, reason string) (Question, error) {
+	return r.AskSeeing(nil, path, access, reason)
+}
+
+// AskSeeing turns what an agent wrote into a question. sees says which paths the agent sees by itself; nil: all. An error, and
+// Known and Blind, are the same whatever stands in places that it does not see: an agent that asks learns nothing about them, also
+// not by asking for links of its own that lead there.
+func (r Rules) AskSeeing(sees func(path string) bool, path string, access profile.Access, reason string) (Question, error) {
 	q := Question{Access: access, Reason: reason}
 	typed, err := r.expand(strings.TrimSpace(path))
 	if err != nil {
@@ -95,10 +109,28 @@ func (r Rules) Ask(path string, access profile.Access, reason string) (Question,
 	if err := r.Refuse(Place{Typed: typed, Resolved: typed}, access); err != nil {
 		return q, err
 	}
-	if q.Place, err = Resolve(typed); err != nil {
+	w := newWalk(sees)
+	defer w.close()
+	q.Place, err = w.follow(typed)
+	q.Known, q.Blind = w.known, w.blind
+	if !q.Blind {
+		if err != nil {
+			return q, refusal(typed, err)
+		}
+		return q, r.Refuse(q.Place, access)
+	}
+	if err := r.Refuse(Place{Typed: typed, Resolved: q.Known}, access); err != nil {
 		return q, err
 	}
-	return q, r.Refuse(q.Place, access)
+	if err != nil {
+		q.Place = Place{Typed: typed, Resolved: q.Known}
+	} else {
+		err = r.Refuse(q.Place, access)
+	}
+	if err != nil {
+		q.Problem = err.Error()
+	}
+	return q, nil
 }
 
 // expand makes a path as typed absolute and clean.

@@ -46,7 +46,7 @@ func (r Rules) Refuse(p Place, access profile.Access) error {
 			return &NeverError{Path: path, Why: why}
 		}
 	}
-	if p.Object.is(unix.S_IFCHR) || p.Object.is(unix.S_IFBLK) {
+	if p.Object.Is(unix.S_IFCHR) || p.Object.Is(unix.S_IFBLK) {
 		return &NeverError{Path: p.Typed, Why: "a device is never granted: a sandbox mounts none"}
 	}
 	return nil

@@ -28,7 +28,7 @@ import (
 //
 //	clai-sandbox-grants 1 TRANSACTION INDEX-BYTES CHECKSUM
 //	AGENT OFFSET BYTES CHECKSUM                                                          (the index, sorted by agent)
-//	ID ACCESS DEVICE INODE EXPIRES STALE "PATH" "RESOLVED" {the whole grant as JSON}     (tabs between; agent by agent)
+//	ID ACCESS DEVICE INODE[:BORN:HANDLE] EXPIRES STALE "PATH" "RESOLVED" {the whole grant as JSON}   (tabs between; agent by agent)
 //
 // Offsets count from the end of the index. The checksums (CRC-32C) find what a crash or a bad disk left, not what somebody
 // forged: whoever can write here can grant anything. The first covers the first line up to it, and the index.
@@ -66,7 +66,7 @@ func (s *Snapshot) Set(agent string, list []Grant) error {
 		if g.Stale != "" {
 			stale = 1
 		}
-		section = fmt.Appendf(section, "%s\t%s\t%d\t%d\t%d\t%d\t%q\t%q\t%s\n", g.ID, g.Access, g.Object.Device, g.Object.Inode,
+		section = fmt.Appendf(section, "%s\t%s\t%d\t%s\t%d\t%d\t%q\t%q\t%s\n", g.ID, g.Access, g.Object.Device, inodeText(g.Object),
 			g.ExpiresAtUnixMs, stale, g.Path, g.Resolved, whole)
 	}
 	s.sections[agent] = section
@@ -293,7 +293,7 @@ func parseSection(agent string, section []byte) ([]Grant, error) {
 		err := g.Access.UnmarshalText([]byte(fields[1]))
 		var errs [5]error
 		g.Object.Device, errs[0] = strconv.ParseUint(fields[2], 10, 64)
-		g.Object.Inode, errs[1] = strconv.ParseUint(fields[3], 10, 64)
+		errs[1] = parseInode(fields[3], &g.Object)
 		g.ExpiresAtUnixMs, errs[2] = strconv.ParseInt(fields[4], 10, 64)
 		g.Path, errs[3] = strconv.Unquote(fields[6])
 		g.Resolved, errs[4] = strconv.Unquote(fields[7])
@@ -306,6 +306,19 @@ func parseSection(agent string, section []byte) ([]Grant, error) {
 		list = append(list, g)
 	}
 	return list, nil
+}
+
+// inodeText is what tells an object from the others of its device.
+func inodeText(o Object) string {
+	return fmt.Sprintf("%d:%s:%s", o.Inode, o.Born, o.Handle)
+}
+
+// parseInode reads that. Earlier versions wrote the number alone.
+func parseInode(text string, o *Object) (err error) {
+	number, more, _ := strings.Cut(text, ":")
+	o.Born, o.Handle, _ = strings.Cut(more, ":")
+	o.Inode, err = strconv.ParseUint(number, 10, 64)
+	return err
 }
 
 // ReadWholeSnapshot returns all that was stored at the time of the snapshot, whatever the database has become. It is for

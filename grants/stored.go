@@ -90,7 +90,7 @@ func Profiles(list []Grant) []profile.Grant {
 
 // UsesName is the file in the state directory into which runs write what they used, a line a grant:
 //
-//	used ID UNIX-MS DEVICE INODE
+//	used ID UNIX-MS DEVICE INODE[:BORN:HANDLE]
 //	stale ID UNIX-MS
 //
 // The store reads it when it comes to it. A line that is lost is a use that was not counted.
@@ -102,7 +102,7 @@ const maxUses = 4 << 20
 type journal struct{ text []byte }
 
 func (j *journal) used(g Grant, p Place, now time.Time) {
-	j.text = fmt.Appendf(j.text, "used %s %d %d %d\n", g.ID, now.UnixMilli(), p.Object.Device, p.Object.Inode)
+	j.text = fmt.Appendf(j.text, "used %s %d %d %s\n", g.ID, now.UnixMilli(), p.Object.Device, inodeText(p.Object))
 }
 
 func (j *journal) stale(g Grant, now time.Time) {
@@ -146,7 +146,7 @@ func ParseUses(text string) []Use {
 		u := Use{Grant: fields[1], AtUnixMs: at, Stale: fields[0] == "stale"}
 		if fields[0] == "used" && len(fields) == 5 {
 			u.Object.Device, _ = strconv.ParseUint(fields[3], 10, 64)
-			u.Object.Inode, _ = strconv.ParseUint(fields[4], 10, 64)
+			_ = parseInode(fields[4], &u.Object)
 		} else if !u.Stale {
 			continue
 		}

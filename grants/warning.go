@@ -22,6 +22,7 @@ const (
 	WarnSocket    WarningKind = "socket"          // a service listens there, outside any sandbox
 	WarnExecuted  WarningKind = "executed_later"  // something outside the sandbox executes what is written there
 	WarnChanged   WarningKind = "changed"         // it leads to something else than when it was asked for
+	WarnRefused   WarningKind = "cannot_be_granted"
 )
 
 // A Warning is what a person should know before deciding.
@@ -46,13 +47,16 @@ func (r Rules) Warnings(q Question) []Warning {
 		list = append(list, Warning{kind, fmt.Sprintf(format, a...)})
 	}
 	p := q.Place
+	if q.Problem != "" {
+		warn(WarnRefused, "cannot be granted: %s", q.Problem)
+	}
 	if p.Resolved != p.Typed {
 		warn(WarnElsewhere, "%s leads to %s", profile.Printable(p.Typed), profile.Printable(p.Resolved))
 	}
 	if !p.Object.Exists() {
 		warn(WarnMissing, "nothing is there yet")
 	}
-	if p.Object.is(unix.S_IFSOCK) {
+	if p.Object.Is(unix.S_IFSOCK) {
 		warn(WarnSocket, "a socket: whatever listens there acts outside the sandbox")
 	}
 	if what := r.tooBroad(p.Resolved); what != "" {

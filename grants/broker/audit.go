@@ -78,6 +78,7 @@ type event struct {
 	Session  string           `json:"sessionId,omitempty"`
 	Decision *grants.Decision `json:"decision,omitempty"`
 	Outcome  grants.Outcome   `json:"outcome,omitempty"`
+	Scope    grants.Scope     `json:"scope,omitempty"`
 	Grant    *grants.Grant    `json:"grant,omitempty"`
 	Reason   string           `json:"reason,omitempty"`
 }

@@ -70,8 +70,30 @@ var _ grants.Broker = (*Broker)(nil)
 // agent is what is counted of one agent while it has sessions.
 type agent struct {
 	sessions, pending int
-	tokens            float64 // how often it may bother a person now
-	filledAt          time.Time
+	bothers           allowance // of requests that a person hears of
+	questions         allowance // of questions at all
+	silenced          bool      // it was recorded that it asks too often
+}
+
+// An allowance is how often something may be done now.
+type allowance struct {
+	tokens   float64
+	filledAt time.Time
+}
+
+// take takes one, of at most burst, if there is one. Every so often there is one more.
+func (a *allowance) take(now time.Time, burst int, every time.Duration) bool {
+	if a.filledAt.IsZero() {
+		a.tokens = float64(burst)
+	} else {
+		a.tokens = min(float64(burst), a.tokens+float64(now.Sub(a.filledAt))/float64(every))
+	}
+	a.filledAt = now
+	if a.tokens < 1 {
+		return false
+	}
+	a.tokens--
+	return true
 }
 
 type endedRequest struct {
@@ -211,7 +233,7 @@ func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()[:
 func (b *Broker) agentOf(name string) *agent {
 	a := b.agents[name]
 	if a == nil {
-		a = &agent{tokens: float64(b.options.MaxPending), filledAt: time.Now()}
+		a = &agent{}
 		b.agents[name] = a
 	}
 	return a
@@ -219,19 +241,12 @@ func (b *Broker) agentOf(name string) *agent {
 
 // mayBother takes one of the times that an agent may bother a person.
 func (b *Broker) mayBother(a *agent) bool {
-	now := time.Now()
-	a.tokens = min(float64(b.options.MaxPending), a.tokens+float64(now.Sub(a.filledAt))/float64(b.options.AskEvery))
-	a.filledAt = now
-	if a.tokens < 1 {
-		return false
-	}
-	a.tokens--
-	return true
+	return a.bothers.take(time.Now(), b.options.MaxPending, b.options.AskEvery)
 }
 
 // forget drops an agent that has nothing any more. Its allowance is full again by the time that it takes to notice.
 func (b *Broker) forget(name string) {
-	if a := b.agents[name]; a != nil && a.sessions == 0 && a.pending == 0 && time.Since(a.filledAt) > time.Duration(b.options.MaxPending)*b.options.AskEvery {
+	if a := b.agents[name]; a != nil && a.sessions == 0 && a.pending == 0 && time.Since(a.questions.filledAt) > time.Duration(b.options.askBurst())*b.options.AskEvery {
 		delete(b.agents, name)
 	}
 }

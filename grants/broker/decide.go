@@ -64,7 +64,7 @@ func (b *Broker) requestChanged(r *request, now grants.Place) {
 		return
 	}
 	before := r.ResolvedPath
-	r.question.Place = now
+	r.question.Place, r.question.Problem = now, ""
 	r.ResolvedPath = now.Resolved
 	r.Warnings = append(b.options.Rules.Warnings(r.question),
 		grants.Warning{Kind: grants.WarnChanged, Text: "it changed since it was asked for; it led to " + profile.Printable(before)})
@@ -145,7 +145,7 @@ func (b *Broker) deliver(r *request, d grants.Decision, g *grants.Grant) grants.
 	if g == nil {
 		answer := grants.Answer{RequestID: r.ID, Outcome: grants.OutcomeDenied, Reason: d.Reason}
 		if len(s.denials) < maxDenials {
-			s.denials = append(s.denials, denial{r.question.Place.Resolved, r.question.Access, d.Reason})
+			s.denials = append(s.denials, denial{r.question.Known, r.question.Access, d.Reason})
 		}
 		b.finish(r, answer)
 		close(r.done)
@@ -211,8 +211,8 @@ func (b *Broker) endCovered(g *grants.Grant) {
 		if r.Agent != g.Agent || r.state != pending || g.Scope == grants.ScopeOnce && r.Session != g.Session {
 			continue
 		}
-		list := b.granted.leadingTo(r.ResolvedPath, r.Agent, r.Session, now)
-		if r.session.view.Covers(r.question, approvals(list)) {
+		list := b.granted.leadingTo(r.question.Known, r.Agent, r.Session, now)
+		if r.session.view.Covers(r.question, grants.Approvals(list)) {
 			answer := alreadyGranted(r.question)
 			answer.Visible = grants.VisibleNextCommand
 			b.end(r, answer)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
-	"github.com/clairun/clai-sandbox/profile"
 )
 
 // An index finds what was granted: by id, and by agent and place.
@@ -68,6 +67,17 @@ func (x *index) leadingTo(resolved, agent, session string, now time.Time) []gran
 	}
 }
 
+// held lists what a session was granted and holds.
+func (x *index) held(agent, session string, now time.Time) []grants.Grant {
+	var list []grants.Grant
+	for _, g := range x.byAgent[agent] {
+		if g.Stale == "" && !g.Expired(now) && (g.Scope == grants.ScopeAlways || g.Session == session) {
+			list = append(list, *g)
+		}
+	}
+	return list
+}
+
 func parent(path string) string {
 	for i := len(path) - 1; i > 0; i-- {
 		if path[i] == '/' {
@@ -75,17 +85,4 @@ func parent(path string) string {
 		}
 	}
 	return "/"
-}
-
-// approvals is the most that was granted, by path.
-func approvals(list []grants.Grant) func(string) profile.Access {
-	return func(path string) profile.Access {
-		access := profile.NoAccess
-		for _, g := range list {
-			if g.Resolved == path {
-				access = max(access, g.Access)
-			}
-		}
-		return access
-	}
 }

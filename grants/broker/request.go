@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,26 +38,35 @@ type request struct {
 	deciding sync.Mutex // one decision at a time; taken before the broker's lock
 }
 
-// Ask asks within a session and waits for the answer.
+// Ask asks within a session and waits for the answer. Every question counts, and leaves a line in the audit file, whatever becomes
+// of it.
 func (b *Broker) Ask(ctx context.Context, sessionID string, a grants.Asking) (grants.Answer, error) {
 	s, err := b.session(sessionID)
 	if err != nil {
 		return grants.Answer{}, err
 	}
-	q, err := b.options.Rules.Ask(a.Path, a.Access, a.Reason)
-	var never *grants.NeverError
-	if errors.As(err, &never) {
-		return b.refuse(s, a, never)
-	}
-	if err != nil {
+	if err := b.mayAsk(s); err != nil {
 		return grants.Answer{}, err
 	}
-	if b.covered(s, q) {
-		return alreadyGranted(q), nil
+	q, err := b.options.Rules.AskSeeing(b.sight(s), a.Path, a.Access, a.Reason)
+	var never *grants.NeverError
+	switch {
+	case errors.As(err, &never):
+		return b.answered(s, a, grants.Answer{Outcome: grants.OutcomeNever, Reason: never.Error()})
+	case err != nil:
+		if _, unrecorded := b.answered(s, a, grants.Answer{Outcome: outcomeInvalid, Reason: err.Error()}); unrecorded != nil {
+			return grants.Answer{}, unrecorded
+		}
+		return grants.Answer{}, err
+	case b.covered(s, q):
+		return b.answered(s, a, alreadyGranted(q))
 	}
 	r, answer, err := b.join(s, q)
-	if err != nil || r == nil {
+	switch {
+	case err != nil:
 		return answer, err
+	case r == nil:
+		return b.answered(s, a, answer)
 	}
 	select {
 	case <-r.done:
@@ -67,17 +77,73 @@ func (b *Broker) Ask(ctx context.Context, sessionID string, a grants.Asking) (gr
 	}
 }
 
-// refuse answers what nobody may grant. It counts as bothering somebody: each leaves a line in the audit file.
-func (b *Broker) refuse(s *session, a grants.Asking, never *grants.NeverError) (grants.Answer, error) {
+// sight says what a session sees by itself. A grant counts only while its path leads to what was granted: a sandbox shows no other.
+func (b *Broker) sight(s *session) func(path string) bool {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.mayBother(b.agentOf(s.spec.Agent)) {
-		return grants.Answer{}, b.tooOften()
+	held := b.granted.held(s.spec.Agent, s.id, time.Now())
+	b.mu.Unlock()
+	intact := map[string]bool{}
+	return func(path string) bool {
+		var near []grants.Grant
+		for _, g := range held {
+			if !profile.Within(path, g.Resolved) && !profile.Within(g.Resolved, path) && !profile.Within(g.Path, path) {
+				continue
+			}
+			ok, looked := intact[g.ID]
+			if !looked {
+				_, condition, _ := g.Check()
+				ok = condition == grants.Intact
+				intact[g.ID] = ok
+			}
+			if ok {
+				near = append(near, g)
+			}
+		}
+		return s.view.Sees(path, near)
 	}
-	answer := grants.Answer{Outcome: grants.OutcomeNever, Reason: never.Error()}
-	_ = b.audit(event{Event: "grant_refused", Agent: s.spec.Agent, Session: s.id, Asking: &a, Outcome: answer.Outcome, Reason: answer.Reason})
+}
+
+// outcomeInvalid is what the audit file says of a question that cannot be meant.
+const outcomeInvalid grants.Outcome = "invalid"
+
+// answered records an answer that nobody had to give. One that cannot be recorded is not given.
+func (b *Broker) answered(s *session, a grants.Asking, answer grants.Answer) (grants.Answer, error) {
+	a.Path, a.Reason = shortened(a.Path), shortened(a.Reason)
+	e := event{Event: "grant_answered", Agent: s.spec.Agent, Session: s.id, Asking: &a, Outcome: answer.Outcome, Scope: answer.Scope, Reason: shortened(answer.Reason)}
+	if err := b.audit(e); err != nil {
+		return grants.Answer{}, unavailable(err)
+	}
 	return answer, nil
 }
+
+// maxRecorded bounds each text of an agent's in the audit file, in bytes.
+const maxRecorded = 4096
+
+func shortened(text string) string {
+	if len(text) > maxRecorded {
+		return strings.ToValidUTF8(text[:maxRecorded], "") + "…"
+	}
+	return text
+}
+
+// mayAsk counts a question, and refuses it if the agent asks too often. That is recorded once, until it may ask again.
+func (b *Broker) mayAsk(s *session) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.agentOf(s.spec.Agent)
+	if a.questions.take(time.Now(), b.options.askBurst(), b.options.AskEvery/2) {
+		a.silenced = false
+		return nil
+	}
+	if !a.silenced {
+		a.silenced = true
+		_ = b.audit(event{Event: "grant_asked_too_often", Agent: s.spec.Agent, Session: s.id})
+	}
+	return &grants.BusyError{Why: fmt.Sprintf("this agent asks too often: one question in %v, after the first %d", b.options.AskEvery/2, b.options.askBurst())}
+}
+
+// askBurst is how many questions an agent may ask at once, of which few reach a person.
+func (o Options) askBurst() int { return 8 * o.MaxPending }
 
 func (b *Broker) tooOften() error {
 	return &grants.BusyError{Why: fmt.Sprintf("this agent asks too often: one request in %v, after the first %d", b.options.AskEvery, b.options.MaxPending)}
@@ -100,7 +166,7 @@ func alreadyGranted(q grants.Question) grants.Answer {
 // was granted; one that does not is stale from now on.
 func (b *Broker) covered(s *session, q grants.Question) bool {
 	b.mu.Lock()
-	list := b.granted.leadingTo(q.Place.Resolved, s.spec.Agent, s.id, time.Now())
+	list := b.granted.leadingTo(q.Known, s.spec.Agent, s.id, time.Now())
 	b.mu.Unlock()
 	intact := list[:0]
 	for _, g := range list {
@@ -111,7 +177,7 @@ func (b *Broker) covered(s *session, q grants.Question) bool {
 			b.markStale(g, why)
 		}
 	}
-	return s.view.Covers(q, approvals(intact))
+	return s.view.Covers(q, grants.Approvals(intact))
 }
 
 // join makes a request of a question, or finds the one that waits already. No request and no error means an answer.
@@ -125,7 +191,7 @@ func (b *Broker) join(s *session, q grants.Question) (*request, grants.Answer, e
 		return nil, grants.Answer{Outcome: grants.OutcomeDenied, Reason: reason}, nil
 	}
 	for _, r := range b.requests {
-		if r.session == s && r.state == pending && r.question.Place == q.Place && r.question.Access == q.Access {
+		if r.session == s && r.state == pending && r.question.Known == q.Known && r.question.Access == q.Access {
 			if r.waiters >= b.options.MaxWaiters {
 				return nil, grants.Answer{}, &grants.BusyError{Why: "too many wait for this answer already"}
 			}
@@ -171,7 +237,7 @@ func (b *Broker) newRequest(s *session, q grants.Question) *request {
 // access than was denied is another question.
 func (s *session) denied(q grants.Question) (reason string, denied bool) {
 	for _, d := range s.denials {
-		if profile.Within(q.Place.Resolved, d.resolved) && q.Access >= d.access {
+		if profile.Within(q.Known, d.known) && q.Access >= d.access {
 			return d.reason, true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/clairun/clai-sandbox/grants"
@@ -24,9 +25,9 @@ type session struct {
 
 // denial is what a person said no to.
 type denial struct {
-	resolved string
-	access   profile.Access
-	reason   string
+	known  string // grants.Question.Known
+	access profile.Access
+	reason string
 }
 
 const (
@@ -43,8 +44,8 @@ func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 	for _, s := range spec.Shown {
 		shown = append(shown, profile.Grant{Path: s.Path, Access: s.Access})
 	}
-	s := &session{id: newID("s"), spec: spec, view: grants.NewView(shown, spec.Hidden), listener: newListener(), applied: map[string]chan string{}}
-	s.spec.Shown, s.spec.Hidden = nil, nil // the view has them
+	s := &session{id: newID("s"), spec: spec, view: grants.NewView(shown, spec.Hidden, spec.Links), listener: newListener(), applied: map[string]chan string{}}
+	s.spec.Shown, s.spec.Hidden, s.spec.Links = nil, nil, nil // the view has them
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -77,7 +78,7 @@ func checkSpec(spec grants.SessionSpec) error {
 		return invalid("workspaceId", "must be an absolute, clean path")
 	case len(spec.Command) > maxCommand || !utf8.ValidString(spec.Command):
 		return invalid("command", fmt.Sprintf("must be UTF-8 of at most %d bytes", maxCommand))
-	case len(spec.Shown) > maxShown || len(spec.Hidden) > maxShown:
+	case len(spec.Shown) > maxShown || len(spec.Hidden) > maxShown || len(spec.Links) > maxShown:
 		return invalid("shown", fmt.Sprintf("has more than %d paths", maxShown))
 	}
 	for _, s := range spec.Shown {
@@ -85,9 +86,9 @@ func checkSpec(spec grants.SessionSpec) error {
 			return invalid("shown", "must be absolute, clean paths, read_only or read_write")
 		}
 	}
-	for _, path := range spec.Hidden {
+	for _, path := range append(slices.Clone(spec.Hidden), spec.Links...) {
 		if !clean(path) {
-			return invalid("hidden", "must be absolute, clean paths")
+			return invalid("hidden", "must be absolute, clean paths, as must links")
 		}
 	}
 	return nil

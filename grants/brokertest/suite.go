@@ -47,6 +47,8 @@ func Run(t *testing.T, start func(t *testing.T, limits Limits) *Bench) {
 		"an agent that asks too much is told":                   limits,
 		"only so many requests of one agent wait":               fills,
 		"what nobody may grant is refused at once":              refuses,
+		"what an agent does not see a person alone hears of":    tellsNothing,
+		"a link that an agent sees leads where it leads":        followsWhatIsSeen,
 		"what cannot be meant is an error":                      invalid,
 		"a grant for the session ends with it":                  once,
 		"a grant for the agent is there for the next session":   always,
@@ -445,9 +447,21 @@ func limits(t *testing.T, start starter) {
 		b.decide(t, r.ID, grants.Decision{})
 	}
 	busy(s.ID, "~/file5") // three in the first hour
-	busy(s.ID, "/proc/1")
 	if answer := b.must(t, s.ID, list[0].RequestedPath, ro); answer.Outcome != grants.OutcomeDenied {
 		t.Errorf("%+v", answer)
+	}
+	// What needs no person counts as well, and so does what cannot be meant.
+	_, err := b.Ask(t.Context(), s.ID, grants.Asking{Path: "relative", Access: ro})
+	for asked := 7; err == nil || !errors.As(err, new(*grants.BusyError)); asked++ {
+		if asked > 24 {
+			t.Fatalf("%d questions were answered", asked)
+		}
+		_, err = b.Ask(t.Context(), s.ID, grants.Asking{Path: "/proc/1", Access: ro})
+	}
+	busy(s.ID, list[0].RequestedPath)
+	busy(s.ID, "relative")
+	if answer := b.must(t, other.ID, "/proc/1", ro); answer.Outcome != grants.OutcomeNever {
+		t.Errorf("another agent: %+v", answer)
 	}
 }
 
@@ -471,9 +485,10 @@ func fills(t *testing.T, start starter) {
 
 func refuses(t *testing.T, start starter) {
 	b := start(t, Limits{})
-	os.Symlink("/proc/self", b.Home+"/link")
-	s := b.open(t, grants.SessionSpec{})
-	for _, path := range []string{"/", "/proc/1/environ", "/sys", "/dev/mem", "/run/user", "~/link/environ", b.State, b.State + "/grants.db"} {
+	os.Mkdir(b.Home+"/work", 0o700)
+	os.Symlink("/proc/self", b.Home+"/work/link")
+	s := b.open(t, grants.SessionSpec{Shown: []grants.Shown{{Path: b.Home + "/work", Access: rw}}})
+	for _, path := range []string{"/", "/proc/1/environ", "/sys", "/dev/mem", "/run/user", "~/work/link/environ", b.State, b.State + "/grants.db"} {
 		if answer := b.must(t, s.ID, path, ro); answer.Granted || answer.Outcome != grants.OutcomeNever || answer.Reason == "" {
 			t.Errorf("%s: %+v", path, answer)
 		}

@@ -206,8 +206,8 @@ func (s *Store) CountUses(now time.Time) (Folded, error) {
 		case !use.Stale:
 			g.Uses++
 			g.LastUsedAtUnixMs = max(g.LastUsedAtUnixMs, min(use.AtUnixMs, now.UnixMilli()))
-			if !g.Object.Exists() {
-				g.Object = use.Object // what came to stand there, and from now on must
+			if !g.Object.Exists() || g.Object.Born+g.Object.Handle == "" && g.Object.Same(use.Object) {
+				g.Object = use.Object // what came to stand there, or is known better now, and from now on must
 			}
 		}
 	}

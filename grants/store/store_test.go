@@ -31,7 +31,7 @@ func open(t testing.TB, dir string) *Store {
 
 func newGrant(agent, id, path string) grants.Grant {
 	return grants.Grant{ID: id, Agent: agent, Path: path, Resolved: path, Access: profile.ReadOnly, Scope: grants.ScopeAlways,
-		Object: grants.Object{Device: 1, Inode: 2},
+		Object: grants.Object{Device: 1, Inode: 2, Born: "3", Handle: "04"},
 		Origin: grants.Origin{Kind: profile.OriginApproval, Reason: "for\tthe \"test\"\n\u202e", GrantedAtUnixMs: 1, RequestedPath: path, RequestedAccess: profile.ReadWrite, DecidedBy: "user", Via: "terminal"}}
 }
 

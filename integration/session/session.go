@@ -90,6 +90,8 @@ func spec(o Options, p profile.Profile, plan *sandbox.Plan) grants.SessionSpec {
 		case step.Kind == sandbox.Bind && strings.HasPrefix(step.Source, "/proc/"): // no path of the host's
 		case step.Kind == sandbox.Bind:
 			spec.Shown = append(spec.Shown, grants.Shown{Path: step.Path, Access: step.Access})
+		case step.Kind == sandbox.Symlink:
+			spec.Links = append(spec.Links, step.Path)
 		case step.Kind == sandbox.Mask, step.Kind == sandbox.Private, step.Kind == sandbox.Empty:
 			spec.Hidden = append(spec.Hidden, step.Path)
 		}
