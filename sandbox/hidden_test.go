@@ -133,8 +133,29 @@ func TestLookSaysWhatIsHiddenAndWhatWouldShowIt(t *testing.T) {
 	h := hiddenHost(t)
 	plan := h.build()
 	for path, want := range map[string]string{".aws/credentials": "hidden: only a grant of its own", ".netrc": "hidden: only a grant of its own", ".ssh/config": "the sandbox's own"} {
-		if sight := plan.Look(h.tree, filepath.Join(h.profile.Home, path)); !strings.HasPrefix(sight.Why, want) {
+		sight := plan.Look(h.tree, filepath.Join(h.profile.Home, path))
+		hidden := strings.HasPrefix(want, "hidden")
+		if !strings.HasPrefix(sight.Why, want) || sight.Visible == hidden || (sight.Access == profile.NoAccess) != hidden {
 			t.Errorf("%s: %+v", path, sight)
 		}
+	}
+}
+
+// The sandbox has its own processes, whatever the host has under their numbers.
+func TestLookTellsNothingOfTheHostsProcesses(t *testing.T) {
+	h := newHost(t)
+	plan := h.build()
+	h.symlink("/proc/self/cwd", h.profile.Workspace+"/mine")
+	h.symlink("/proc/999999999/cwd", h.profile.Workspace+"/nobodys")
+	for _, below := range []string{"", "/cwd", "/exe", "/root/etc/passwd", "/fd/0", "/cwd/x", "/no-such-file"} {
+		mine, nobodys := plan.Look(h.tree, "/proc/self"+below), plan.Look(h.tree, "/proc/999999999"+below)
+		if mine.Visible != nobodys.Visible || mine.Access != nobodys.Access || mine.OnHost != nobodys.OnHost || mine.Resolved != "/proc/self"+below || nobodys.Resolved != "/proc/999999999"+below ||
+			mine.Why != nobodys.Why {
+			t.Errorf("%s: %+v and %+v", below, mine, nobodys)
+		}
+	}
+	mine, nobodys := plan.Look(h.tree, h.profile.Workspace+"/mine"), plan.Look(h.tree, h.profile.Workspace+"/nobodys")
+	if mine.Resolved != "/proc/self/cwd" || nobodys.Resolved != "/proc/999999999/cwd" || mine.Why != nobodys.Why || mine.OnHost || nobodys.OnHost {
+		t.Errorf("%+v and %+v", mine, nobodys)
 	}
 }

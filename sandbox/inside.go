@@ -46,12 +46,23 @@ func (in inside) Lstat(path string) (Object, error) {
 		return Object{Mode: fs.ModeSocket | 0o600}, nil
 	case step != nil && step.Path == path && (step.Kind == Copy || step.Kind == Empty):
 		return Object{Mode: step.Mode}, nil
+	case inProcesses(path):
+		// The sandbox has its own processes. What the host has under these names is not looked at: there are links from there to
+		// wherever a process is.
+		return Object{Mode: fs.ModeDir | 0o555}, nil
 	case step != nil && (step.Kind == Proc || step.Kind == Dev):
 		return in.host.Lstat(path) // much the same there; nothing of it comes from the host's files
 	case in.hasBelow(path):
 		return Object{Mode: fs.ModeDir | 0o755}, nil
 	}
 	return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
+}
+
+// inProcesses reports whether a path is in /proc, and about processes.
+func inProcesses(path string) bool {
+	name, below := strings.CutPrefix(path, "/proc/")
+	name, _, _ = strings.Cut(name, "/")
+	return below && (name == "self" || name == "thread-self" || strings.Trim(name, "0123456789") == "")
 }
 
 // hasBelow reports whether a step is at path or below it, so that path is at least a directory that leads there.
@@ -89,17 +100,30 @@ type Sight struct {
 // still refuse what the sandbox allows.
 func (p *Plan) Look(host Tree, path string) Sight {
 	w, err := follow(inside{p, host}, path)
-	_, hostErr := follow(host, path)
+	_, hostErr := follow(withoutProcesses{host}, path)
 	sight := Sight{Path: path, Resolved: w.Real, Visible: err == nil, OnHost: hostErr == nil}
 	if err != nil {
 		sight.Resolved = strings.TrimSuffix(w.Real, "/") + "/" + strings.Join(w.Rest, "/")
 	}
 	sight.Rule = p.decides(sight.Resolved)
+	if sight.Rule != nil && sight.Rule.Purpose == Hides {
+		sight.Visible, err = false, syscall.ENOENT // what stands there is not what was asked for
+	}
 	sight.Access, sight.Why = p.judge(sight)
 	if !sight.Visible && !errors.Is(err, syscall.ENOENT) {
 		sight.Why = reason(err)
 	}
 	return sight
+}
+
+// withoutProcesses is a tree as anybody sees it, whichever processes there are.
+type withoutProcesses struct{ Tree }
+
+func (t withoutProcesses) Lstat(path string) (Object, error) {
+	if inProcesses(path) {
+		return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
+	}
+	return t.Tree.Lstat(path)
 }
 
 // judge says what may be done at a path, and words it.
@@ -130,14 +154,13 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 		}
 		return profile.NoAccess, step.Path + " is private to the sandbox and empty at its start"
 	case Mask, Empty:
-		access, why := profile.NoAccess, "covered by the empty directory "+step.Path
-		if s.Resolved == step.Path {
-			access, why = profile.ReadOnly, "covered: an empty directory stands here"
+		switch {
+		case step.Purpose == Hides:
+			return profile.NoAccess, "hidden: only a grant of its own shows it, --grant " + Quote(s.Path) + ":ro"
+		case s.Resolved == step.Path:
+			return profile.ReadOnly, "covered: an empty directory stands here"
 		}
-		if step.Purpose == Hides {
-			why = "hidden: only a grant of its own shows it, --grant " + Quote(s.Path) + ":ro"
-		}
-		return access, why
+		return profile.NoAccess, "covered by the empty directory " + step.Path
 	}
 	switch {
 	case !s.Visible:
