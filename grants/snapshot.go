@@ -89,6 +89,11 @@ func (s *Snapshot) Write(dir string, transaction uint64) error {
 	head = fmt.Appendf(head, "%08x\n", headSum(head, index))
 
 	path := filepath.Join(dir, SnapshotName)
+	for _, name := range []string{path, path + ".new"} {
+		if err := SetAsideUnlessFile(name); err != nil {
+			return err
+		}
+	}
 	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err

@@ -2,8 +2,13 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -27,11 +32,73 @@ type Change struct {
 // maxRecords bounds what is kept of requests that have ended.
 const maxRecords = 10000
 
-// Apply stores a change. After an error nothing of it is stored.
+// takes reports whether the change takes something away.
+func (c Change) takes() bool { return c.Narrows || len(c.Delete) > 0 }
+
+// An OwedError means that something was taken away and that this could not be stored. Until it is, no run uses anything stored, and
+// nothing is given.
+type OwedError struct{ Err error }
+
+func (e *OwedError) Error() string { return "not stored yet: " + e.Err.Error() }
+func (e *OwedError) Unwrap() error { return e.Err }
+
+// Apply stores a change. After an error nothing of one that gives is stored. What takes away uses room that is kept for it; if even
+// so it cannot be stored, the error is an *OwedError, and it comes first with the next change.
 func (s *Store) Apply(c Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	narrows := c.Narrows || len(c.Delete) > 0
+	if !c.takes() {
+		if err := s.settle(); err != nil {
+			return err
+		}
+		if err := s.reserve(2 * reservedPages); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		return s.write(c)
+	}
+	s.owed = append(s.owed, c)
+	return s.settle()
+}
+
+// Settle stores what is owed, if anything is, and the snapshot, if it is not there.
+func (s *Store) Settle() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settle()
+}
+
+// settle stores what was taken away.
+func (s *Store) settle() error {
+	for len(s.owed) > 0 {
+		err := s.write(s.owed[0])
+		if isFull(err) {
+			s.makeRoom()
+			err = s.write(s.owed[0])
+		}
+		if err != nil {
+			_ = os.Remove(filepath.Join(s.dir, grants.SnapshotName)) // it shows what is taken away
+			return &OwedError{err}
+		}
+		s.owed = s.owed[1:]
+	}
+	if s.unwritten {
+		s.writeSnapshot(s.transaction())
+	}
+	return nil
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// transaction is the number of the database's last.
+func (s *Store) transaction() (n uint64) {
+	_ = s.db.View(func(tx *bbolt.Tx) error { n = uint64(tx.ID()); return nil })
+	return n
+}
+
+// write makes a change in one transaction, and replaces the snapshot: before it, where it takes away, and else after it.
+func (s *Store) write(c Change) error {
 	touched := c.agents()
 	var transaction uint64
 	err := s.db.Update(func(tx *bbolt.Tx) error {
@@ -42,8 +109,8 @@ func (s *Store) Apply(c Change) error {
 		if err := s.setAgents(tx, touched); err != nil {
 			return err
 		}
-		if narrows {
-			return s.snapshot.Write(s.dir, transaction)
+		if c.takes() {
+			return s.withdrawSnapshot(transaction)
 		}
 		return nil
 	})
@@ -51,11 +118,28 @@ func (s *Store) Apply(c Change) error {
 		s.restore(touched)
 		return fmt.Errorf("store: %w", err)
 	}
-	if !narrows {
+	if !c.takes() || s.unwritten {
 		// What was given is stored. Where the snapshot cannot be written, runs see that it is too old, and leave all out.
-		_ = s.snapshot.Write(s.dir, transaction)
+		s.writeSnapshot(transaction)
 	}
 	return nil
+}
+
+// writeSnapshot replaces the snapshot, or remembers that it has to be.
+func (s *Store) writeSnapshot(transaction uint64) {
+	s.unwritten = s.snapshot.Write(s.dir, transaction) != nil
+}
+
+// withdrawSnapshot makes sure that runs do not see any more what is taken away: by a new snapshot, or by none.
+func (s *Store) withdrawSnapshot(transaction uint64) error {
+	if s.writeSnapshot(transaction); !s.unwritten {
+		return nil
+	}
+	err := os.Remove(filepath.Join(s.dir, grants.SnapshotName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // agents are those whose grants the change touches.
@@ -164,10 +248,11 @@ func (s *Store) setAgents(tx *bbolt.Tx, agents []string) error {
 // snapshot is of a transaction that never was, and nobody uses it.
 func (s *Store) restore(agents []string) {
 	_ = s.db.View(func(tx *bbolt.Tx) error {
-		if err := s.setAgents(tx, agents); err != nil {
-			return err
+		err := s.setAgents(tx, agents)
+		if err == nil && len(s.owed) == 0 {
+			s.writeSnapshot(uint64(tx.ID()))
 		}
-		return s.snapshot.Write(s.dir, uint64(tx.ID()))
+		return err
 	})
 }
 
@@ -215,6 +300,9 @@ func (s *Store) CountUses(now time.Time) (Folded, error) {
 		folded.Grants = append(folded.Grants, *byID[id])
 	}
 	if len(folded.Grants) > 0 {
+		if err := s.reserve(2 * reservedPages); err != nil && len(folded.Stale) == 0 {
+			return Folded{}, err // counting can wait
+		}
 		if err := s.Apply(Change{Put: folded.Grants, Narrows: true, OnlyThere: true}); err != nil {
 			return Folded{}, err
 		}

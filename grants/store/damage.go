@@ -124,7 +124,7 @@ func readAll(db *bbolt.DB) error {
 func replaceDamaged(dir string, damaged *DamagedError) (*bbolt.DB, grants.Notice, error) {
 	path := filepath.Join(dir, grants.DatabaseName)
 	saved, snapshotErr := grants.ReadWholeSnapshot(dir)
-	kept, err := keepAside(path, time.Now())
+	kept, err := grants.SetAside(path, "damaged", time.Now())
 	if err != nil {
 		return nil, grants.Notice{}, err
 	}
@@ -144,18 +144,4 @@ func replaceDamaged(dir string, damaged *DamagedError) (*bbolt.DB, grants.Notice
 		return nil, grants.Notice{}, err
 	}
 	return db, grants.Notice{Kind: grants.NoticeStore, Path: kept, Text: text}, nil
-}
-
-// keepAside renames a file to a name with the time in it that nothing has yet.
-func keepAside(path string, now time.Time) (string, error) {
-	for i := range 100 {
-		kept := fmt.Sprintf("%s.damaged-%s", path, now.UTC().Format("20060102T150405Z"))
-		if i > 0 {
-			kept += fmt.Sprintf("-%d", i)
-		}
-		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
-			return kept, os.Rename(path, kept)
-		}
-	}
-	return "", fmt.Errorf("%s: no name is left to keep it under", path)
 }

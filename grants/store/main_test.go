@@ -3,6 +3,8 @@ package store
 import (
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 )
 
@@ -17,6 +19,11 @@ func TestMain(m *testing.M) {
 		exitWith(onSmallDisk(os.Getenv("STORE_TEST_DIR")))
 	case "read-only disk":
 		exitWith(onReadOnlyDisk(os.Getenv("STORE_TEST_DIR")))
+	case "taking":
+		exitWith(onDiskThatIsFilled(os.Getenv("STORE_TEST_DIR")))
+	case "owing":
+		signal.Ignore(syscall.SIGXFSZ)
+		exitWith(onDiskThatRefuses(os.Getenv("STORE_TEST_DIR")))
 	default:
 		panic(role)
 	}

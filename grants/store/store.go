@@ -21,6 +21,10 @@ type Store struct {
 
 	mu       sync.Mutex // held over a change: the snapshot follows the order of the transactions
 	snapshot grants.Snapshot
+	// unwritten says that the snapshot could not be written last time: there is none, or an old one that nobody uses.
+	unwritten bool
+	// owed is what was taken away and could not be stored. It comes before anything else.
+	owed []Change
 }
 
 // lockPatience is how long Open waits for another process to close the database.
@@ -52,6 +56,9 @@ func Open(dir string) (*Store, []grants.Notice, error) {
 		return nil, nil, errors.Join(explain(path, err), db.Close())
 	}
 	if err := s.fillSnapshot(); err != nil {
+		return nil, nil, errors.Join(explain(path, err), db.Close())
+	}
+	if err := s.reserve(reservedPages); err != nil && !errors.Is(err, ErrNoRoom) {
 		return nil, nil, errors.Join(explain(path, err), db.Close())
 	}
 	return s, notices, nil
@@ -101,7 +108,9 @@ func (s *Store) fillSnapshot() error {
 			return err
 		}
 	}
-	return s.db.View(func(tx *bbolt.Tx) error { return s.snapshot.Write(s.dir, uint64(tx.ID())) })
+	// On a full disk the one that is there may do: it is of this transaction, or nobody uses it.
+	s.writeSnapshot(s.transaction())
+	return nil
 }
 
 // Grants returns all that is stored, agent by agent.

@@ -1,0 +1,34 @@
+package grants
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// SetAside renames a file of ours that cannot be used to a name with a reason and the time in it that nothing has yet, and returns that.
+func SetAside(path, why string, now time.Time) (string, error) {
+	for i := range 100 {
+		kept := fmt.Sprintf("%s.%s-%s", path, why, now.UTC().Format("20060102T150405Z"))
+		if i > 0 {
+			kept += fmt.Sprintf("-%d", i)
+		}
+		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
+			return kept, os.Rename(path, kept)
+		}
+	}
+	return "", fmt.Errorf("%s: no name is left to keep it under", path)
+}
+
+// SetAsideUnlessFile sets aside what stands in the place of a regular file of ours: a directory would keep us from writing it, and with
+// that from revoking.
+func SetAsideUnlessFile(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().IsRegular() {
+		return nil // what cannot be looked at is told by whoever opens it
+	}
+	_, err = SetAside(path, "no-file", time.Now())
+	return err
+}
