@@ -9,6 +9,8 @@ import (
 // A Broker holds questions until a person answers. Package broker has the one that does, package client the one that
 // passes everything on to it over a socket; both do the same.
 //
+// A change is made once for the name that it is asked under (WithRequestID), and told again to who asks again.
+//
 // Besides what each method names, errors are *UnknownError for an id that is none, *InvalidError and *profile.PathError for
 // what cannot be meant, and *UnavailableError.
 type Broker interface {
@@ -30,14 +32,14 @@ type Broker interface {
 	// Confirm takes a stale grant for what its path leads to now, which the person has to say: resolved. Anything else is a
 	// *ChangedError that says where it leads.
 	Confirm(ctx context.Context, id, resolved string) (Grant, error)
-	// Narrow takes writing away from a grant.
-	Narrow(ctx context.Context, id string) (Grant, error)
-	// Revoke ends a grant.
-	Revoke(ctx context.Context, id string) (Grant, error)
+	// Narrow takes writing away from a grant. It returns when the sandboxes that can be reached have done so.
+	Narrow(ctx context.Context, id string) (Taking, error)
+	// Revoke ends a grant, in the same way. It is over also where the error says that it could not be stored yet.
+	Revoke(ctx context.Context, id string) (Taking, error)
 	// Log lists requests that have ended, the latest first, at most limit.
 	Log(ctx context.Context, limit int) ([]Record, error)
-	// Applied tells of a session that is Live what became of a grant: the sandbox shows it, or why not.
-	Applied(ctx context.Context, session, grant, problem string) error
+	// Applied tells of a session that is Live what became of a change: its sandboxes show it, or why not.
+	Applied(ctx context.Context, session string, a Applied) error
 	// Events tells of everything that happens from now on. The channel is closed when the context ends, and when its reader
 	// is too slow: then ask again, and look at Pending and Grants anew.
 	Events(context.Context) (<-chan Event, error)
@@ -51,7 +53,9 @@ type SessionSpec struct {
 	Shown     []Shown  `json:"shown,omitempty" jsonschema:"what the sandbox shows already, the later one deciding at equal paths"`
 	Hidden    []string `json:"hidden,omitempty" jsonschema:"what it hides below that"`
 	Links     []string `json:"links,omitempty" jsonschema:"symbolic links that it has of its own, on the way to what it shows"`
-	Live      bool     `json:"live,omitempty" jsonschema:"grants are mounted into the running sandbox, and reported as applied"`
+	Live      bool     `json:"live,omitempty" jsonschema:"grants are mounted into the running sandbox, and taken out of it, and reported as applied"`
+	PID       int      `json:"pid,omitempty" jsonschema:"the process that runs the sandbox"`
+	Previous  string   `json:"previous,omitempty" jsonschema:"the session that this one goes on with, after a broker has ended"`
 }
 
 // Shown is a path that a session's sandbox shows.

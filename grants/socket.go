@@ -2,6 +2,7 @@ package grants
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,28 @@ func SocketDirectory(d profile.Directories) string {
 		return d.Runtime
 	}
 	return filepath.Join(d.State, "run")
+}
+
+// RelayPrefix begins the names of sockets that launchers make beside those of sessions.
+const RelayPrefix = "l-"
+
+// SweepSockets removes the sockets of launchers that were killed: nobody listens there any more.
+func SweepSockets(dir string) {
+	list, _ := filepath.Glob(filepath.Join(dir, RelayPrefix+"*.sock"))
+	for _, path := range list {
+		short, done, err := ShortSocketPath(path)
+		if err != nil {
+			continue
+		}
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err == nil {
+			if unix.Connect(fd, &unix.SockaddrUnix{Name: short}) == unix.ECONNREFUSED {
+				_ = os.Remove(path)
+			}
+			unix.Close(fd)
+		}
+		done()
+	}
 }
 
 // maxSocketPath is what fits into an address (unix(7)), its NUL included.

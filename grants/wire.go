@@ -115,11 +115,6 @@ type (
 		Session string `json:"sessionId" jsonschema:"the session that was opened"`
 		Asking
 	}
-	// AppliedBody is what became of a grant in a running sandbox.
-	AppliedBody struct {
-		Grant   string `json:"grantId"`
-		Problem string `json:"problem,omitempty" jsonschema:"why it cannot be seen; without it, it can"`
-	}
 	// ConfirmBody names what a stale grant is to be taken for.
 	ConfirmBody struct {
 		Resolved string `json:"resolvedPath" jsonschema:"where the path leads now, as the person was shown it"`

@@ -69,7 +69,7 @@ func grantsCommand() *cli.Command {
 				expiry(), asJSON()),
 			sub("deny", "say no; the session is not asked about it again", "ID", "ID is a request's, as pending shows it, or its beginning.", grantsDeny,
 				&cli.StringFlag{Name: "reason", Usage: "tell the agent why: `TEXT`"}),
-			sub("revoke", "take a grant away, also from live sandboxes", "ID…", "ID is a grant's, as list shows it, or its beginning.", grantsRevoke),
+			sub("revoke", "take a grant away, also from live sandboxes", "ID…", "ID is a grant's, as list shows it, or its beginning. What still gives the agent the path is said, and which running sandboxes could\nnot be reached; then the exit status is 1.", grantsRevoke),
 			sub("narrow", "make a grant read-only", "ID", "ID is a grant's, as list shows it, or its beginning.", grantsNarrow),
 			sub("confirm", "let a stale grant hold again", "ID", "A grant is stale when its path leads to something else than when it was granted. Without --resolved, this says where it leads\n"+
 				"now and changes nothing.", grantsConfirm,
@@ -327,11 +327,17 @@ func grantsRevoke(c *cli.Context) error {
 			}
 			list = append(list, g)
 		}
+		reached := true
 		for _, g := range list {
-			if _, err := broker.Revoke(ctx, g.ID); err != nil {
+			taken, err := broker.Revoke(ctx, g.ID)
+			if err != nil {
 				return err
 			}
 			fmt.Printf("revoked: %s, %s %s\n", g.ID, profile.Printable(g.Agent), profile.Printable(g.Path))
+			reached = tellTaken(taken, profile.ReadOnly) && reached
+		}
+		if !reached {
+			return exit(1)
 		}
 		return nil
 	})
@@ -347,10 +353,14 @@ func grantsNarrow(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if g, err = broker.Narrow(ctx, g.ID); err != nil {
+		taken, err := broker.Narrow(ctx, g.ID)
+		if err != nil {
 			return err
 		}
 		fmt.Printf("%s may now read %s\n", profile.Printable(g.Agent), profile.Printable(g.Path))
+		if !tellTaken(taken, profile.ReadWrite) {
+			return exit(1)
+		}
 		return nil
 	})
 }

@@ -4,68 +4,132 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // An Audit is the file that says what was asked and decided, one JSON object a line, only ever appended to. Text in it
 // that came from an agent is escaped beyond what JSON wants: nothing that a terminal obeys is in the file.
+//
+// A line about what was given is in the file, or it was not given. What is taken away does not wait for the file: blocks are kept
+// for its lines, which nothing else uses, and a line that even so cannot be written is written later.
 type Audit struct {
-	mu   sync.Mutex
-	file *os.File
-	size int64
+	mu     sync.Mutex
+	file   *os.File // nil: there is none
+	broken error    // why
+	size   int64
+	kept   int64    // how far the file has blocks
+	partly bool     // it ends in a part of a line
+	owed   [][]byte // lines about what was taken away
 }
 
 // AuditName is the name of the file in the state directory.
 const AuditName = "audit.log"
 
-// OpenAudit opens the file. known is how far it had come when that was last stored; a notice says if some of it is gone.
-func OpenAudit(path string, known int64) (*Audit, []grants.Notice, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := file.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Getuid()) {
-		err = &fs.PathError{Op: "audit", Path: path, Err: errors.New("is not a file that only its owner can read and write: chmod 600")}
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, file.Close())
-	}
-	a := &Audit{file: file, size: info.Size()}
+const (
+	auditRoom    = 64 << 10 // kept for lines about what is taken away
+	maxOwedLines = 1000
+)
+
+// OpenAudit opens the file. known is how far it had come when that was last stored; a notice says if some of it is gone. What stands
+// there and is no file of ours is set aside. Where there can be no file, nothing is given, and what is given can be taken away.
+func OpenAudit(path string, known int64) (*Audit, []grants.Notice) {
+	a := &Audit{}
 	var notices []grants.Notice
+	tell := func(format string, v ...any) {
+		notices = append(notices, grants.Notice{Kind: grants.NoticeStore, Path: path, Text: fmt.Sprintf(format, v...)})
+	}
+	if why := notOurs(path); why != "" {
+		kept, err := grants.SetAside(path, "set-aside", time.Now())
+		if err != nil {
+			a.broken = fmt.Errorf("%s %s: %w", path, why, err)
+			tell("the audit file cannot be used, so nothing is granted: %v", a.broken)
+			return a, notices
+		}
+		tell("the audit file %s; it is kept as %s, and a new one was begun", why, profile.Printable(kept))
+		known = 0
+	}
+	if a.file, a.broken = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); a.broken == nil {
+		a.broken = a.begin()
+	}
+	if a.broken != nil {
+		a.file.Close()
+		a.file = nil
+		tell("the audit file cannot be used, so nothing is granted: %v", a.broken)
+		return a, notices
+	}
 	if a.size < known {
-		notices = append(notices, grants.Notice{Kind: grants.NoticeStore, Path: path,
-			Text: fmt.Sprintf("the audit file is shorter than it was: %d bytes, and had %d", a.size, known)})
+		tell("the audit file is shorter than it was: %d bytes, and had %d", a.size, known)
 	}
-	if err := a.endLine(); err != nil {
-		return nil, nil, errors.Join(err, file.Close())
-	}
-	return a, notices, nil
+	return a, notices
 }
 
-// endLine ends a line that a crash cut off, so that the next one is whole.
-func (a *Audit) endLine() error {
-	if a.size == 0 {
-		return nil
+// notOurs says why what stands at the path cannot be the audit file.
+func notOurs(path string) string {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return ""
+	case !info.Mode().IsRegular():
+		return "was no regular file"
+	case int(info.Sys().(*syscall.Stat_t).Uid) != os.Getuid():
+		return "belonged to somebody else"
 	}
-	last := make([]byte, 1)
-	if _, err := a.file.ReadAt(last, a.size-1); err != nil {
+	if info.Mode().Perm()&0o600 != 0o600 {
+		_ = os.Chmod(path, 0o600) // ours, and who opens it will say why not
+	}
+	return ""
+}
+
+// begin takes the file as it is. A line that a crash cut off is ended before the next one.
+func (a *Audit) begin() error {
+	if err := a.file.Chmod(0o600); err != nil {
 		return err
 	}
-	if last[0] == '\n' {
-		return nil
+	info, err := a.file.Stat()
+	if err != nil {
+		return err
 	}
-	return a.write([]byte("\n"))
+	a.size, a.kept = info.Size(), info.Size()
+	if a.size > 0 {
+		last := make([]byte, 1)
+		if _, err := a.file.ReadAt(last, a.size-1); err != nil {
+			return err
+		}
+		a.partly = last[0] != '\n'
+	}
+	_ = a.keepRoom(a.size + auditRoom)
+	return nil
 }
 
 // Close closes the file.
-func (a *Audit) Close() error { return a.file.Close() }
+func (a *Audit) Close() error {
+	if a.file == nil {
+		return nil
+	}
+	return a.file.Close()
+}
+
+// keepRoom makes sure that the file has blocks up to an offset. A file system that keeps none is taken as it is.
+func (a *Audit) keepRoom(end int64) error {
+	if end <= a.kept {
+		return nil
+	}
+	end += auditRoom // not for each line anew
+	err := unix.Fallocate(int(a.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, a.size, end-a.size)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return &os.PathError{Op: "write", Path: a.file.Name(), Err: err}
+	}
+	a.kept = end
+	return nil
+}
 
 // event is one line.
 type event struct {
@@ -93,34 +157,84 @@ func (b *Broker) auditSynced(e event) (position int64, err error) {
 	return b.options.Audit.append(e, b.options.User, true)
 }
 
-func (a *Audit) append(e event, user string, sync bool) (position int64, err error) {
+// auditTaking writes a line about what was taken away, now or when there is room.
+func (b *Broker) auditTaking(e event) (position int64) {
+	return b.options.Audit.appendTaking(e, b.options.User)
+}
+
+func lineOf(e event, user string) ([]byte, error) {
 	e.Time, e.User = time.Now().UTC().Format(time.RFC3339Nano), user
 	text, err := json.Marshal(e)
+	return append(grants.PlainJSON(text), '\n'), err
+}
+
+func (a *Audit) append(e event, user string, sync bool) (position int64, err error) {
+	line, err := lineOf(e, user)
 	if err != nil {
 		return 0, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.write(append(grants.PlainJSON(text), '\n')); err != nil {
-		return 0, fmt.Errorf("audit file: %w", err)
+	if a.file == nil {
+		return 0, fmt.Errorf("audit file: %w", a.broken)
 	}
-	if sync {
-		if err := a.file.Sync(); err != nil {
-			return 0, fmt.Errorf("audit file: %w", err)
-		}
+	if err = a.settle(); err == nil {
+		err = a.keepRoom(a.size + int64(len(line)) + auditRoom)
+	}
+	if err == nil {
+		err = a.write(line)
+	}
+	if err == nil && sync {
+		err = a.file.Sync()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("audit file: %w", err)
 	}
 	return a.size, nil
 }
 
+func (a *Audit) appendTaking(e event, user string) (position int64) {
+	line, err := lineOf(e, user)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil || a.file == nil {
+		return 0
+	}
+	if len(a.owed) < maxOwedLines {
+		a.owed = append(a.owed, line)
+	}
+	if a.settle() == nil {
+		_ = a.file.Sync()
+	}
+	_ = a.keepRoom(a.size + auditRoom)
+	return a.size
+}
+
+// settle writes what is owed.
+func (a *Audit) settle() error {
+	for len(a.owed) > 0 {
+		if err := a.write(a.owed[0]); err != nil {
+			return err
+		}
+		a.owed = a.owed[1:]
+	}
+	return nil
+}
+
 // write appends a line as a whole or not at all.
 func (a *Audit) write(line []byte) error {
+	if a.partly {
+		line = append([]byte("\n"), line...)
+	}
 	n, err := a.file.Write(line)
 	if err != nil {
 		if n > 0 {
 			err = errors.Join(err, a.file.Truncate(a.size))
+			a.kept = a.size // with what was cut off, the room behind it is gone
 		}
 		return err
 	}
+	a.partly = false
 	a.size += int64(n)
 	return nil
 }

@@ -29,6 +29,8 @@ type Options struct {
 	MaxWaiters  int           // on one request, and of these MaxSessions times as many in all
 	AskEvery    time.Duration // an agent may bother a person once in this time, after a burst of MaxPending
 
+	// Presence is a directory that outlives the broker and nothing else: what it keeps of open sessions. Empty: nothing is kept.
+	Presence string
 	// Listen, if there is one, makes the socket on which the inside of a session asks.
 	Listen func(session string) (path string, done func(), err error)
 }
@@ -61,6 +63,9 @@ type Broker struct {
 	ended    []endedRequest
 	hub      hub
 	expiry   *time.Timer
+	away     map[string]*presence    // sessions of an earlier broker that have not come back
+	owed     map[string]grants.Grant // what was revoked, and could not be stored yet
+	done     map[string]grants.Done  // changes that were made, by the name that they were asked for under
 
 	changing sync.Mutex // one change of a stored grant at a time; taken before mu
 }
@@ -108,13 +113,24 @@ func New(o Options) (*Broker, error) {
 	o.MaxSessions = cmp.Or(o.MaxSessions, DefaultMaxSessions)
 	o.MaxWaiters = cmp.Or(o.MaxWaiters, DefaultMaxWaiters)
 	o.AskEvery = cmp.Or(o.AskEvery, DefaultAskEvery)
-	b := &Broker{options: o, sessions: map[string]*session{}, requests: map[string]*request{}, agents: map[string]*agent{}, granted: newIndex()}
+	b := &Broker{options: o, sessions: map[string]*session{}, requests: map[string]*request{}, agents: map[string]*agent{}, granted: newIndex(),
+		away: map[string]*presence{}, owed: map[string]grants.Grant{}, done: map[string]grants.Done{}}
 	all, err := o.Store.Grants()
 	if err != nil {
 		return nil, err
 	}
 	for _, g := range all {
 		b.granted.put(g)
+	}
+	done, err := o.Store.Done()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range done {
+		b.done[d.RequestID] = d
+	}
+	if o.Presence != "" {
+		b.readPresences()
 	}
 	b.mu.Lock()
 	b.scheduleExpiry()
@@ -222,6 +238,10 @@ func unavailable(err error) error {
 	var ready *grants.UnavailableError
 	if errors.As(err, &ready) {
 		return err
+	}
+	var owed *store.OwedError
+	if errors.As(err, &owed) {
+		return &grants.UnavailableError{Why: "what was taken away is " + err.Error(), Hint: "it is gone from running sandboxes, and until it is stored no other shows anything stored: free the disk, and try again"}
 	}
 	return &grants.UnavailableError{Why: err.Error(), Hint: "nothing was changed: free the disk, and try again"}
 }

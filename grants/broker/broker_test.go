@@ -38,9 +38,9 @@ func newBench(t testing.TB, o Options) *bench {
 	if b.store, notices, err = store.Open(b.state); err != nil || len(notices) > 0 {
 		t.Fatal(err, notices)
 	}
-	audit, notices, err := OpenAudit(filepath.Join(b.state, AuditName), 0)
-	if err != nil || len(notices) > 0 {
-		t.Fatal(err, notices)
+	audit, notices := OpenAudit(filepath.Join(b.state, AuditName), 0)
+	if len(notices) > 0 {
+		t.Fatal(notices)
 	}
 	o.Rules, o.Store, o.Audit, o.User = grants.NewRules(home, []string{b.state}, nil), b.store, audit, "tester"
 	if b.Broker, err = New(o); err != nil {
@@ -322,9 +322,9 @@ func TestAThousandRequestsWaitAtOnce(t *testing.T) {
 func TestAShorterAuditFileIsToldOf(t *testing.T) {
 	path := filepath.Join(t.TempDir(), AuditName)
 	os.WriteFile(path, []byte("{}\n{\"cut"), 0o600)
-	a, notices, err := OpenAudit(path, 1000)
-	if err != nil || len(notices) != 1 {
-		t.Fatal(notices, err)
+	a, notices := OpenAudit(path, 1000)
+	if len(notices) != 1 {
+		t.Fatal(notices)
 	}
 	a.append(event{Event: "x"}, "u", true)
 	a.Close()
@@ -333,7 +333,67 @@ func TestAShorterAuditFileIsToldOf(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 	os.Chmod(path, 0o644)
-	if _, _, err := OpenAudit(path, 0); err == nil {
-		t.Error("others can read it")
+	a, notices = OpenAudit(path, 0)
+	a.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || len(notices) != 0 {
+		t.Errorf("others can read it: %v, %v, %v", info.Mode(), err, notices)
+	}
+}
+
+// Nothing that may stand in the audit file's place keeps the broker from taking away; what cannot be recorded is not given.
+func TestWhatStandsInTheAuditFilesPlaceKeepsNobodyFromRevoking(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"a directory":          func(path string) error { return os.MkdirAll(path+"/full", 0o700) },
+		"a link":               func(path string) error { return os.Symlink("/etc/passwd", path) },
+		"a link to nothing":    func(path string) error { return os.Symlink("nowhere", path) },
+		"a fifo":               func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a file without modes": func(path string) error { return os.WriteFile(path, []byte("{}\n"), 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), AuditName)
+			if err := make(path); err != nil {
+				t.Fatal(err)
+			}
+			a, notices := OpenAudit(path, 0)
+			defer a.Close()
+			if a.broken != nil {
+				t.Fatal(a.broken)
+			}
+			if kept, _ := filepath.Glob(path + ".set-aside-*"); len(kept) != len(notices) {
+				t.Errorf("%v, %v", kept, notices)
+			}
+			if _, err := a.append(event{Event: "x"}, "u", true); err != nil {
+				t.Error(err)
+			}
+			if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), `"event":"x"`) {
+				t.Errorf("%q, %v", text, err)
+			}
+		})
+	}
+}
+
+func TestWithoutAnAuditFileNothingIsGivenAndAllIsTakenAway(t *testing.T) {
+	b := newBench(t, Options{})
+	g, err := b.Add(t.Context(), grants.NewGrant{Agent: "main", Path: "~/a", Access: profile.ReadOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken, notices := OpenAudit(filepath.Join(b.state, "no-such-directory", AuditName), 0)
+	if len(notices) != 1 {
+		t.Errorf("%v", notices)
+	}
+	b.options.Audit = broken
+	if _, err := b.Add(t.Context(), grants.NewGrant{Agent: "main", Path: "~/b", Access: profile.ReadOnly}); !errors.As(err, new(*grants.UnavailableError)) {
+		t.Errorf("%v", err)
+	}
+	s := b.session(t, "main")
+	if _, err := b.Ask(t.Context(), s.ID, grants.Asking{Path: "/proc", Access: profile.ReadOnly}); !errors.As(err, new(*grants.UnavailableError)) {
+		t.Errorf("%v", err)
+	}
+	if _, err := b.Revoke(t.Context(), g.ID); err != nil {
+		t.Error(err)
+	}
+	if list, err := grants.ReadSnapshot(b.state, "main"); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
 	}
 }

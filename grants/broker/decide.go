@@ -12,7 +12,10 @@ import (
 )
 
 // Decide answers a request.
-func (b *Broker) Decide(_ context.Context, id string, d grants.Decision) (grants.Answer, error) {
+func (b *Broker) Decide(ctx context.Context, id string, d grants.Decision) (grants.Answer, error) {
+	if done, found := b.doneBefore(ctx); found && done.Answer != nil {
+		return *done.Answer, nil
+	}
 	b.mu.Lock()
 	r := b.requests[id]
 	b.mu.Unlock()
@@ -36,12 +39,20 @@ func (b *Broker) Decide(_ context.Context, id string, d grants.Decision) (grants
 	if err := b.claim(r); err != nil {
 		return grants.Answer{}, err
 	}
+	b.changing.Lock() // there is one grant of a kind
+	defer b.changing.Unlock()
 	granted := b.newGrant(r, d, place)
-	if err := b.commit(r, d, granted); err != nil {
+	if granted != nil {
+		b.become(granted)
+	}
+	answer := answerTo(r, d, granted)
+	done := doneAs(ctx, nil, &answer)
+	if err := b.commit(r, d, granted, done); err != nil {
 		b.release(r)
 		return grants.Answer{}, unavailable(err)
 	}
-	return b.deliver(r, d, granted), nil
+	b.remember(done)
+	return b.deliver(r, d, granted, answer), nil
 }
 
 // gone says what became of a request that is not pending.
@@ -115,9 +126,9 @@ func (b *Broker) newGrant(r *request, d grants.Decision, p grants.Place) *grants
 }
 
 // commit writes a decision down: first that it was made, then what it grants.
-func (b *Broker) commit(r *request, d grants.Decision, g *grants.Grant) error {
+func (b *Broker) commit(r *request, d grants.Decision, g *grants.Grant, done *grants.Done) error {
 	record := grants.Record{Request: r.Request, Outcome: grants.OutcomeDenied, Decision: &d, DecidedBy: b.options.User, EndedAtUnixMs: time.Now().UnixMilli()}
-	change := store.Change{}
+	change := store.Change{Done: done}
 	if g != nil {
 		record.Outcome, record.GrantID = grants.OutcomeGranted, g.ID
 		if g.Scope == grants.ScopeAlways {
@@ -137,13 +148,21 @@ func (b *Broker) commit(r *request, d grants.Decision, g *grants.Grant) error {
 	return nil
 }
 
+// answerTo is what whoever asked is told of a decision.
+func answerTo(r *request, d grants.Decision, g *grants.Grant) grants.Answer {
+	if g == nil {
+		return grants.Answer{RequestID: r.ID, Outcome: grants.OutcomeDenied, Reason: d.Reason}
+	}
+	return grants.Answer{RequestID: r.ID, Granted: true, Outcome: grants.OutcomeGranted, Scope: g.Scope, Path: g.Path, Access: g.Access,
+		GrantID: g.ID, ExpiresAt: g.ExpiresAtUnixMs, Visible: grants.VisibleNextCommand}
+}
+
 // deliver tells everyone, and whoever asked at last.
-func (b *Broker) deliver(r *request, d grants.Decision, g *grants.Grant) grants.Answer {
+func (b *Broker) deliver(r *request, d grants.Decision, g *grants.Grant, answer grants.Answer) grants.Answer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := r.session
 	if g == nil {
-		answer := grants.Answer{RequestID: r.ID, Outcome: grants.OutcomeDenied, Reason: d.Reason}
 		if len(s.denials) < maxDenials {
 			s.denials = append(s.denials, denial{r.question.Known, r.question.Access, d.Reason})
 		}
@@ -152,8 +171,6 @@ func (b *Broker) deliver(r *request, d grants.Decision, g *grants.Grant) grants.
 		b.endDenied(s)
 		return answer
 	}
-	answer := grants.Answer{RequestID: r.ID, Granted: true, Outcome: grants.OutcomeGranted, Scope: g.Scope, Path: g.Path, Access: g.Access,
-		GrantID: g.ID, ExpiresAt: g.ExpiresAtUnixMs, Visible: grants.VisibleNextCommand}
 	b.finish(r, answer)
 	if g.Scope == grants.ScopeAlways || !s.ended {
 		b.granted.put(*g)
@@ -172,7 +189,8 @@ func (b *Broker) deliver(r *request, d grants.Decision, g *grants.Grant) grants.
 // answerWhenApplied lets the agent know when it can use what it was granted.
 func (b *Broker) answerWhenApplied(r *request, grant string) {
 	applied := make(chan string, 1)
-	r.session.applied[grant] = applied
+	key := appliedKey(grants.EventGranted, grant)
+	r.session.applied[key] = applied
 	go func() {
 		patience := time.NewTimer(applyPatience)
 		defer patience.Stop()
@@ -185,7 +203,7 @@ func (b *Broker) answerWhenApplied(r *request, grant string) {
 			}
 		case <-patience.C:
 			b.mu.Lock()
-			delete(r.session.applied, grant)
+			delete(r.session.applied, key)
 			b.mu.Unlock()
 		}
 		close(r.done)

@@ -67,6 +67,16 @@ func (x *index) leadingTo(resolved, agent, session string, now time.Time) []gran
 	}
 }
 
+// same is the grant to the same agent, of the same path and access, for as far: there is one of these.
+func (x *index) same(g grants.Grant) *grants.Grant {
+	for _, other := range x.byAgent[g.Agent] {
+		if other.Path == g.Path && other.Access == g.Access && other.Scope == g.Scope && other.Session == g.Session {
+			return other
+		}
+	}
+	return nil
+}
+
 // held lists what a session was granted and holds.
 func (x *index) held(agent, session string, now time.Time) []grants.Grant {
 	var list []grants.Grant

@@ -18,9 +18,11 @@ type session struct {
 	view     grants.View
 	denials  []denial
 	listener *listener
-	applied  map[string]chan string // grants that the running sandbox is to show: what became of them
+	applied  map[string]chan string // changes that the running sandboxes are to take up: what became of them
 	ended    bool
-	done     func() // closes its socket
+	over     chan struct{} // closed when it has ended
+	previous *presence     // the session of an earlier broker that it goes on with
+	done     func()        // closes its socket
 }
 
 // denial is what a person said no to.
@@ -44,8 +46,11 @@ func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 	for _, s := range spec.Shown {
 		shown = append(shown, profile.Grant{Path: s.Path, Access: s.Access})
 	}
-	s := &session{id: newID("s"), spec: spec, view: grants.NewView(shown, spec.Hidden, spec.Links), listener: newListener(), applied: map[string]chan string{}}
+	s := &session{id: newID("s"), spec: spec, view: grants.NewView(shown, spec.Hidden, spec.Links), listener: newListener(), applied: map[string]chan string{}, over: make(chan struct{})}
 	s.spec.Shown, s.spec.Hidden, s.spec.Links = nil, nil, nil // the view has them
+	// Whoever comes while something is taken away comes after it: what it reads then is without it.
+	b.changing.Lock()
+	defer b.changing.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -60,6 +65,16 @@ func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 		if socket, s.done, err = b.options.Listen(s.id); err != nil {
 			return nil, unavailable(err)
 		}
+	}
+	if err := b.note(s); err != nil {
+		if s.done != nil {
+			s.done()
+		}
+		return nil, unavailable(err)
+	}
+	if p := b.away[spec.Previous]; p != nil && p.Agent == spec.Agent {
+		s.previous = p
+		delete(b.away, p.ID)
 	}
 	b.sessions[s.id] = s
 	b.agentOf(spec.Agent).sessions++
@@ -102,6 +117,11 @@ func (b *Broker) endSession(s *session) {
 		return
 	}
 	s.ended = true
+	close(s.over)
+	s.isBack(b)
+	if !b.closed {
+		b.forgetSession(s.id) // else its sandboxes go on, and the next broker has to know of them
+	}
 	delete(b.sessions, s.id)
 	b.agentOf(s.spec.Agent).sessions--
 	for _, r := range b.requests {
@@ -134,17 +154,31 @@ func (b *Broker) tell(kind grants.EventKind, g grants.Grant) {
 	}
 }
 
-// Applied tells what became of a grant in a running sandbox.
-func (b *Broker) Applied(_ context.Context, sessionID, grant, problem string) error {
+// isBack says that the sandboxes of an earlier broker's session show what they should.
+func (s *session) isBack(b *Broker) {
+	if s.previous != nil {
+		close(s.previous.back)
+		b.forgetSession(s.previous.ID)
+		s.previous = nil
+	}
+}
+
+// Applied tells what became of a change in a running sandbox.
+func (b *Broker) Applied(_ context.Context, sessionID string, a grants.Applied) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.sessions[sessionID]
 	if s == nil {
 		return &grants.UnknownError{What: "session", ID: sessionID}
 	}
-	if waiting := s.applied[grant]; waiting != nil {
-		delete(s.applied, grant)
-		waiting <- problem // buffered, and only once
+	if a.Event == grants.EventSession {
+		s.isBack(b)
+		return nil
+	}
+	key := appliedKey(a.Event, a.Grant)
+	if waiting := s.applied[key]; waiting != nil {
+		delete(s.applied, key)
+		waiting <- a.Problem // buffered, and only once
 	}
 	return nil
 }

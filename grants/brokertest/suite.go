@@ -36,31 +36,34 @@ type Limits struct {
 // Run tries a broker. start makes one that is stopped with the test.
 func Run(t *testing.T, start func(t *testing.T, limits Limits) *Bench) {
 	for name, test := range map[string]func(*testing.T, func(t *testing.T, limits Limits) *Bench){
-		"a question waits for its answer":                       waits,
-		"an answer is no wider than the question":               narrows,
-		"what is seen already is not asked":                     covered,
-		"a denial is remembered for the session":                remembers,
-		"equal questions are one":                               merges,
-		"of two decisions one counts":                           decidesOnce,
-		"a question nobody answers ends":                        timesOut,
-		"a question is withdrawn with whoever asked":            withdraws,
-		"an agent that asks too much is told":                   limits,
-		"only so many requests of one agent wait":               fills,
-		"what nobody may grant is refused at once":              refuses,
-		"what an agent does not see a person alone hears of":    tellsNothing,
-		"a link that an agent sees leads where it leads":        followsWhatIsSeen,
-		"what cannot be meant is an error":                      invalid,
-		"a grant for the session ends with it":                  once,
-		"a grant for the agent is there for the next session":   always,
-		"a grant that is revoked is gone":                       revokes,
-		"a grant expires":                                       expires,
-		"a person adds a grant":                                 adds,
-		"a grant is narrowed":                                   narrowed,
-		"a changed path is shown anew and decided anew":         changes,
-		"a stale grant is confirmed for what it leads to":       confirms,
-		"a running sandbox is told, and the agent when it sees": live,
-		"listeners hear everything in order":                    listens,
-		"what became of requests is kept":                       keeps,
+		"a question waits for its answer":                                 waits,
+		"an answer is no wider than the question":                         narrows,
+		"what is seen already is not asked":                               covered,
+		"a denial is remembered for the session":                          remembers,
+		"equal questions are one":                                         merges,
+		"of two decisions one counts":                                     decidesOnce,
+		"a question nobody answers ends":                                  timesOut,
+		"a question is withdrawn with whoever asked":                      withdraws,
+		"an agent that asks too much is told":                             limits,
+		"only so many requests of one agent wait":                         fills,
+		"what nobody may grant is refused at once":                        refuses,
+		"what an agent does not see a person alone hears of":              tellsNothing,
+		"a link that an agent sees leads where it leads":                  followsWhatIsSeen,
+		"what cannot be meant is an error":                                invalid,
+		"a grant for the session ends with it":                            once,
+		"a grant for the agent is there for the next session":             always,
+		"a grant that is revoked is gone":                                 revokes,
+		"a grant expires":                                                 expires,
+		"a person adds a grant":                                           adds,
+		"the same agent, path and access is one grant":                    isOne,
+		"a change is made once for its name":                              isMadeOnce,
+		"taking away waits for what runs, and says what it did not reach": reaches,
+		"a grant is narrowed":                                             narrowed,
+		"a changed path is shown anew and decided anew":                   changes,
+		"a stale grant is confirmed for what it leads to":                 confirms,
+		"a running sandbox is told, and the agent when it sees":           live,
+		"listeners hear everything in order":                              listens,
+		"what became of requests is kept":                                 keeps,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, start) })
 	}
@@ -749,7 +752,7 @@ func live(t *testing.T, start starter) {
 			t.Fatalf("told before it is there: %+v", answer)
 		default:
 		}
-		if err := b.Applied(t.Context(), s.ID, e.Grant.ID, problem); err != nil {
+		if err := b.Applied(t.Context(), s.ID, grants.Applied{Grant: e.Grant.ID, Problem: problem}); err != nil {
 			t.Fatal(err)
 		}
 		answer := question.wait(t)

@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,9 +27,9 @@ var _ grants.Broker = (*Client)(nil)
 // send passes a request on. Where nobody listens, it starts somebody.
 func (c *Client) send(ctx context.Context, method, target string, body any) (*exchange, error) {
 	x, err := send(ctx, c.Socket, method, target, body)
-	// A broker that has nothing to do stops. What only looks, or begins, may be said again to the next one.
-	again := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
-	if err != nil && c.Start != nil && (nobodyListens(err) || again && (method == "GET" || target == "/v1/sessions")) {
+	// A broker that has nothing to do stops, and one may be killed. What only looks or begins may be said again to the next one, and
+	// a change, too: it has a name.
+	if err != nil && c.Start != nil && (nobodyListens(err) || cutOff(err) && repeatable(target)) {
 		if err := c.Start(ctx); err != nil {
 			return nil, err
 		}
@@ -42,22 +45,39 @@ func nobodyListens(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
+// cutOff reports whether the other end went away with the answer.
+func cutOff(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// repeatable reports whether something may be said again to another broker: what is asked within a session is not for that one.
+func repeatable(target string) bool {
+	return target != "/v1/grants/requests" && !strings.HasSuffix(target, "/applied")
+}
+
+// call asks for something, under a name if it changes something.
 func (c *Client) call(ctx context.Context, method, target string, body, into any) error {
-	x, err := c.send(ctx, method, target, body)
-	if err != nil {
-		return err
+	if method != "GET" && repeatable(target) && grants.RequestID(ctx) == "" {
+		ctx = grants.WithRequestID(ctx, rand.Text())
 	}
-	defer x.close()
-	if err := x.decode(into); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
+	for attempt := 0; ; attempt++ {
+		x, err := c.send(ctx, method, target, body)
+		if err != nil {
+			return err
 		}
-		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+		err = x.decode(into)
+		x.close()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !cutOff(err):
+			return err
+		case attempt > 0 || !repeatable(target):
 			return &grants.UnavailableError{Why: "the broker is gone: " + err.Error(), Hint: "try again"}
 		}
-		return err
 	}
-	return nil
 }
 
 // stream reads events into a channel until the context or the stream ends. The first one is waited for if there is to be
@@ -100,8 +120,12 @@ func (c *Client) stream(ctx context.Context, method, target string, body any, wa
 	return first, out, cancel, nil
 }
 
+// Running is the same broker, as far as one runs: none is started for what is asked of it.
+func (c *Client) Running() grants.Broker { return &Client{Socket: c.Socket} }
+
 // Open begins a session. It ends with the connection, however this process ends.
 func (c *Client) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Session, error) {
+	spec.PID = os.Getpid()
 	first, events, end, err := c.stream(ctx, "POST", "/v1/sessions", spec, true)
 	if err != nil {
 		return nil, err
@@ -125,7 +149,7 @@ func (c *Client) waitForEnd(session string) {
 	defer cancel()
 	quiet := Client{Socket: c.Socket} // nobody is started for this
 	for {
-		err := quiet.Applied(ctx, session, "", "")
+		err := quiet.Applied(ctx, session, grants.Applied{})
 		if err != nil {
 			return
 		}
@@ -180,14 +204,14 @@ func (c *Client) Confirm(ctx context.Context, id, resolved string) (g grants.Gra
 	return g, err
 }
 
-func (c *Client) Narrow(ctx context.Context, id string) (g grants.Grant, err error) {
-	err = c.call(ctx, "POST", "/v1/grants/"+segment(id)+"/narrow", grants.Nothing{}, &g)
-	return g, err
+func (c *Client) Narrow(ctx context.Context, id string) (t grants.Taking, err error) {
+	err = c.call(ctx, "POST", "/v1/grants/"+segment(id)+"/narrow", grants.Nothing{}, &t)
+	return t, err
 }
 
-func (c *Client) Revoke(ctx context.Context, id string) (g grants.Grant, err error) {
-	err = c.call(ctx, "DELETE", "/v1/grants/"+segment(id), nil, &g)
-	return g, err
+func (c *Client) Revoke(ctx context.Context, id string) (t grants.Taking, err error) {
+	err = c.call(ctx, "DELETE", "/v1/grants/"+segment(id), nil, &t)
+	return t, err
 }
 
 func (c *Client) Log(ctx context.Context, limit int) ([]grants.Record, error) {
@@ -196,8 +220,8 @@ func (c *Client) Log(ctx context.Context, limit int) ([]grants.Record, error) {
 	return list.Records, err
 }
 
-func (c *Client) Applied(ctx context.Context, session, grant, problem string) error {
-	return c.call(ctx, "POST", "/v1/sessions/"+segment(session)+"/applied", grants.AppliedBody{Grant: grant, Problem: problem}, &grants.Nothing{})
+func (c *Client) Applied(ctx context.Context, session string, a grants.Applied) error {
+	return c.call(ctx, "POST", "/v1/sessions/"+segment(session)+"/applied", a, &grants.Nothing{})
 }
 
 func (c *Client) Events(ctx context.Context) (<-chan grants.Event, error) {

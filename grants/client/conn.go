@@ -91,7 +91,7 @@ func send(ctx context.Context, socket, method, target string, body any) (*exchan
 		return nil, err
 	}
 	x := &exchange{conn: conn, stop: context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })}
-	if err := x.begin(method, target, text); err != nil {
+	if err := x.begin(method, target, grants.RequestID(ctx), text); err != nil {
 		x.close()
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -106,11 +106,15 @@ func (x *exchange) close() {
 	x.conn.Close()
 }
 
-func (x *exchange) begin(method, target string, body []byte) error {
+func (x *exchange) begin(method, target, id string, body []byte) error {
 	if err := peerIsCaller(x.conn); err != nil {
 		return err
 	}
-	head := fmt.Appendf(nil, "%s %s HTTP/1.0\r\nHost: broker\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, target, len(body))
+	head := fmt.Appendf(nil, "%s %s HTTP/1.0\r\nHost: broker\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", method, target, len(body))
+	if id != "" {
+		head = fmt.Appendf(head, "%s: %s\r\n", grants.RequestIDHeader, segment(id))
+	}
+	head = append(head, "\r\n"...)
 	if _, err := x.conn.Write(append(head, body...)); err != nil && !errors.Is(err, syscall.EPIPE) { // it may have answered before it read all
 		return err
 	}

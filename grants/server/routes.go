@@ -24,8 +24,8 @@ type route struct {
 var routes = []route{
 	{Method: "POST", Path: "/v1/sessions", Summary: "begin a session, which lasts as long as this connection; the first event names it, the others are the grants that come and go in it",
 		Takes: grants.SessionSpec{}, Gives: grants.Event{}, Body: maxSessionBody, handle: openSession},
-	{Method: "POST", Path: "/v1/sessions/{id}/applied", Summary: "tell what became of a grant in the running sandbox of a session that is live",
-		Takes: grants.AppliedBody{}, Gives: grants.Nothing{}, handle: applied},
+	{Method: "POST", Path: "/v1/sessions/{id}/applied", Summary: "tell what became of a change in the running sandboxes of a session that is live",
+		Takes: grants.Applied{}, Gives: grants.Nothing{}, handle: applied},
 	{Method: "POST", Path: "/v1/grants/requests", Summary: "ask for a path within a session, and wait for the answer",
 		Takes: grants.AskBody{}, Gives: grants.Answer{}, handle: askForSession},
 	{Method: "GET", Path: "/v1/grants/requests", Summary: "list the requests that wait for a decision, the oldest first",
@@ -34,9 +34,9 @@ var routes = []route{
 		Takes: grants.Decision{}, Gives: grants.Answer{}, handle: decide},
 	{Method: "GET", Path: "/v1/grants", Summary: "list what is granted", Gives: grants.GrantList{}, handle: list},
 	{Method: "POST", Path: "/v1/grants", Summary: "grant a path that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, handle: add},
-	{Method: "DELETE", Path: "/v1/grants/{id}", Summary: "revoke a grant", Gives: grants.Grant{}, handle: revoke},
+	{Method: "DELETE", Path: "/v1/grants/{id}", Summary: "revoke a grant; the answer says what still covers its path, and which running sandboxes it could not be taken from", Gives: grants.Taking{}, handle: revoke},
 	{Method: "POST", Path: "/v1/grants/{id}/confirm", Summary: "take a stale grant for what its path leads to now", Takes: grants.ConfirmBody{}, Gives: grants.Grant{}, handle: confirm},
-	{Method: "POST", Path: "/v1/grants/{id}/narrow", Summary: "take writing away from a grant", Takes: grants.Nothing{}, Gives: grants.Grant{}, handle: narrow},
+	{Method: "POST", Path: "/v1/grants/{id}/narrow", Summary: "take writing away from a grant", Takes: grants.Nothing{}, Gives: grants.Taking{}, handle: narrow},
 	{Method: "GET", Path: "/v1/grants/log", Summary: "list requests that have ended, the latest first", Gives: grants.RecordList{},
 		Query: map[string]string{"limit": "how many at most, from 1 to 1000; 100 if not said"}, handle: records},
 	{Method: "GET", Path: "/v1/events", Summary: "hear of everything that happens from now on; a stream that ends was too slow, or the broker stops", Gives: grants.Event{}, handle: events},
@@ -129,11 +129,11 @@ func records(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func applied(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
-	var body grants.AppliedBody
+	var body grants.Applied
 	if err := receive(r, &body); err != nil {
 		return nil, err
 	}
-	return grants.Nothing{}, s.broker.Applied(r.Context(), r.PathValue("id"), body.Grant, body.Problem)
+	return grants.Nothing{}, s.broker.Applied(r.Context(), r.PathValue("id"), body)
 }
 
 func status(s *Server, _ http.ResponseWriter, _ *http.Request) (any, error) {

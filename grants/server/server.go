@@ -128,6 +128,9 @@ func (s *Server) mux(list []route) http.Handler {
 				limit = route.Body
 			}
 			r.Body = http.MaxBytesReader(w, r.Body, limit)
+			if id := r.Header.Get(grants.RequestIDHeader); id != "" && len(id) <= grants.MaxRequestID {
+				r = r.WithContext(grants.WithRequestID(r.Context(), id))
+			}
 			answer, err := route.handle(s, w, r)
 			if answer == streamed {
 				return

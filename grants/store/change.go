@@ -22,7 +22,8 @@ type Change struct {
 	Put     []grants.Grant
 	Delete  []grants.Grant
 	Records []grants.Record
-	Audit   int64 // how far the audit file has come; 0: as before
+	Audit   int64        // how far the audit file has come; 0: as before
+	Done    *grants.Done // under which name it was asked for, if under any
 	// Narrows says that the change takes away, so that the snapshot has to know it first.
 	Narrows bool
 	// OnlyThere puts nothing that is not there already: what was revoked meanwhile stays away.
@@ -166,6 +167,9 @@ func (c Change) write(tx *bbolt.Tx) error {
 	if err := c.writeRecords(tx, &n.Records); err != nil {
 		return err
 	}
+	if err := c.writeDone(tx); err != nil {
+		return err
+	}
 	if c.Audit != 0 {
 		if err := put(tx.Bucket(auditBucket), auditBucket, positionKey, auditPosition{c.Audit}); err != nil {
 			return err
@@ -228,6 +232,29 @@ func (c Change) writeRecords(tx *bbolt.Tx, total *int) error {
 		}
 	}
 	return nil
+}
+
+// maxDone bounds how many changes are known by their names.
+const maxDone = 1000
+
+func (c Change) writeDone(tx *bbolt.Tx) error {
+	if c.Done == nil {
+		return nil
+	}
+	bucket, err := tx.CreateBucketIfNotExists(doneBucket)
+	if err != nil {
+		return err
+	}
+	n, err := bucket.NextSequence()
+	if err != nil {
+		return err
+	}
+	if n > maxDone {
+		if err := bucket.Delete(binary.BigEndian.AppendUint64(nil, n-maxDone)); err != nil {
+			return err
+		}
+	}
+	return put(bucket, doneBucket, binary.BigEndian.AppendUint64(nil, n), *c.Done)
 }
 
 // setAgents makes the snapshot's part about some agents as the transaction has it.

@@ -110,6 +110,9 @@ func readAll(db *bbolt.DB) error {
 		if err != nil {
 			return err
 		}
+		if err := forEachDone(tx, func(grants.Done) {}); err != nil {
+			return err
+		}
 		err = tx.Bucket(auditBucket).ForEach(func(key, value []byte) error {
 			return decode(auditBucket, key, value, &auditPosition{})
 		})

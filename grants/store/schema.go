@@ -19,6 +19,7 @@ var (
 	grantsBucket   = []byte("grants")   // agent → grant's id → grants.Grant
 	requestsBucket = []byte("requests") // sequence number → grants.Record
 	auditBucket    = []byte("audit")    // position → auditPosition
+	doneBucket     = []byte("done")     // sequence number → grants.Done; made when there is one
 
 	versionKey  = []byte("version")
 	positionKey = []byte("position")

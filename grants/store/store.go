@@ -143,6 +143,28 @@ func (s *Store) Records(limit int) ([]grants.Record, error) {
 	return list, err
 }
 
+// Done returns the changes that are known by the names under which they were asked for, the oldest first.
+func (s *Store) Done() ([]grants.Done, error) {
+	var list []grants.Done
+	err := s.db.View(func(tx *bbolt.Tx) error { return forEachDone(tx, func(d grants.Done) { list = append(list, d) }) })
+	return list, err
+}
+
+func forEachDone(tx *bbolt.Tx, do func(grants.Done)) error {
+	bucket := tx.Bucket(doneBucket)
+	if bucket == nil {
+		return nil
+	}
+	return bucket.ForEach(func(key, value []byte) error {
+		var d grants.Done
+		if err := decode(doneBucket, key, value, &d); err != nil {
+			return err
+		}
+		do(d)
+		return nil
+	})
+}
+
 // AuditPosition is how far the audit file had come at the last change that it was told of.
 func (s *Store) AuditPosition() (int64, error) {
 	var at auditPosition

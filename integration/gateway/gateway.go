@@ -64,15 +64,15 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	audit, more, err := broker.OpenAudit(filepath.Join(o.Directories.State, broker.AuditName), known)
-	if err != nil {
-		return err
-	}
+	audit, more := broker.OpenAudit(filepath.Join(o.Directories.State, broker.AuditName), known)
 	defer audit.Close()
 	notices = append(notices, more...)
 
-	s := server.New(filepath.Join(grants.SocketDirectory(o.Directories), "ask"), o.Version)
-	b, err := broker.New(broker.Options{Rules: o.rules(), Store: kept, Audit: audit, User: o.User, Timeout: o.Timeout, Listen: s.ListenForSession})
+	sockets := filepath.Join(grants.SocketDirectory(o.Directories), "ask")
+	grants.SweepSockets(sockets)
+	s := server.New(sockets, o.Version)
+	b, err := broker.New(broker.Options{Rules: o.rules(), Store: kept, Audit: audit, User: o.User, Timeout: o.Timeout, Listen: s.ListenForSession,
+		Presence: filepath.Join(grants.SocketDirectory(o.Directories), "sessions")})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -32,13 +34,19 @@ type Options struct {
 // A Session is one agent's sitting. Its methods may be called from any goroutine.
 type Session struct {
 	options Options
-	state   string // directory
-	broker  *grants.Session
+	state   string          // directory
+	ctx     context.Context // it ends with
+	spec    grants.SessionSpec
+	relay   *relay // where the inside asks; nil: nowhere
 
 	mu      sync.Mutex
+	broker  *grants.Session         // nil: without one. After the broker has ended, the last
 	held    map[string]grants.Grant // what is granted now, by id
 	version int                     // of held
 	told    bool                    // the broker tells of every change
+	expiry  *time.Timer             // when the next grant's time is over
+	joining sync.Mutex              // held while the session is opened again
+	closing chan struct{}           // closed when the session is to end
 	running map[*running]bool
 	left    []sandbox.Notice // about what is stored, for the next sandbox
 	notices []sandbox.Notice // about changes while commands ran
@@ -49,7 +57,8 @@ type Session struct {
 type running struct {
 	live    *sandbox.Live
 	request profile.Request
-	mu      sync.Mutex // held over each change, so that the last one counts
+	end     context.CancelFunc // ends it
+	mu      sync.Mutex         // held over each change, so that the last one counts
 }
 
 // Open begins a session. It ends with Close, and with the context. Without a broker there is nothing that could go wrong but
@@ -58,7 +67,7 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	if err := o.Config.CheckConfigured(o.Request.Agent); err != nil {
 		return nil, err
 	}
-	s := &Session{options: o, state: o.Caller.Directories().State, running: map[*running]bool{}, ended: make(chan struct{})}
+	s := &Session{options: o, ctx: ctx, state: o.Caller.Directories().State, running: map[*running]bool{}, ended: make(chan struct{}), closing: make(chan struct{})}
 	if o.Broker == nil {
 		close(s.ended)
 		return s, nil
@@ -73,8 +82,15 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.broker, err = o.Broker.Open(ctx, spec(o, p, &plan)); err != nil {
+	s.spec = spec(o, p, &plan)
+	if s.broker, err = o.Broker.Open(ctx, s.spec); err != nil {
 		return nil, err
+	}
+	if s.broker.Socket != "" {
+		if s.relay, err = newRelay(s.broker.Socket, s.toBroker); err != nil {
+			s.broker.Close()
+			return nil, fmt.Errorf("a socket to ask at: %w", err)
+		}
 	}
 	s.read(time.Now())
 	s.told = true
@@ -113,14 +129,16 @@ func shortened(command string) string {
 
 // Socket is where the inside asks, on the host. It is empty without a broker.
 func (s *Session) Socket() string {
-	if s.broker == nil {
+	if s.relay == nil {
 		return ""
 	}
-	return s.broker.Socket
+	return s.relay.path
 }
 
 // ID is the broker's name for the session.
 func (s *Session) ID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.broker == nil {
 		return ""
 	}
@@ -137,6 +155,7 @@ func (s *Session) read(now time.Time) {
 		s.held[g.ID] = g
 	}
 	s.version++
+	s.scheduleExpiry()
 	s.left = nil
 	for _, n := range notices {
 		s.left = append(s.left, sandbox.Notice{Kind: sandbox.NoticeKind(n.Kind), Path: n.Path, Text: n.Text})
@@ -228,8 +247,10 @@ func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
 
 // Run runs the command. See sandbox.Launcher.Run.
 func (p *Prepared) Run(ctx context.Context, l sandbox.Launcher, command []string, stdio sandbox.Stdio) (sandbox.Result, error) {
-	if s := p.session; s.options.Live && s.broker != nil && sandbox.CanBeLive(p.Profile) == "" {
+	if s := p.session; s.options.Live && s.options.Broker != nil && sandbox.CanBeLive(p.Profile) == "" {
 		r := &running{live: &sandbox.Live{}, request: p.request}
+		ctx, r.end = context.WithCancel(ctx)
+		defer r.end()
 		l.Live = r.live
 		s.mu.Lock()
 		s.running[r] = true
@@ -251,65 +272,202 @@ func (p *Prepared) Run(ctx context.Context, l sandbox.Launcher, command []string
 	return l.Run(ctx, p.Plan, command, stdio)
 }
 
-// follow takes up what is granted and taken away.
+// follow takes up what is granted and taken away, until the session ends. A broker that ends leaves the session without one, until
+// the next has it.
 func (s *Session) follow() {
 	defer close(s.ended)
-	for event := range s.broker.Events {
-		if event.Grant == nil {
-			continue
-		}
-		g := *event.Grant
+	for {
 		s.mu.Lock()
-		s.version++
-		switch event.Kind {
-		case grants.EventGranted, grants.EventConfirmed, grants.EventNarrowed:
-			s.held[g.ID] = g
-		case grants.EventRevoked, grants.EventExpired, grants.EventStale:
-			delete(s.held, g.ID)
-		}
-		list := slices.Collect(maps.Keys(s.running))
+		events := s.broker.Events
 		s.mu.Unlock()
-		var problem string
-		for _, r := range list {
-			if err := s.update(r); err != nil && err != sandbox.ErrNotLive {
-				problem = err.Error()
+		for event := range events {
+			if event.Grant != nil {
+				s.take(event)
 			}
 		}
-		if event.Kind == grants.EventGranted {
-			s.notice(sandbox.Notice{Kind: sandbox.NoticeKind(grants.NoticePathGranted), Path: g.Path,
-				Text: "granted while the session ran: " + profile.Printable(g.Path) + ", " + g.Access.String() + " (grant " + g.ID + ")"})
-			if s.options.Live {
-				s.applied(g.ID, problem)
-			}
+		s.lose()
+		if !s.rejoin() {
+			return
 		}
 	}
-	// From here on nobody tells of what is taken away: what this session alone was granted is over, the rest is read anew.
+}
+
+// take takes up one change.
+func (s *Session) take(event grants.Event) {
+	g := *event.Grant
+	s.mu.Lock()
+	s.version++
+	switch event.Kind {
+	case grants.EventGranted, grants.EventConfirmed, grants.EventNarrowed:
+		s.held[g.ID] = g
+	case grants.EventRevoked, grants.EventExpired, grants.EventStale:
+		delete(s.held, g.ID)
+	}
+	s.scheduleExpiry()
+	s.mu.Unlock()
+	given := event.Kind == grants.EventGranted || event.Kind == grants.EventConfirmed
+	problem := s.updateAll(!given)
+	if event.Kind == grants.EventGranted {
+		s.notice(sandbox.Notice{Kind: sandbox.NoticeKind(grants.NoticePathGranted), Path: g.Path,
+			Text: "granted while the session ran: " + profile.Printable(g.Path) + ", " + g.Access.String() + " (grant " + g.ID + ")"})
+	}
+	if s.options.Live {
+		s.applied(grants.Applied{Grant: g.ID, Event: event.Kind, Problem: problem})
+	}
+}
+
+// updateAll makes all running sandboxes show what is granted now. taken says that it may be less than before. The problem is the
+// last that one had.
+func (s *Session) updateAll(taken bool) (problem string) {
+	s.mu.Lock()
+	list := slices.Collect(maps.Keys(s.running))
+	s.mu.Unlock()
+	for _, r := range list {
+		if err := s.update(r, taken); err != nil && err != sandbox.ErrNotLive {
+			problem = err.Error()
+		}
+	}
+	return problem
+}
+
+// lose is for the end of the broker: from here on nobody tells of what is taken away. What this session alone was granted is over,
+// the rest is read anew, and its times run on here.
+func (s *Session) lose() {
 	s.read(time.Now())
 	s.mu.Lock()
 	s.told = false
 	list := slices.Collect(maps.Keys(s.running))
 	s.mu.Unlock()
 	for _, r := range list {
-		if s.update(r) != sandbox.ErrNotLive {
-			s.notice(sandbox.Notice{Kind: NoticeBroker, Text: "the broker is gone: what was granted for this session only was taken away, and nobody can be asked"})
+		if s.update(r, true) != sandbox.ErrNotLive {
+			s.notice(sandbox.Notice{Kind: NoticeBroker, Text: "the broker is gone: what was granted for this session only was taken away, and until there is one again nobody can be asked"})
 		}
 	}
+}
+
+// rejoinEvery is how often to look for another broker.
+const rejoinEvery = 200 * time.Millisecond
+
+// rejoin waits for another broker, which somebody else starts, and goes on there. It reports false if the session ends.
+func (s *Session) rejoin() bool {
+	look := time.NewTicker(rejoinEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-s.closing:
+			return false
+		case <-s.ctx.Done():
+			return false
+		case <-look.C:
+		}
+		if s.joined() || s.join(onlyRunning(s.options.Broker)) == nil {
+			return true
+		}
+	}
+}
+
+// onlyRunning is a broker as far as it runs: to go on with a session starts none.
+func onlyRunning(b grants.Broker) grants.Broker {
+	if c, ok := b.(interface{ Running() grants.Broker }); ok {
+		return c.Running()
+	}
+	return b
+}
+
+// join opens the session anew, at a broker that does not know it, and takes away what was taken away meanwhile.
+func (s *Session) join(b grants.Broker) error {
+	s.joining.Lock()
+	defer s.joining.Unlock()
+	if s.joined() {
+		return nil
+	}
+	select {
+	case <-s.closing:
+		return errEnded
+	default:
+	}
+	spec := s.spec
+	spec.Previous = s.ID()
+	again, err := b.Open(s.ctx, spec) // it lasts as long as the session
+	if err != nil {
+		return err
+	}
+	s.read(time.Now())
+	s.mu.Lock()
+	s.broker, s.told = again, true
+	s.mu.Unlock()
+	s.updateAll(true)
+	s.applied(grants.Applied{Event: grants.EventSession})
+	return nil
+}
+
+var errEnded = &grants.UnavailableError{Why: "the session has ended"}
+
+// joined reports whether a broker tells of changes.
+func (s *Session) joined() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told
+}
+
+// scheduleExpiry wakes when the next grant's time is over, whether or not there is a broker that says so. The lock is held.
+func (s *Session) scheduleExpiry() {
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	next := int64(0)
+	now := time.Now()
+	for _, g := range s.held {
+		if e := g.ExpiresAtUnixMs; e != 0 && !g.Expired(now) && (next == 0 || e < next) {
+			next = e
+		}
+	}
+	if next == 0 || !s.options.Live {
+		return
+	}
+	// In steps, should the clock be set.
+	wait := min(max(time.Until(time.UnixMilli(next)), time.Millisecond), time.Minute)
+	s.expiry = time.AfterFunc(wait, func() {
+		select {
+		case <-s.closing:
+			return
+		default:
+		}
+		s.mu.Lock()
+		over := time.Now().UnixMilli() >= next
+		if over {
+			s.version++
+		}
+		s.mu.Unlock()
+		if over {
+			s.updateAll(true)
+		}
+		s.mu.Lock()
+		s.scheduleExpiry()
+		s.mu.Unlock()
+	})
 }
 
 // applyPatience bounds how long a change may take to be seen.
 const applyPatience = 30 * time.Second
 
-// update makes a running sandbox show what is granted now.
-func (s *Session) update(r *running) error {
+// update makes a running sandbox show what is granted now. Where something was taken and it cannot even be said what is granted now, or
+// the sandbox does not take it up, it would go on showing what it should not: then it is ended. A *sandbox.LiveError is about a path
+// that could not be shown.
+func (s *Session) update(r *running, taken bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p, err := s.resolve(r.request)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), applyPatience)
 	defer cancel()
-	notices, err := r.live.Show(ctx, p)
+	p, err := s.resolve(r.request)
+	var notices []sandbox.Notice
+	if err == nil {
+		notices, err = r.live.Show(ctx, p)
+	}
+	if taken && err != nil && err != sandbox.ErrNotLive && !errors.As(err, new(*sandbox.LiveError)) {
+		r.end()
+		err = fmt.Errorf("the sandbox was ended, because it could not be told what is granted now: %w", err)
+	}
 	for _, n := range notices {
 		if n.Kind == sandbox.NoticeHeld {
 			s.notice(n)
@@ -338,18 +496,21 @@ const NoticeClosed sandbox.NoticeKind = "network_closed"
 // NoticeBroker is about a broker that went away.
 const NoticeBroker sandbox.NoticeKind = "broker_gone"
 
-func (s *Session) applied(grant, problem string) {
+func (s *Session) applied(a grants.Applied) {
 	ctx, cancel := context.WithTimeout(context.Background(), applyPatience)
 	defer cancel()
-	s.options.Broker.Applied(ctx, s.broker.ID, grant, problem)
+	_ = onlyRunning(s.options.Broker).Applied(ctx, s.ID(), a)
 }
 
 // Ask asks in the session's name, for a harness that asks outside the sandbox.
 func (s *Session) Ask(ctx context.Context, a grants.Asking) (grants.Answer, error) {
-	if s.broker == nil {
+	if s.options.Broker == nil {
 		return grants.Answer{}, &grants.UnavailableError{Why: "this session was started without a broker", Hint: "start it with --broker"}
 	}
-	return s.options.Broker.Ask(ctx, s.broker.ID, a)
+	if err := s.join(s.options.Broker); err != nil { // where the last one has ended, one is started
+		return grants.Answer{}, err
+	}
+	return s.options.Broker.Ask(ctx, s.ID(), a)
 }
 
 // Notices are what the person should know of changes while the commands ran, once.
@@ -363,8 +524,25 @@ func (s *Session) Notices() []sandbox.Notice {
 
 // Close ends the session: what was granted for it alone is over.
 func (s *Session) Close() {
-	if s.broker != nil {
-		s.broker.Close()
-		<-s.ended
+	if s.options.Broker == nil {
+		return
+	}
+	s.joining.Lock() // not between two brokers
+	s.mu.Lock()
+	select {
+	case <-s.closing:
+	default:
+		close(s.closing)
+	}
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	last := s.broker
+	s.mu.Unlock()
+	s.joining.Unlock()
+	last.Close()
+	<-s.ended
+	if s.relay != nil {
+		s.relay.close()
 	}
 }

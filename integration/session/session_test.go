@@ -324,7 +324,7 @@ func TestAGrantThatBecameALinkIsLeftOutOfARunningSandboxToo(t *testing.T) {
 	}
 	s.mu.Unlock()
 	for _, r := range list {
-		s.update(r)
+		s.update(r, true)
 	}
 	if err := os.WriteFile(p.work+"/go", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -414,4 +414,155 @@ func (s *Session) versionNow() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
+}
+
+// running starts a sandbox that shows a path as long as it can, and says when it cannot any more.
+func (p *place) showing(s *Session, path string) (gone chan string) {
+	p.t.Helper()
+	gone = make(chan string, 1)
+	go func() {
+		gone <- p.run(s, "touch begun; n=0; while cat "+path+" >/dev/null 2>&1 && [ $n -lt 3000 ]; do touch seen; sleep 0.01; n=$((n+1)); done; echo after $n")
+	}()
+	p.until("it is seen", func() bool { _, err := os.Stat(p.work + "/seen"); return err == nil })
+	return gone
+}
+
+func (p *place) wentAway(gone chan string) {
+	p.t.Helper()
+	select {
+	case out := <-gone:
+		if strings.Contains(out, "after 3000") || !strings.Contains(out, "after ") {
+			p.t.Errorf("%s", out)
+		}
+	case <-time.After(25 * time.Second):
+		p.t.Fatal("it is shown to the end")
+	}
+}
+
+// The gateway may end while a sandbox runs: by a stop, an upgrade, a logout. The next one takes away from it as the first would.
+func TestTheNextGatewayRevokesFromASandboxThatRuns(t *testing.T) {
+	for _, narrow := range []bool{false, true} {
+		p := newPlace(t)
+		file := p.write("data/file", "content")
+		access := profile.ReadOnly
+		if narrow {
+			access = profile.ReadWrite
+		}
+		g, err := p.person.Add(t.Context(), grants.NewGrant{Agent: "main", Path: p.other + "/data", Access: access})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := p.open(true)
+		var gone chan string
+		if narrow {
+			gone = make(chan string, 1)
+			go func() {
+				gone <- p.run(s, "n=0; while echo x 2>/dev/null >> "+file+" && [ $n -lt 3000 ]; do touch seen; sleep 0.01; n=$((n+1)); done; echo after $n")
+			}()
+			p.until("it is written", func() bool { _, err := os.Stat(p.work + "/seen"); return err == nil })
+		} else {
+			gone = p.showing(s, file)
+		}
+		p.stop()
+		p.until("the session has noticed", func() bool { return !s.joined() })
+		if out := p.run(s, "cat "+file); !strings.Contains(out, "content") {
+			t.Errorf("what is stored is shown without a gateway: %s", out)
+		}
+		p.startGateway()
+		p.until("the next answers", func() bool { _, err := p.person.Status(context.Background()); return err == nil })
+		var taken grants.Taking
+		if narrow {
+			taken, err = p.person.Narrow(t.Context(), g.ID)
+		} else {
+			taken, err = p.person.Revoke(t.Context(), g.ID)
+		}
+		if err != nil || len(taken.Unreached) != 0 {
+			t.Errorf("%+v, %v", taken.Unreached, err)
+		}
+		p.wentAway(gone)
+		// And the session can ask again.
+		asked := make(chan grants.Answer, 1)
+		go func() {
+			answer, err := s.Ask(context.Background(), grants.Asking{Path: p.other + "/more", Access: profile.ReadOnly})
+			if err != nil {
+				t.Error(err)
+			}
+			asked <- answer
+		}()
+		p.decide(p.pending(), grants.Decision{Kind: grants.AllowOnce, Path: p.other + "/more", Access: profile.ReadOnly})
+		if answer := <-asked; !answer.Granted {
+			t.Errorf("%+v", answer)
+		}
+		s.Close()
+		p.stop()
+	}
+}
+
+// A time that was said is over when it is, with or without a gateway.
+func TestAGrantExpiresInASandboxThatRunsWithoutAGateway(t *testing.T) {
+	p := newPlace(t)
+	file := p.write("data/file", "content")
+	expires := 3 * time.Second
+	if _, err := p.person.Add(t.Context(), grants.NewGrant{Agent: "main", Path: file, Access: profile.ReadOnly, ExpiresIn: grants.Duration(expires)}); err != nil {
+		t.Fatal(err)
+	}
+	s := p.open(true)
+	gone := p.showing(s, file)
+	p.stop()
+	p.wentAway(gone)
+}
+
+// Where it cannot be said what a sandbox should show, it does not go on showing what was taken away.
+func TestASandboxThatCannotBeToldIsEnded(t *testing.T) {
+	p := newPlace(t)
+	file := p.write("data/file", "content")
+	g, err := p.person.Add(t.Context(), grants.NewGrant{Agent: "main", Path: file, Access: profile.ReadOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.open(true)
+	gone := p.showing(s, file)
+	if err := os.Rename(p.work, p.work+".moved"); err != nil { // what is to be shown cannot be built any more
+		t.Fatal(err)
+	}
+	taken, err := p.person.Revoke(t.Context(), g.ID)
+	if err != nil || len(taken.Unreached) > 1 {
+		t.Errorf("%+v, %v", taken, err)
+	}
+	select {
+	case out := <-gone:
+		if strings.Contains(out, "after 3000") {
+			t.Errorf("%s", out)
+		}
+	case <-time.After(25 * time.Second):
+		t.Fatal("it goes on")
+	}
+}
+
+// A command that runs can ask the next gateway at the socket that it has had from its start.
+func TestTheInsideAsksTheNextGateway(t *testing.T) {
+	p := newPlace(t)
+	file := p.write("data/file", "content")
+	s := p.open(true)
+	said := make(chan string, 1)
+	go func() {
+		said <- p.run(s, "touch begun; n=0; while [ ! -e go ] && [ $n -lt 3000 ]; do sleep 0.01; n=$((n+1)); done; fs_request_grant "+file+"; cat "+file)
+	}()
+	p.until("it runs", func() bool { _, err := os.Stat(p.work + "/begun"); return err == nil })
+	p.stop()
+	p.until("the session has noticed", func() bool { return !s.joined() })
+	p.startGateway()
+	p.until("the next answers", func() bool { _, err := p.person.Status(context.Background()); return err == nil })
+	if err := os.WriteFile(p.work+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.decide(p.pending(), grants.Decision{Kind: grants.AllowOnce, Path: file, Access: profile.ReadOnly})
+	if out := <-said; !strings.Contains(out, "visible now") || !strings.HasSuffix(out, "content") {
+		t.Errorf("%s", out)
+	}
+	path := s.Socket()
+	s.Close()
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket is left")
+	}
 }

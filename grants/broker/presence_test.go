@@ -1,0 +1,139 @@
+package broker
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// again is the next broker, on the same files, after one was killed (or, if it closed, has ended).
+func (b *bench) again(t *testing.T) *Broker {
+	t.Helper()
+	next, err := New(b.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(next.Close)
+	return next
+}
+
+// The sandboxes of a broker that has ended are known to the next one: it waits for them to come back, and tells of those that do not.
+func TestTheNextBrokerKnowsOfSandboxesThatRun(t *testing.T) {
+	for name, end := range map[string]func(*bench){"killed": func(*bench) {}, "ended": func(b *bench) { b.Close() }} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Options{Presence: filepath.Join(t.TempDir(), "sessions")})
+			g, err := b.Add(t.Context(), grants.NewGrant{Agent: "main", Path: "~/a", Access: profile.ReadOnly})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := grants.SessionSpec{Agent: "main", Workspace: "/w", Live: true, PID: os.Getpid(), Command: "sleep"}
+			first, err := b.Open(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := b.Open(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			over, err := b.Open(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			over.Close()
+			gone := exec.Command("sleep", "1000")
+			if err := gone.Start(); err != nil {
+				t.Fatal(err)
+			}
+			dead := spec
+			dead.PID = gone.Process.Pid
+			if _, err := b.Open(t.Context(), dead); err != nil {
+				t.Fatal(err)
+			}
+			gone.Process.Kill()
+			gone.Wait()
+			end(b)
+
+			next := b.again(t)
+			if len(next.away) != 2 {
+				t.Errorf("%d are away", len(next.away))
+			}
+			spec.Previous = first.ID
+			back, err := next.Open(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := next.Applied(t.Context(), back.ID, grants.Applied{Event: grants.EventSession}); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				for e := range back.Events {
+					next.Applied(t.Context(), back.ID, grants.Applied{Grant: e.Grant.ID, Event: e.Kind})
+				}
+			}()
+			taken, err := next.Revoke(t.Context(), g.ID)
+			if err != nil || len(taken.Unreached) != 1 || taken.Unreached[0].Session != second.ID || taken.Unreached[0].PID != os.Getpid() || taken.Unreached[0].Why != whyAway {
+				t.Errorf("%+v, %v", taken.Unreached, err)
+			}
+
+			// One that comes back while it is waited for is reached.
+			g, err = next.Add(t.Context(), grants.NewGrant{Agent: "main", Path: "~/a", Access: profile.ReadOnly})
+			if err != nil {
+				t.Fatal(err)
+			}
+			revoked := make(chan grants.Taking, 1)
+			go func() {
+				taken, _ := next.Revoke(t.Context(), g.ID)
+				revoked <- taken
+			}()
+			for has := true; has; time.Sleep(time.Millisecond) {
+				has = next.has(g.ID)
+			}
+			spec.Previous = second.ID
+			late, err := next.Open(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if list, err := grants.ReadSnapshot(b.state, "main"); err != nil || len(list) != 0 {
+				t.Errorf("who comes then reads what was taken away: %v, %v", list, err)
+			}
+			next.Applied(t.Context(), late.ID, grants.Applied{Event: grants.EventSession})
+			if taken := <-revoked; len(taken.Unreached) != 0 {
+				t.Errorf("%+v", taken.Unreached)
+			}
+			back.Close()
+			late.Close()
+			if left, err := os.ReadDir(b.options.Presence); err != nil || len(left) != 0 {
+				t.Errorf("%v are left, %v", left, err)
+			}
+		})
+	}
+}
+
+// A change that the killed broker made is known to the next one by its name.
+func TestTheNextBrokerKnowsWhatWasDone(t *testing.T) {
+	b := newBench(t, Options{})
+	ctx := grants.WithRequestID(t.Context(), "once")
+	n := grants.NewGrant{Agent: "main", Path: "~/a", Access: profile.ReadOnly}
+	g, err := b.Add(ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Revoke(grants.WithRequestID(t.Context(), "away"), g.ID); err != nil {
+		t.Fatal(err)
+	}
+	next := b.again(t)
+	if again, err := next.Add(ctx, n); err != nil || again.ID != g.ID {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if again, err := next.Revoke(grants.WithRequestID(t.Context(), "away"), g.ID); err != nil || again.ID != g.ID {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if all, err := next.Grants(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
