@@ -55,7 +55,8 @@ type SessionSpec struct {
 	Links     []string `json:"links,omitempty" jsonschema:"symbolic links that it has of its own, on the way to what it shows"`
 	Live      bool     `json:"live,omitempty" jsonschema:"grants are mounted into the running sandbox, and taken out of it, and reported as applied"`
 	PID       int      `json:"pid,omitempty" jsonschema:"the process that runs the sandbox"`
-	Previous  string   `json:"previous,omitempty" jsonschema:"the session that this one goes on with, after a broker has ended"`
+	Key       string   `json:"key,omitempty" jsonschema:"under what the session is known to brokers that come later, letters and digits; whoever opens it chooses it"`
+	Previous  string   `json:"previous,omitempty" jsonschema:"the key of the session that this one goes on with, after a broker has ended"`
 }
 
 // Shown is a path that a session's sandbox shows.
@@ -67,6 +68,7 @@ type Shown struct {
 // A Session is one that was opened.
 type Session struct {
 	ID     string
+	Key    string // SessionSpec.Key
 	Socket string // a unix socket on which this session, and nothing else, can ask; empty if there is none
 	// Events are the grants that come and go in this session. The channel is closed when the session has ended, whatever
 	// ended it: from then on nobody tells of a grant that was revoked.

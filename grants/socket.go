@@ -13,6 +13,8 @@ import (
 // Where the sockets are.
 const (
 	SocketName = "gateway.sock" // in SocketDirectory: whoever reaches it is the person who decides
+	// SessionsName is a directory beside it, with a file for each session that is open.
+	SessionsName = "sessions"
 	// InsideSocket is where a sandbox that may ask finds its socket.
 	InsideSocket = "/run/clai-sandbox/ask.sock"
 )

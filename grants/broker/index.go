@@ -70,11 +70,15 @@ func (x *index) leadingTo(resolved, agent, session string, now time.Time) []gran
 // same is the grant to the same agent, of the same path and access, for as far: there is one of these.
 func (x *index) same(g grants.Grant) *grants.Grant {
 	for _, other := range x.byAgent[g.Agent] {
-		if other.Path == g.Path && other.Access == g.Access && other.Scope == g.Scope && other.Session == g.Session {
+		if isSame(*other, g) {
 			return other
 		}
 	}
 	return nil
+}
+
+func isSame(a, b grants.Grant) bool {
+	return a.Agent == b.Agent && a.Path == b.Path && a.Access == b.Access && a.Scope == b.Scope && a.Session == b.Session
 }
 
 // held lists what a session was granted and holds.

@@ -94,6 +94,16 @@ func (b *Broker) change(ctx context.Context, id string, do func(*grants.Grant) (
 		return g, nil, err
 	}
 	change := store.Change{Put: []grants.Grant{g}, Narrows: narrows, OnlyThere: true, Done: doneAs(ctx, &g, nil)}
+	if same := b.sameAs(g); same != nil && kind == grants.EventNarrowed {
+		// There is one such grant already, and it stays the only one.
+		change = store.Change{Delete: []grants.Grant{g}, Done: doneAs(ctx, same, nil)}
+		b.mu.Lock()
+		b.granted.remove(g.ID)
+		b.tell(grants.EventRevoked, g)
+		list := b.reach(grants.EventRevoked, g)
+		b.mu.Unlock()
+		return *same, list, b.storeTaking(event{Event: line, Grant: &g}, change, g)
+	}
 	if narrows {
 		list := b.put(kind, g)
 		return g, list, b.storeTaking(event{Event: line, Grant: &g, Reason: g.Stale}, change, g)
@@ -111,6 +121,19 @@ func (b *Broker) change(ctx context.Context, id string, do func(*grants.Grant) (
 		return g, nil, &grants.UnknownError{What: "grant", ID: id} // its session ended meanwhile
 	}
 	return g, nil, nil
+}
+
+// sameAs is another grant of the same, or nil.
+func (b *Broker) sameAs(g grants.Grant) *grants.Grant {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, other := range b.granted.byAgent[g.Agent] {
+		if other.ID != g.ID && isSame(*other, g) {
+			found := *other
+			return &found
+		}
+	}
+	return nil
 }
 
 func (b *Broker) has(id string) bool {

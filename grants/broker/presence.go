@@ -14,6 +14,7 @@ import (
 
 // A presence is such a file.
 type presence struct {
+	Key       string `json:"key"`
 	ID        string `json:"sessionId"`
 	Agent     string `json:"agentId"`
 	Workspace string `json:"workspaceId"`
@@ -22,6 +23,7 @@ type presence struct {
 	PID       int    `json:"pid"`
 	Started   string `json:"started"` // the process's start, which tells it from others that get its number
 
+	path string
 	back chan struct{} // closed when its sandboxes show what they should
 }
 
@@ -29,14 +31,18 @@ func (p *presence) sandbox(why string) grants.Sandbox {
 	return grants.Sandbox{Session: p.ID, PID: p.PID, Workspace: p.Workspace, Command: p.Command, Why: why}
 }
 
-func (p *presence) alive() bool { return p.Started == grants.StartOf(p.PID) }
+// alive reports whether its process runs and has not ended the session.
+func (p *presence) alive() bool {
+	_, err := os.Lstat(p.path)
+	return err == nil && p.Started == grants.StartOf(p.PID)
+}
 
 // note writes the file of a session that begins.
 func (b *Broker) note(s *session) error {
-	if b.options.Presence == "" || s.spec.PID <= 0 {
+	if b.options.Presence == "" || s.spec.PID <= 0 || s.spec.Key == "" {
 		return nil
 	}
-	p := presence{ID: s.id, Agent: s.spec.Agent, Workspace: s.spec.Workspace, Command: s.spec.Command, Live: s.spec.Live, PID: s.spec.PID, Started: grants.StartOf(s.spec.PID)}
+	p := presence{Key: s.spec.Key, ID: s.id, Agent: s.spec.Agent, Workspace: s.spec.Workspace, Command: s.spec.Command, Live: s.spec.Live, PID: s.spec.PID, Started: grants.StartOf(s.spec.PID)}
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -44,13 +50,13 @@ func (b *Broker) note(s *session) error {
 	if err := os.MkdirAll(b.options.Presence, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.options.Presence, s.id), text, 0o600)
+	return os.WriteFile(filepath.Join(b.options.Presence, p.Key), text, 0o600)
 }
 
 // forgetSession removes the file of a session.
-func (b *Broker) forgetSession(id string) {
-	if b.options.Presence != "" && id != "" {
-		_ = os.Remove(filepath.Join(b.options.Presence, filepath.Base(id)))
+func (b *Broker) forgetSession(key string) {
+	if b.options.Presence != "" && key != "" {
+		_ = os.Remove(filepath.Join(b.options.Presence, key))
 	}
 }
 
@@ -67,12 +73,12 @@ func (b *Broker) readPresences() {
 			continue
 		}
 		text, err := os.ReadFile(path)
-		p := &presence{back: make(chan struct{})}
-		if err != nil || json.Unmarshal(text, p) != nil || p.ID != entry.Name() || !p.alive() {
+		p := &presence{path: path, back: make(chan struct{})}
+		if err != nil || json.Unmarshal(text, p) != nil || p.Key != entry.Name() || !p.alive() {
 			_ = os.Remove(path)
 			continue
 		}
-		b.away[p.ID] = p
+		b.away[p.Key] = p
 	}
 }
 
@@ -82,6 +88,16 @@ type wait struct {
 	done    <-chan string // what became of it: a problem, or none
 	back    <-chan struct{}
 	alive   func() bool
+}
+
+// isKey reports whether a session's key can be the name of a file.
+func isKey(key string) bool {
+	for _, c := range []byte(key) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return len(key) <= 64
 }
 
 // reachPatience is how long a change waits for running sandboxes to take it up, and for those of an earlier broker to come back.
@@ -145,7 +161,11 @@ func (b *Broker) reach(kind grants.EventKind, g grants.Grant) []wait {
 	if g.Scope != grants.ScopeAlways {
 		return list
 	}
-	for _, p := range b.away {
+	for key, p := range b.away {
+		if !p.alive() {
+			delete(b.away, key)
+			continue
+		}
 		if p.Agent == g.Agent {
 			w := wait{sandbox: p.sandbox(whyAway), back: p.back, alive: p.alive}
 			if !p.Live {

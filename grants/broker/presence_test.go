@@ -31,15 +31,17 @@ func TestTheNextBrokerKnowsOfSandboxesThatRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec := grants.SessionSpec{Agent: "main", Workspace: "/w", Live: true, PID: os.Getpid(), Command: "sleep"}
+			spec := grants.SessionSpec{Agent: "main", Workspace: "/w", Live: true, PID: os.Getpid(), Command: "sleep", Key: "first"}
 			first, err := b.Open(t.Context(), spec)
 			if err != nil {
 				t.Fatal(err)
 			}
+			spec.Key = "second"
 			second, err := b.Open(t.Context(), spec)
 			if err != nil {
 				t.Fatal(err)
 			}
+			spec.Key = "over"
 			over, err := b.Open(t.Context(), spec)
 			if err != nil {
 				t.Fatal(err)
@@ -50,6 +52,7 @@ func TestTheNextBrokerKnowsOfSandboxesThatRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			dead := spec
+			dead.Key = "dead"
 			dead.PID = gone.Process.Pid
 			if _, err := b.Open(t.Context(), dead); err != nil {
 				t.Fatal(err)
@@ -62,7 +65,7 @@ func TestTheNextBrokerKnowsOfSandboxesThatRun(t *testing.T) {
 			if len(next.away) != 2 {
 				t.Errorf("%d are away", len(next.away))
 			}
-			spec.Previous = first.ID
+			spec.Key, spec.Previous = "third", first.Key
 			back, err := next.Open(t.Context(), spec)
 			if err != nil {
 				t.Fatal(err)
@@ -93,7 +96,7 @@ func TestTheNextBrokerKnowsOfSandboxesThatRun(t *testing.T) {
 			for has := true; has; time.Sleep(time.Millisecond) {
 				has = next.has(g.ID)
 			}
-			spec.Previous = second.ID
+			spec.Key, spec.Previous = "fourth", second.Key
 			late, err := next.Open(t.Context(), spec)
 			if err != nil {
 				t.Fatal(err)

@@ -72,14 +72,15 @@ func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 		}
 		return nil, unavailable(err)
 	}
+	delete(b.away, spec.Key) // it was begun at a broker that was killed before it said so
 	if p := b.away[spec.Previous]; p != nil && p.Agent == spec.Agent {
 		s.previous = p
-		delete(b.away, p.ID)
+		delete(b.away, p.Key)
 	}
 	b.sessions[s.id] = s
 	b.agentOf(spec.Agent).sessions++
 	context.AfterFunc(ctx, func() { b.endSession(s) })
-	return &grants.Session{ID: s.id, Socket: socket, Events: s.listener.events, Close: func() { b.endSession(s) }}, nil
+	return &grants.Session{ID: s.id, Key: spec.Key, Socket: socket, Events: s.listener.events, Close: func() { b.endSession(s) }}, nil
 }
 
 func checkSpec(spec grants.SessionSpec) error {
@@ -91,6 +92,8 @@ func checkSpec(spec grants.SessionSpec) error {
 	switch {
 	case !clean(spec.Workspace):
 		return invalid("workspaceId", "must be an absolute, clean path")
+	case !isKey(spec.Key) || !isKey(spec.Previous):
+		return invalid("key", "must be at most 64 letters and digits")
 	case len(spec.Command) > maxCommand || !utf8.ValidString(spec.Command):
 		return invalid("command", fmt.Sprintf("must be UTF-8 of at most %d bytes", maxCommand))
 	case len(spec.Shown) > maxShown || len(spec.Hidden) > maxShown || len(spec.Links) > maxShown:
@@ -120,7 +123,7 @@ func (b *Broker) endSession(s *session) {
 	close(s.over)
 	s.isBack(b)
 	if !b.closed {
-		b.forgetSession(s.id) // else its sandboxes go on, and the next broker has to know of them
+		b.forgetSession(s.spec.Key) // else its sandboxes go on, and the next broker has to know of them
 	}
 	delete(b.sessions, s.id)
 	b.agentOf(s.spec.Agent).sessions--
@@ -158,7 +161,7 @@ func (b *Broker) tell(kind grants.EventKind, g grants.Grant) {
 func (s *session) isBack(b *Broker) {
 	if s.previous != nil {
 		close(s.previous.back)
-		b.forgetSession(s.previous.ID)
+		b.forgetSession(s.previous.Key)
 		s.previous = nil
 	}
 }

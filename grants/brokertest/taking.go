@@ -68,6 +68,18 @@ func isOne(t *testing.T, start starter) {
 		}
 	}
 	b.nothingGranted(t)
+	// One that becomes less is the one that there was already.
+	first, wide = add(path, "main", "ro", 0), add(path, "main", "rw", 0)
+	if taken, err := b.Narrow(t.Context(), wide.ID); err != nil || taken.ID != first.ID || taken.Access != ro {
+		t.Errorf("%+v, %v", taken, err)
+	}
+	if all, err := b.Grants(t.Context()); err != nil || len(all) != 1 || all[0].ID != first.ID {
+		t.Errorf("%v, %v", all, err)
+	}
+	if _, err := b.Revoke(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.nothingGranted(t)
 	// A person who allows for always what was allowed before allows it once more.
 	answer := b.granted(t, s, path, allowAlways(path, ro))
 	if g := add(path, "main", "ro", 0); g.ID != answer.GrantID {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,7 +30,13 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 	x, err := send(ctx, c.Socket, method, target, body)
 	// A broker that has nothing to do stops, and one may be killed. What only looks or begins may be said again to the next one, and
 	// a change, too: it has a name.
-	if err != nil && c.Start != nil && (nobodyListens(err) || cutOff(err) && repeatable(target)) {
+	// One that is dying still takes connections for a moment, and says nothing.
+	for attempt := 0; err != nil && attempt < maxAttempts && c.Start != nil && (nobodyListens(err) || cutOff(err) && repeatable(method, target)); attempt++ {
+		select {
+		case <-time.After(time.Millisecond << attempt):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		if err := c.Start(ctx); err != nil {
 			return nil, err
 		}
@@ -41,6 +48,9 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 	return x, err
 }
 
+// maxAttempts is how often something is said again, within half a second in all.
+const maxAttempts = 8
+
 func nobodyListens(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
@@ -51,13 +61,13 @@ func cutOff(err error) bool {
 }
 
 // repeatable reports whether something may be said again to another broker: what is asked within a session is not for that one.
-func repeatable(target string) bool {
-	return target != "/v1/grants/requests" && !strings.HasSuffix(target, "/applied")
+func repeatable(method, target string) bool {
+	return method == "GET" || target != "/v1/grants/requests" && !strings.HasSuffix(target, "/applied")
 }
 
 // call asks for something, under a name if it changes something.
 func (c *Client) call(ctx context.Context, method, target string, body, into any) error {
-	if method != "GET" && repeatable(target) && grants.RequestID(ctx) == "" {
+	if method != "GET" && repeatable(method, target) && grants.RequestID(ctx) == "" {
 		ctx = grants.WithRequestID(ctx, rand.Text())
 	}
 	for attempt := 0; ; attempt++ {
@@ -74,11 +84,16 @@ func (c *Client) call(ctx context.Context, method, target string, body, into any
 			return ctx.Err()
 		case !cutOff(err):
 			return err
-		case attempt > 0 || !repeatable(target):
+		case attempt == maxAttempts || !repeatable(method, target):
 			return &grants.UnavailableError{Why: "the broker is gone: " + err.Error(), Hint: "try again"}
 		}
 	}
 }
+
+// A goneError is a broker that went away before it said anything.
+type goneError struct{ err error }
+
+func (e *goneError) Error() string { return "the broker is gone: " + e.err.Error() }
 
 // stream reads events into a channel until the context or the stream ends. The first one is waited for if there is to be
 // one.
@@ -92,7 +107,7 @@ func (c *Client) stream(ctx context.Context, method, target string, body any, wa
 	if err == nil && wantFirst {
 		if first, err = x.nextEvent(); err != nil {
 			x.close()
-			err = &grants.UnavailableError{Why: "the broker is gone: " + err.Error(), Hint: "try again"}
+			err = &goneError{err}
 		}
 	}
 	if err != nil {
@@ -125,20 +140,32 @@ func (c *Client) Running() grants.Broker { return &Client{Socket: c.Socket} }
 
 // Open begins a session. It ends with the connection, however this process ends.
 func (c *Client) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Session, error) {
-	spec.PID = os.Getpid()
+	spec.PID, spec.Key = os.Getpid(), rand.Text()
+	// The next broker is not to look for a session that never began, or has ended where no broker was left to notice.
+	forget := func() { _ = os.Remove(filepath.Join(filepath.Dir(c.Socket), grants.SessionsName, spec.Key)) }
 	first, events, end, err := c.stream(ctx, "POST", "/v1/sessions", spec, true)
+	var gone *goneError
+	for attempt := 0; errors.As(err, &gone) && c.Start != nil && attempt < maxAttempts && ctx.Err() == nil; attempt++ {
+		first, events, end, err = c.stream(ctx, "POST", "/v1/sessions", spec, true)
+	}
+	if errors.As(err, &gone) {
+		err = &grants.UnavailableError{Why: gone.Error(), Hint: "try again"}
+	}
 	if err != nil {
+		forget()
 		return nil, err
 	}
 	if first.Kind != grants.EventSession || first.Session == "" {
 		end()
+		forget()
 		return nil, fmt.Errorf("a session begins with %q", first.Kind)
 	}
 	var once sync.Once
-	return &grants.Session{ID: first.Session, Socket: first.Socket, Events: events, Close: func() {
+	return &grants.Session{ID: first.Session, Key: spec.Key, Socket: first.Socket, Events: events, Close: func() {
 		once.Do(func() {
 			end()
 			c.waitForEnd(first.Session)
+			forget()
 		})
 	}}, nil
 }

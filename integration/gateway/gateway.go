@@ -72,7 +72,7 @@ func Run(ctx context.Context, o Options) error {
 	grants.SweepSockets(sockets)
 	s := server.New(sockets, o.Version)
 	b, err := broker.New(broker.Options{Rules: o.rules(), Store: kept, Audit: audit, User: o.User, Timeout: o.Timeout, Listen: s.ListenForSession,
-		Presence: filepath.Join(grants.SocketDirectory(o.Directories), "sessions")})
+		Presence: filepath.Join(grants.SocketDirectory(o.Directories), grants.SessionsName)})
 	if err != nil {
 		return err
 	}

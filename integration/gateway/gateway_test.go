@@ -27,6 +27,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv("GATEWAY_TEST_ROLE") == "" {
 		os.Exit(m.Run())
 	}
+	if role, isCampaign := strings.CutPrefix(os.Getenv("GATEWAY_TEST_ROLE"), "campaign"); isCampaign {
+		if err := runCampaign(role != ""); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	caller, err := profile.CurrentCaller()
 	if err != nil {
 		panic(err)

@@ -145,6 +145,13 @@ func (s *Session) ID() string {
 	return s.broker.ID
 }
 
+// key is under what a later broker knows the session.
+func (s *Session) key() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broker.Key
+}
+
 // read takes what is stored. It is called when no change can be missed: before any, or after the broker is gone.
 func (s *Session) read(now time.Time) {
 	list, notices := grants.Current(s.state, agentOf(s.options.Request), now)
@@ -387,7 +394,7 @@ func (s *Session) join(b grants.Broker) error {
 	default:
 	}
 	spec := s.spec
-	spec.Previous = s.ID()
+	spec.Previous = s.key()
 	again, err := b.Open(s.ctx, spec) // it lasts as long as the session
 	if err != nil {
 		return err
