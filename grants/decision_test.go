@@ -181,3 +181,34 @@ func TestADecisionMustSayItsKind(t *testing.T) {
 		}
 	}
 }
+
+// A person who is shown where a path leads by now may still not allow what nobody may: the refusal is of the place at the decision.
+func TestWhatNobodyMayGrantIsRefusedAtTheDecisionToo(t *testing.T) {
+	for name, target := range map[string]string{"around our own files": "/.config", "our own files": "/.config/clai-sandbox", "the programs": "/bin", "around the programs": "",
+		"a process": "/process", "a device": "/device"} {
+		t.Run(name, func(t *testing.T) {
+			home := newHome(t)
+			write(t, home+"/.config/clai-sandbox/config.json", "")
+			write(t, home+"/bin/bwrap", "")
+			link(t, "/proc/1", home+"/process")
+			link(t, "/dev/null", home+"/device")
+			rules := NewRules(home, []string{home + "/.config/clai-sandbox"}, []string{home + "/bin"})
+			path := home + "/dir"
+			write(t, path+"/file", "")
+			q := ask(t, rules, path, profile.ReadWrite)
+			os.Rename(path, path+".old")
+			link(t, home+target, path)
+			d := Decision{Kind: AllowOnce, Path: path, Access: profile.ReadWrite}
+			_, err := rules.Decide(q, d)
+			var changed *ChangedError
+			if errors.As(err, &changed) { // the person is shown this, and says yes to it
+				q.Place = changed.Now
+				_, err = rules.Decide(q, d)
+			}
+			var never *NeverError
+			if !errors.As(err, &never) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}

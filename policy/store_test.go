@@ -86,11 +86,14 @@ func TestAFileThatCannotBeReadDeniesEverything(t *testing.T) {
 
 func TestAFileThatAnotherCouldHaveWrittenIsRefused(t *testing.T) {
 	for name, spoil := range map[string]func(Store) error{
-		"a link":             func(s Store) error { return errors.Join(os.Rename(s.Path, s.Path+"x"), os.Symlink(s.Path+"x", s.Path)) },
-		"a directory":        func(s Store) error { return errors.Join(os.Remove(s.Path), os.Mkdir(s.Path, 0o700)) },
-		"written by all":     func(s Store) error { return os.Chmod(s.Path, 0o602) },
-		"written by a group": func(s Store) error { return os.Chmod(s.Path, 0o620) },
-		"a directory of all": func(s Store) error { return os.Chmod(filepath.Dir(s.Path), 0o777) },
+		"a link":                 func(s Store) error { return errors.Join(os.Rename(s.Path, s.Path+"x"), os.Symlink(s.Path+"x", s.Path)) },
+		"a directory":            func(s Store) error { return errors.Join(os.Remove(s.Path), os.Mkdir(s.Path, 0o700)) },
+		"written by all":         func(s Store) error { return os.Chmod(s.Path, 0o602) },
+		"written by a group":     func(s Store) error { return os.Chmod(s.Path, 0o620) },
+		"a directory of all":     func(s Store) error { return os.Chmod(filepath.Dir(s.Path), 0o777) },
+		"a directory of a group": func(s Store) error { return os.Chmod(filepath.Dir(s.Path), 0o720) },
+		"a directory of others":  func(s Store) error { return os.Chmod(filepath.Dir(s.Path), 0o702) },
+		"a parent of a group":    func(s Store) error { return os.Chmod(filepath.Dir(filepath.Dir(s.Path)), 0o730) },
 		"a linked directory": func(s Store) error {
 			dir := filepath.Dir(s.Path)
 			return errors.Join(os.Rename(dir, dir+"x"), os.Symlink(dir+"x", dir))
