@@ -16,6 +16,8 @@ import (
 // A Config is what the configuration files say, the least specific first. The zero value is no configuration.
 type Config struct {
 	layers []configFile
+	places []string // of this program's files, besides its directories; see Directories.Places
+	links  []string
 }
 
 // configFile is one file: config.schema.json describes it.
@@ -193,6 +195,8 @@ const configName = "config.json"
 // error is a *ConfigError.
 func Load(d Directories) (*Config, error) {
 	config := &Config{}
+	config.places, config.links = d.Places()
+	config.places = config.places[len(d.list()):]
 	for _, dir := range []string{d.SystemConfig, d.Config} {
 		if dir == "" {
 			continue

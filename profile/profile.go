@@ -173,8 +173,11 @@ type Profile struct {
 	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.
 	AskSocket string
 
-	// OwnDirectories hold this program's configuration, state and sockets. No sandbox may see into them.
+	// OwnDirectories hold this program's configuration, state and sockets. No sandbox may see into them. Where symbolic links lead to
+	// such files elsewhere, these are among them.
 	OwnDirectories []string
+	// OwnLinks are symbolic links outside of these that lead there. Nobody may write around them.
+	OwnLinks []string
 }
 
 func nameOf(names []string, i int) string {

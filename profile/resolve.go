@@ -43,6 +43,7 @@ const (
 // was asked for in vain and, for the configuration, in which line.
 func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	p := Profile{Agent: r.Agent, UID: caller.UID, Home: caller.Home, OwnDirectories: caller.Directories().list()}
+	p.OwnDirectories, p.OwnLinks = append(p.OwnDirectories, config.places...), config.links
 	if p.Agent == "" {
 		p.Agent = DefaultAgent
 	}

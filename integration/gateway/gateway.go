@@ -154,7 +154,8 @@ func (o Options) whenIdle(ctx context.Context, s *server.Server, b *broker.Broke
 // rules say what may be granted here.
 func (o Options) rules() grants.Rules {
 	d := o.Directories
-	own := []string{d.SystemConfig, d.Config, d.State, d.Runtime, grants.SocketDirectory(d)}
+	own, links := d.Places()
+	own = append(append(own, links...), grants.SocketDirectory(d))
 	return grants.NewRules(o.Home, own, o.Programs)
 }
 

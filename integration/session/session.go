@@ -239,12 +239,29 @@ func (p *Prepared) build() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := checkLinks(p.Profile.OwnLinks, &p.Plan); err != nil {
+		return err
+	}
 	for _, name := range p.programs {
 		p.Plan.ShowProgram(name, "")
 	}
 	return nil
 }
 
+// checkLinks refuses a sandbox that may put another link in the place of one that leads to this program's own files.
+func checkLinks(links []string, plan *sandbox.Plan) error {
+	for _, link := range links {
+		for _, step := range plan.Steps {
+			if step.Kind == sandbox.Bind && step.Access == profile.ReadWrite && profile.Within(link, step.Path) {
+				return &sandbox.SetupError{Path: step.Path, Why: "cannot be writable: the link " + profile.Printable(link) + " in it leads to clai-sandbox's own files",
+					Hint: "link to the file itself, or choose another directory with --workspace DIR"}
+			}
+		}
+	}
+	return nil
+}
+
+// resolve joins a request with what is granted now.
 func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
 	r.Stored = s.stored()
 	p, err := profile.Resolve(s.options.Config, s.options.Caller, r)
