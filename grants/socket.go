@@ -1,6 +1,8 @@
 package grants
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,12 +22,16 @@ const (
 )
 
 // SocketDirectory is where the broker's sockets are: the runtime directory or, where the system gives none, a directory of
-// the state.
+// the state. A gateway is for one state: another than the usual one has a directory of its own.
 func SocketDirectory(d profile.Directories) string {
-	if d.Runtime != "" {
+	switch {
+	case d.Runtime == "":
+		return filepath.Join(d.State, "run")
+	case d.UsualState():
 		return d.Runtime
 	}
-	return filepath.Join(d.State, "run")
+	sum := sha256.Sum256([]byte(d.State))
+	return filepath.Join(d.Runtime, "state-"+hex.EncodeToString(sum[:6]))
 }
 
 // RelayPrefix begins the names of sockets that launchers make beside those of sessions.

@@ -97,6 +97,17 @@ func (c Caller) Directories() Directories {
 	}
 }
 
+// UsualState reports whether the state is where the system's account of the user has it, whatever the environment says. Where the
+// system does not know the user, the usual name does.
+func (d Directories) UsualState() bool {
+	const usual = "/.local/state/" + ownName
+	_, home, _ := passwdEntry(os.Getuid())
+	if home == "" {
+		return strings.HasSuffix(d.State, usual)
+	}
+	return d.State == filepath.Clean(home)+usual
+}
+
 // variable is one of the caller's, or empty.
 func (c Caller) variable(name string) string {
 	for _, entry := range c.Environ {

@@ -132,6 +132,7 @@ func New(o Options) (*Broker, error) {
 	if o.Presence != "" {
 		b.readPresences()
 	}
+	b.endUnfinished()
 	b.mu.Lock()
 	b.scheduleExpiry()
 	b.mu.Unlock()

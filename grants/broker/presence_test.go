@@ -117,6 +117,35 @@ func TestTheNextBrokerKnowsOfSandboxesThatRun(t *testing.T) {
 	}
 }
 
+// A question that waited when the broker was killed has an end in the audit file, once.
+func TestTheNextBrokerEndsWhatWaited(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.session(t, "main")
+	for _, path := range []string{"~/waits", "~/decided", "~/denied"} {
+		go b.Ask(t.Context(), s.ID, grants.Asking{Path: path, Access: profile.ReadOnly})
+	}
+	for _, r := range b.pendingOf(t, 3) {
+		switch filepath.Base(r.RequestedPath) {
+		case "decided":
+			b.Decide(t.Context(), r.ID, grants.Decision{Kind: grants.AllowOnce, Path: r.RequestedPath, Access: profile.ReadOnly})
+		case "denied":
+			b.Decide(t.Context(), r.ID, grants.Decision{})
+		}
+	}
+	left := b.options.Audit.unfinished()
+	if len(left) != 1 || filepath.Base(left[0].RequestedPath) != "waits" {
+		t.Fatalf("%+v", left)
+	}
+	next := b.again(t) // the first was killed
+	if left := b.options.Audit.unfinished(); len(left) != 0 {
+		t.Errorf("%+v", left)
+	}
+	list, err := next.Log(t.Context(), 10)
+	if err != nil || len(list) != 3 || list[0].ID != left[0].ID || list[0].Outcome != grants.OutcomeWithdrawn {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
 // A change that the killed broker made is known to the next one by its name.
 func TestTheNextBrokerKnowsWhatWasDone(t *testing.T) {
 	b := newBench(t, Options{})

@@ -72,9 +72,12 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 // complain tells why there is no answer.
 func complain(to io.Writer, err error) int {
 	var unavailable *grants.UnavailableError
-	if errors.As(err, &unavailable) {
+	switch {
+	case errors.As(err, &unavailable) && unavailable.Why == endedBefore:
+		fmt.Fprintf(to, "%s: %s: nobody has decided; ask again\n", AskName, endedBefore)
+	case errors.As(err, &unavailable):
 		fmt.Fprintf(to, "%s: nobody can be asked: %s; this sandbox may have been started without a broker\n", AskName, profile.Printable(unavailable.Why))
-	} else {
+	default:
 		fmt.Fprintf(to, "%s: %s\n", AskName, text.Line(err.Error()))
 	}
 	return AskStatus(err)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,4 +65,34 @@ func FuzzParseAsk(f *testing.F) {
 			t.Errorf("%q: %+v", line, a)
 		}
 	})
+}
+
+// A broker that was killed while it was asked is no broker that was never there.
+func TestWhoAsksIsToldThatTheBrokerEnded(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", dir+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	for socket, want := range map[string]string{dir + "/socket": "nobody has decided; ask again", dir + "/none": "may have been started without a broker"} {
+		t.Setenv(SocketVariable, socket)
+		var out, complaints strings.Builder
+		if status := AskProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), want) || out.Len() > 0 {
+			t.Errorf("%s: %d, %q", socket, status, complaints.String())
+		}
+	}
 }

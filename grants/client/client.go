@@ -42,7 +42,11 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 		}
 		x, err = send(ctx, c.Socket, method, target, body)
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case cutOff(err):
+		err = &grants.UnavailableError{Why: endedBefore, Hint: "try again"}
+	default:
 		err = &grants.UnavailableError{Why: "no broker: " + err.Error(), Hint: "start it with: clai-sandbox gateway"}
 	}
 	return x, err
@@ -85,10 +89,13 @@ func (c *Client) call(ctx context.Context, method, target string, body, into any
 		case !cutOff(err):
 			return err
 		case attempt == maxAttempts || !repeatable(method, target):
-			return &grants.UnavailableError{Why: "the broker is gone: " + err.Error(), Hint: "try again"}
+			return &grants.UnavailableError{Why: endedBefore, Hint: "try again"}
 		}
 	}
 }
+
+// endedBefore is what is said of a broker that was there, and has not answered.
+const endedBefore = "the broker ended before it answered"
 
 // A goneError is a broker that went away before it said anything.
 type goneError struct{ err error }

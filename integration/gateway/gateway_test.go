@@ -182,6 +182,40 @@ func TestOfManyThatStartAtOnceOneIsLeft(t *testing.T) {
 	}
 }
 
+// A gateway is for one state directory; whoever has another is not served by it.
+func TestTwoStateDirectoriesHaveTwoGateways(t *testing.T) {
+	p := newPlace(t)
+	p.add(t, p.client(), "file")
+	first := p.socket()
+	for name, variable := range map[string]string{"XDG_STATE_HOME": p.home + "/state2", "HOME": p.home + "/home2"} {
+		t.Run(name, func(t *testing.T) {
+			if name == "HOME" {
+				t.Setenv("XDG_STATE_HOME", "")
+			}
+			t.Setenv(name, variable)
+			caller, err := profile.CurrentCaller()
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := place{p.home, caller.Directories()}
+			t.Cleanup(func() { other.stop(t) })
+			if other.socket() == first {
+				t.Fatal("one socket for both")
+			}
+			if all, err := other.client().Grants(t.Context()); err != nil || len(all) != 0 {
+				t.Errorf("%v, %v", all, err)
+			}
+			other.add(t, other.client(), "another")
+			if other.pid() == p.pid() {
+				t.Error("one gateway for both")
+			}
+		})
+	}
+	if all, err := p.client().Grants(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
 func TestTheSecondGatewayEndsWithoutAFailure(t *testing.T) {
 	p := newPlace(t)
 	if _, err := p.client().Status(t.Context()); err != nil {
