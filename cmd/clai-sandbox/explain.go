@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -50,10 +51,14 @@ func explainAction(c *cli.Context) error {
 	}
 	if c.Bool("for-agent") {
 		about := instructions.About{Profile: j.profile, Plan: &j.plan, CanAsk: true}
-		if _, err := j.bwrap(); err != nil {
+		bwrap, err := j.bwrap()
+		if err == nil {
+			err = sandbox.Works(context.Background(), j.plan, sandbox.Launcher{Bwrap: bwrap, State: j.directories.State})
+		}
+		if err != nil {
 			about.Unavailable = explainError(err)
 		}
-		_, err := fmt.Println(instructions.Text(about))
+		_, err = fmt.Println(instructions.Text(about))
 		return err
 	}
 	e := newExplanation(j)

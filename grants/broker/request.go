@@ -283,6 +283,9 @@ func (b *Broker) finish(r *request, answer grants.Answer) {
 	e := grants.Event{Kind: grants.EventRequestEnded, Session: r.Session, Request: &shown, Outcome: answer.Outcome}
 	if answer.Outcome == grants.OutcomeDenied {
 		e.Notice = &grants.Notice{Kind: grants.NoticePathGrantDenied, Path: r.RequestedPath, Text: "denied: " + profile.Printable(r.RequestedPath)}
+		if s := r.session; !s.ended && !s.listener.send(e) {
+			go b.endSession(s)
+		}
 	}
 	b.publish(e)
 }

@@ -35,7 +35,7 @@ func Text(a About) string {
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	add("Commands and file tools run in a sandbox. It shows the host's files at their own paths, and only what was granted.")
 	add("Readable and writable: the workspace %s%s, and a private /tmp.", profile.Printable(a.Profile.Workspace), also(granted(a.Plan, profile.ReadWrite, a.Profile.Workspace)))
-	add("Readable: the system (/usr, /etc, /opt)%s. Everything else of the machine is not there: a path that exists on the host may be missing here.", also(granted(a.Plan, profile.ReadOnly, "")))
+	add("Readable: the system%s%s. Everything else of the machine is not there: a path that exists on the host may be missing here.", system(a.Plan), also(granted(a.Plan, profile.ReadOnly, "")))
 	if hidden := len(a.Plan.Hidden); hidden > 0 {
 		add("Credential stores are hidden, also below readable directories.")
 	}
@@ -48,6 +48,22 @@ func Text(a About) string {
 	add("%s", bus(a.Plan))
 	add("Git: commit as the user who is configured. Never rewrite authorship, dates or history to get past a rule about pushes; ask. Hooks and git's configuration are read-only.")
 	return cut(strings.Join(parts, "\n"))
+}
+
+// system names the directories of the system that the plan shows, as far as this host has them.
+func system(plan *sandbox.Plan) string {
+	var list []string
+	for _, name := range []string{"/usr", "/etc", "/opt"} {
+		if slices.ContainsFunc(plan.Steps, func(s sandbox.Step) bool {
+			return s.Path == name && (s.Kind == sandbox.Bind || s.Kind == sandbox.Symlink)
+		}) {
+			list = append(list, name)
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
 }
 
 // granted are the paths that grants show with an access, besides one.

@@ -37,3 +37,15 @@ func TestTextIsNeverLong(t *testing.T) {
 		}
 	}
 }
+
+func TestTheSystemIsWhatTheHostHasOfIt(t *testing.T) {
+	plan := sandbox.Plan{Steps: []sandbox.Step{{Kind: sandbox.Bind, Path: "/usr", Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginBaseline}},
+		{Kind: sandbox.Bind, Path: "/etc", Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginBaseline}}}}
+	if text := Text(About{Plan: &plan}); strings.Contains(text, "/opt") || !strings.Contains(text, "the system (/usr, /etc)") {
+		t.Error(text)
+	}
+	plan.Steps = append(plan.Steps, sandbox.Step{Kind: sandbox.Symlink, Path: "/opt", Source: "usr/opt"})
+	if text := Text(About{Plan: &plan}); !strings.Contains(text, "the system (/usr, /etc, /opt)") {
+		t.Error(text)
+	}
+}

@@ -305,8 +305,11 @@ func (s *Session) follow() {
 		events := s.broker.Events
 		s.mu.Unlock()
 		for event := range events {
-			if event.Grant != nil {
+			switch {
+			case event.Grant != nil:
 				s.take(event)
+			case event.Kind == grants.EventRequestEnded && event.Notice != nil: // a person said no
+				s.notice(sandbox.Notice{Kind: sandbox.NoticeKind(event.Notice.Kind), Path: event.Notice.Path, Text: event.Notice.Text})
 			}
 		}
 		s.lose()

@@ -208,6 +208,20 @@ func TestAnAgentAsksIsGrantedLessAndLosesIt(t *testing.T) {
 	}
 }
 
+func TestTheRunTellsWhatWasDenied(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(true)
+	said := make(chan string)
+	go func() { said <- p.run(s, "fs_request_grant "+p.other+"; fs_request_grant "+p.other) }()
+	p.decide(p.pending(), grants.Decision{Kind: grants.Deny, Reason: "no"})
+	if out := <-said; strings.Count(out, "denied: no") != 2 {
+		t.Errorf("%s", out)
+	}
+	if n := s.Notices(); len(n) != 1 || string(n[0].Kind) != "path_grant_denied" || n[0].Path != p.other {
+		t.Errorf("%v", n)
+	}
+}
+
 func TestWhatIsGrantedForAlwaysIsThereInTheNextSession(t *testing.T) {
 	p := newPlace(t)
 	file := p.write("data", "content")
