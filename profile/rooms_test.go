@@ -29,7 +29,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"integration/notify":       {"profile", "grants"},
 		"grants/review":            {"profile", "grants"},
 		"integration/session":      {"profile", "sandbox", "sandbox/egress", "sandbox/mounts", "sandbox/trampoline", "grants"},
-		"cmd/clai-sandbox":         {"profile", "sandbox", "sandbox/egress", "sandbox/mounts", "sandbox/trampoline", "grants", "grants/client", "integration/session", "integration/instructions", "cmd/hosted"},
+		"cmd/clai-sandbox":         {"profile", "sandbox", "sandbox/lack", "sandbox/egress", "sandbox/mounts", "sandbox/trampoline", "grants", "grants/client", "integration/session", "integration/instructions", "cmd/hosted"},
 		"policy":                   {},
 		"cmd/hosted":               {"profile"},
 		// What runs inside a sandbox starts with every call of a file tool.

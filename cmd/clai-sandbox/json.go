@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/lack"
 )
 
 // runResult is what run --json prints. docs/run-result.schema.json is made from it.
@@ -19,6 +20,7 @@ type runResult struct {
 	Signal         *signalResult    `json:"signal" jsonschema:"the signal that ended the command; null if none did"`
 	DurationMs     float64          `json:"durationMs" jsonschema:"milliseconds from the start of the sandbox to the end of the command"`
 	Notices        []sandbox.Notice `json:"notices" jsonschema:"what a person should know about a run that went on all the same"`
+	Missing        []lack.Lack      `json:"missing" jsonschema:"what the command lacked, if that is why it failed, as far as its last words tell; not where its standard error is a terminal"`
 	Error          *errorResult     `json:"error" jsonschema:"why nothing was run; null if the command ran"`
 }
 
@@ -47,6 +49,7 @@ type errorResult struct {
 func newRunResult(err error, result sandbox.Result) runResult {
 	r := runResult{Classification: classification(result.Outcome), ExitCode: statusAfter(err, result),
 		DurationMs: float64(result.Duration.Microseconds()) / 1000, Notices: result.Notices}
+	r.Missing = []lack.Lack{}
 	if r.Notices == nil {
 		r.Notices = []sandbox.Notice{}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/lack"
 )
 
 func runCommand() *cli.Command {
@@ -46,10 +47,12 @@ func runAction(c *cli.Context) error {
 	if c.Bool("dry-run") {
 		return dryRun(c)
 	}
-	result, err := runSandboxed(c)
+	result, missing, err := runSandboxed(c, report != nil)
 	switch {
 	case report != nil:
-		if err := printJSON(report, newRunResult(err, result)); err != nil {
+		r := newRunResult(err, result)
+		r.Missing = append(r.Missing, missing...)
+		if err := printJSON(report, r); err != nil {
 			return err
 		}
 		return exit(statusAfter(err, result))
@@ -60,34 +63,42 @@ func runAction(c *cli.Context) error {
 	return exit(statusAfter(nil, result))
 }
 
-// runSandboxed runs the command of the command line. The error means that nothing was run.
-func runSandboxed(c *cli.Context) (sandbox.Result, error) {
+// runSandboxed runs the command of the command line, and says what it lacked if that is to be reported. The error means that nothing
+// was run.
+func runSandboxed(c *cli.Context, reported bool) (sandbox.Result, []lack.Lack, error) {
+	var none sandbox.Result
 	command, err := commandFrom(c)
 	if err != nil {
-		return sandbox.Result{}, err
+		return none, nil, err
 	}
 	options, err := brokerOptions(c, command)
 	if err != nil {
-		return sandbox.Result{}, err
+		return none, nil, err
 	}
 	j, err := prepare(c, options)
 	if err != nil {
-		return sandbox.Result{}, err
+		return none, nil, err
 	}
 	defer j.session.Close()
 	if why := sandbox.CanBeLive(j.profile); options.Live && c.IsSet("live") && why != "" {
-		return sandbox.Result{}, &usage{"--live: not here: " + why, "leave it out: grants then reach the next command"}
+		return none, nil, &usage{"--live: not here: " + why, "leave it out: grants then reach the next command"}
 	}
 	bwrap, err := j.bwrap()
 	if err != nil {
-		return sandbox.Result{}, err
+		return none, nil, err
 	}
 	j.sayClosed(c)
 	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr)}
 	launcher.Relay = relayedSignals(launcher.Terminal)
-	result, err := j.prepared.Run(context.Background(), launcher, command, sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	stdio := sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	heard := listen(&stdio, reported)
+	result, err := j.prepared.Run(context.Background(), launcher, command, stdio)
+	said := heard.end()
 	result.Notices = append(result.Notices, j.session.Notices()...)
-	return result, err
+	if err != nil || !reported {
+		return result, nil, err
+	}
+	return result, j.missing(command, result, said), nil
 }
 
 // sayClosed tells a person before the command runs that its network reaches nothing. A program hears of it in the notices.

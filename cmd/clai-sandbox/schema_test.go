@@ -250,7 +250,7 @@ func TestWhatIsPrintedIsAsPublished(t *testing.T) {
 }
 
 func TestTheSchemasRefuseWhatIsNeverPrinted(t *testing.T) {
-	const good = `{"classification": "exited", "exitCode": 0, "signal": null, "durationMs": 1.5, "notices": [], "error": null}`
+	const good = `{"classification": "exited", "exitCode": 0, "signal": null, "durationMs": 1.5, "notices": [], "missing": [], "error": null}`
 	schema := published(t, "run-result.schema.json")
 	for from, to := range map[string]string{
 		`"classification"`: `"classification"`, // the same: good

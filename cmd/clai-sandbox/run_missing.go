@@ -1,0 +1,88 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/lack"
+)
+
+// maxKept is how much of what a command said last is kept, to tell what it lacked.
+const maxKept = 64 << 10
+
+// A listener passes on what a command writes to its standard error, and keeps the end of it.
+type listener struct {
+	write *os.File
+	done  chan struct{}
+	tail  []byte
+}
+
+// listen stands between the command and its standard error for a program that wants to know what the command lacked. A terminal is
+// left as it is: what the command finds at it matters to the command. Both streams that go to one file stay one, in their order.
+func listen(stdio *sandbox.Stdio, asked bool) *listener {
+	if !asked {
+		return nil
+	}
+	if _, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS); err == nil {
+		return nil
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil
+	}
+	l := &listener{write: write, done: make(chan struct{})}
+	stdio.Err = write
+	if sameFile(os.Stdout, os.Stderr) {
+		stdio.Out = write
+	}
+	go func() {
+		defer close(l.done)
+		defer read.Close()
+		_, _ = io.Copy(io.MultiWriter(l, ignoring{os.Stderr}), read)
+	}()
+	return l
+}
+
+func sameFile(a, b *os.File) bool {
+	first, err1 := a.Stat()
+	second, err2 := b.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(first, second)
+}
+
+// ignoring is a file that may be closed at its other end.
+type ignoring struct{ *os.File }
+
+func (i ignoring) Write(p []byte) (int, error) {
+	_, _ = i.File.Write(p)
+	return len(p), nil
+}
+
+// Write keeps the end.
+func (l *listener) Write(p []byte) (int, error) {
+	l.tail = append(l.tail, p...)
+	if extra := len(l.tail) - maxKept; extra > 0 {
+		l.tail = append(l.tail[:0], l.tail[extra:]...)
+	}
+	return len(p), nil
+}
+
+// end returns what the command said last, when all of it has been passed on.
+func (l *listener) end() []byte {
+	if l == nil {
+		return nil
+	}
+	l.write.Close()
+	<-l.done
+	return l.tail
+}
+
+// missing is what a command lacked, if that is why it failed.
+func (j job) missing(command []string, result sandbox.Result, stderr []byte) []lack.Lack {
+	if result.Outcome != sandbox.Exited {
+		return nil
+	}
+	return lack.Of(lack.Failure{Plan: &j.prepared.Plan, Command: command, ExitCode: result.ExitCode, Stderr: stderr, Notices: result.Notices, Own: j.prepared.Profile.OwnDirectories})
+}
