@@ -48,6 +48,9 @@ func pin(path string) (descriptor, error) {
 		Flags:   unix.O_PATH | unix.O_CLOEXEC, // with O_NOFOLLOW, a link at the end would be opened as itself
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
+	if err == unix.ENOSYS {
+		return pinBySteps(path)
+	}
 	return descriptor(max(fd, 0)), err
 }
 
