@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,7 +125,8 @@ func (s *Step) mount() (mounts.Mount, bool) {
 	m := mounts.Mount{Path: s.Path, Source: s.Source, Writable: s.Access == profile.ReadWrite, Mode: s.Mode, File: s.file, Optional: !s.required() &&
 		s.Origin.Kind != profile.OriginWorkspace}
 	if s.expected != nil && s.expected.Inode != 0 {
-		m.Object = &mounts.Object{Device: s.expected.Device, Inode: s.expected.Inode}
+		m.Object = &mounts.Object{Device: s.expected.Device, Inode: s.expected.Inode, Handle: s.expected.Handle}
+		m.Object.Born, _ = strconv.ParseInt(s.expected.Born, 10, 64)
 	}
 	switch s.Kind {
 	case Bind, Socket:

@@ -39,6 +39,8 @@ type source struct {
 	index int
 	call  *result
 	stat  *result // of the object; nil: not looked at
+	// handle is its file handle, where one is expected.
+	handle *result
 }
 
 // maxAttempts bounds how often a tree is put together without what turned out to be gone.
@@ -94,7 +96,7 @@ func (a *assembly) gone() []goneSource {
 	var list []goneSource
 	for _, s := range a.sources {
 		err := s.call.failed()
-		if err == nil && s.stat != nil && s.stat.failed() == nil && !a.tree[s.index].fits(s.stat.data) {
+		if err == nil && s.stat != nil && !a.tree[s.index].fits(s) {
 			err = ErrReplaced
 		}
 		known := len(list) > 0 && list[len(list)-1].index == s.index // its first failure is the reason for the others
@@ -108,10 +110,26 @@ func (a *assembly) gone() []goneSource {
 // ErrReplaced means that what was allowed is not what is there now.
 var ErrReplaced = errors.New("something else stands in the place of what was allowed")
 
-// fits reports whether a statx(2) is of the object that has to be there.
-func (m *Mount) fits(stat []byte) bool {
-	is := identify(stat)
-	return is.isDir != m.File && (m.Object == nil || m.Object.Inode == 0 || is.Object == *m.Object)
+// fits reports whether a source is the object that has to be there.
+func (m *Mount) fits(s source) bool {
+	if s.stat.failed() != nil || s.handle != nil && s.handle.failed() != nil {
+		return false
+	}
+	var handle []byte
+	if s.handle != nil {
+		handle = s.handle.data
+	}
+	is := identify(s.stat.data)
+	return is.isDir != m.File && m.Object.is(is, handle)
+}
+
+// look remembers an open source, to be held against what has to be there.
+func (a *assembly) look(index int, open *result) {
+	s := source{index: index, call: open, stat: a.statx(open)}
+	if object := a.tree[index].Object; object != nil && object.Handle != "" {
+		s.handle = a.handle(open)
+	}
+	a.sources = append(a.sources, s)
 }
 
 // discard clears a place on the stage.
@@ -313,7 +331,7 @@ func unixMode(mode os.FileMode) uint32 {
 func (a *assembly) bind(index int) *result {
 	m := &a.tree[index]
 	open := a.try(unix.SYS_OPENAT2, atCWD, m.Source, a.how(), howSize)
-	a.sources = append(a.sources, source{index, open, a.statx(open)})
+	a.look(index, open)
 	object := a.try(unix.SYS_OPEN_TREE, open, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	a.close(open)
 	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
@@ -321,7 +339,7 @@ func (a *assembly) bind(index int) *result {
 		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	limited := setattr(a.script, trampoline.MayFail, object, unix.AT_RECURSIVE, attributes)
-	a.sources = append(a.sources, source{index, limited, nil})
+	a.sources = append(a.sources, source{index: index, call: limited})
 	return object
 }
 
@@ -357,7 +375,7 @@ func (a *assembly) add(index int) {
 	}
 	at := a.call(call, unix.SYS_OPENAT2, a.base, rel, a.how(), howSize)
 	moved := a.call(call, unix.SYS_MOVE_MOUNT, object, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
-	a.sources = append(a.sources, source{index, moved, nil})
+	a.sources = append(a.sources, source{index: index, call: moved})
 	a.close(at)
 	if m.own() {
 		a.fill(index, object, "")

@@ -99,7 +99,7 @@ func (a *assembly) fill(index int, at *result, below string) {
 	dir := &a.tree[index]
 	if len(a.entries[index]) > 0 {
 		open := a.on("open", dir.Path).try(unix.SYS_OPENAT2, atCWD, dir.Source, a.how(), howSize)
-		a.sources = append(a.sources, source{index, open, a.statx(open)})
+		a.look(index, open)
 		for _, e := range a.entries[index] {
 			a.on("mount", dir.Path+"/"+e.name)
 			object := a.call(trampoline.MayFail, unix.SYS_OPEN_TREE, open, e.name,

@@ -47,8 +47,12 @@ type Mount struct {
 // own reports whether the mount is of the sandbox's own making, so that places to mount on can be made in it.
 func (m *Mount) own() bool { return m.Kind == Entries || m.Kind == Mask }
 
-// An Object identifies something on the host.
-type Object struct{ Device, Inode uint64 }
+// An Object identifies something on the host. What is empty counts for nothing.
+type Object struct {
+	Device, Inode uint64
+	Born          int64  // when it was made, in nanoseconds since 1970
+	Handle        string // its file handle, in hexadecimal
+}
 
 // A Tree is what appears in one move: its root first, then what is below, the shallow before the deep.
 type Tree []Mount
