@@ -2,89 +2,100 @@ package policy
 
 import "strings"
 
+// A growth is what a carrier puts into a command while it runs: words that nobody has seen.
+type growth struct {
+	behind      bool   // behind the last word, any number of them
+	placeholder string // or wherever this stands
+	leads       bool   // and what is put there may begin with a dash
+}
+
+func (g growth) any() bool { return g.behind || g.placeholder != "" }
+
 // A carried command is one that another program runs, and that stands in its arguments.
 type carried struct {
 	from, to int // the words of argv
+	grows    growth
 }
 
-// carriedCommands finds what find and xargs run. It is not ok where the words are not clear.
-func carriedCommands(name string, argv []string) (list []carried, ok bool) {
+// isCarrier says which of the carriers that are looked into a program is.
+func isCarrier(base string) string {
+	if p := programOf(base); p != nil && (p.names[0] == "find" || p.names[0] == "xargs") {
+		return p.names[0]
+	}
+	return ""
+}
+
+// carriedCommands finds what find and xargs run, and what is left of their own words. It is not ok where the words are not clear.
+func carriedCommands(name string, argv []string) (list []carried, own []string, ok bool) {
 	switch name {
 	case "find":
 		return findCommands(argv)
 	case "xargs":
-		return xargsCommand(argv)
+		list, ok = xargsCommand(argv)
+		if len(list) > 0 {
+			return list, argv[:list[0].from], ok
+		}
 	}
-	return nil, true
+	return list, argv, ok
 }
 
-func findCommands(argv []string) (list []carried, ok bool) {
+func findCommands(argv []string) (list []carried, own []string, ok bool) {
+	own = []string{argv[0]}
 	for i := 1; i < len(argv); i++ {
-		switch argv[i] {
-		case "-exec", "-execdir", "-ok", "-okdir":
-		default:
+		plus := argv[i] == "-exec" || argv[i] == "-execdir"
+		if !plus && argv[i] != "-ok" && argv[i] != "-okdir" {
+			own = append(own, argv[i])
 			continue
 		}
+		if !plus {
+			own = append(own, argv[i]) // it reads answers from its input
+		}
 		from := i + 1
-		for i++; i < len(argv) && argv[i] != ";" && (argv[i] != "+" || argv[i-1] != "{}"); i++ {
+		for i++; i < len(argv) && argv[i] != ";" && !(plus && argv[i] == "+" && argv[i-1] == "{}"); i++ {
 		}
-		if i == len(argv) || i == from || strings.Contains(argv[from], "{}") {
-			return list, false
+		if i >= len(argv) || i == from || strings.Contains(argv[from], "{}") {
+			return list, argv, false
 		}
-		list = append(list, carried{from, i})
+		// What find found begins with where it looked, which is no option.
+		list = append(list, carried{from, i, growth{placeholder: "{}"}})
 	}
-	return list, true
+	return list, own, true
 }
 
 func xargsCommand(argv []string) (list []carried, ok bool) {
-	replaced := ""
-	i := 1
-	for i < len(argv) && strings.HasPrefix(argv[i], "-") {
-		word := argv[i]
-		flag, value, inline := strings.Cut(word, "=")
+	words, _, bad := programs()["xargs"].options(argv[1:])
+	if bad != nil {
+		return nil, false
+	}
+	g := growth{behind: true}
+	for _, a := range words {
 		switch {
-		case word == "--":
-			i++
-			return xargsRest(argv, i, replaced)
-		case word == "-0" || word == "-r" || word == "-t" || word == "-x" || word == "-0r" || word == "-r0" ||
-			word == "--null" || word == "--no-run-if-empty" || word == "--verbose" || word == "--exit":
-			i++
-		case flag == "--max-args" || flag == "--max-procs" || flag == "--max-lines" || flag == "--max-chars" || flag == "--delimiter":
-			if i++; !inline {
-				i++
+		case a.option == nil:
+			from := a.at + 1
+			if g.placeholder != "" {
+				// The program must not be one of the words that may become any, nor a wrapper's.
+				inner := Unwrap(argv[from:])
+				if strings.Contains(inner.Argv[0], g.placeholder) || len(inner.Wrappers) > 0 {
+					return nil, false
+				}
 			}
-		case flag == "--replace":
-			replaced = "{}"
-			if inline {
-				replaced = value
-			}
-			i++
-		case len(word) >= 2 && strings.IndexByte("nPLsdI", word[1]) >= 0:
-			operand := word[2:]
-			if i++; operand == "" && i < len(argv) {
-				operand = argv[i]
-				i++
-			}
-			if word[1] == 'I' {
-				replaced = operand
-			}
-		default:
+			return []carried{{from, len(argv), g}}, true
+		case a.option.effect != effectOK:
 			return nil, false
+		case a.option.name == "-I" || a.option.name == "--replace":
+			g = growth{placeholder: "{}", leads: true}
+			if a.hasValue {
+				g.placeholder = a.value
+			}
+			if g.placeholder == "" {
+				return nil, false
+			}
+		case a.option.name == "-L" || a.option.name == "-n" || a.option.name == "-l" || a.option.name == "--max-lines" || a.option.name == "--max-args":
+			// The last of these and -I counts, for some.
+			if g.placeholder != "" {
+				return nil, false
+			}
 		}
 	}
-	return xargsRest(argv, i, replaced)
-}
-
-func xargsRest(argv []string, i int, replaced string) ([]carried, bool) {
-	if i >= len(argv) {
-		return nil, true // it prints what it reads
-	}
-	// With -I, input may become any word. The program must not be one of them, nor a wrapper's.
-	if replaced != "" {
-		inner := Unwrap(argv[i:])
-		if strings.Contains(inner.Argv[0], replaced) || len(inner.Wrappers) > 0 {
-			return nil, false
-		}
-	}
-	return []carried{{i, len(argv)}}, true
+	return nil, true // it prints what it reads
 }

@@ -286,7 +286,7 @@ func (d *Decision) judge(p *Policy, l *Lists, r Request) {
 		d.deny(ReasonSecurityDeny)
 		return
 	case j.Allowed && inline:
-		d.question(ReasonUnsafe, fmt.Sprintf("%s %s is code in the arguments", d.Result.Inline[0].Program, d.Result.Inline[0].Flag))
+		d.question(ReasonUnsafe, d.Result.Inline[0].text())
 	case j.Allowed && d.Result.HereDocument && d.Security != SecurityFull:
 		d.question(ReasonApprovalRequired, "text in the line is a command's input")
 	case j.Allowed && d.unchecked:

@@ -112,10 +112,10 @@ func TestWhatHappensWithoutAnAnswer(t *testing.T) {
 	}{
 		{SecurityDeny, "rg a", Deny, ReasonTimeout},
 		{SecurityAllowlist, "rg a", Run, ""},
-		{SecurityAllowlist, "git a", Deny, ReasonAllowlistMiss},
+		{SecurityAllowlist, "git add", Deny, ReasonAllowlistMiss},
 		{SecurityAllowlist, "rg $x", Deny, ReasonAllowlistMiss},
 		{SecurityAllowlist, "python3 -c x", Deny, ReasonAllowlistMiss},
-		{SecurityFull, "git a", Run, ""},
+		{SecurityFull, "git add", Run, ""},
 		{SecurityFull, "rg $x", Deny, ReasonTimeout},
 		{SecurityFull, "python3 -c x", Deny, ReasonTimeout},
 		{SecurityFull, "sh -c 'python3 -c x'", Deny, ReasonTimeout},
@@ -170,12 +170,12 @@ func TestWhatRunsIsBuiltAnew(t *testing.T) {
 	tr.link("rg", "bin/r")
 	p := tr.policy("rg", "git", "r")
 	for line, want := range map[string]string{
-		"rg a":                       "'DIR/bin/rg' 'a'",
-		"env rg a":                   "'DIR/bin/rg' 'a'",
-		"nice -n 5 rg \"it's\"":      `'DIR/bin/nice' '-n' '5' 'DIR/bin/rg' 'it'\''s'`,
-		"rg a&&git b||rg c;git d|rg": "'DIR/bin/rg' 'a' && 'DIR/bin/git' 'b' || 'DIR/bin/rg' 'c' ; 'DIR/bin/git' 'd' | 'DIR/bin/rg'",
-		"r a # b":                    "'DIR/bin/rg' 'a'",
-		"sh -c 'rg a; git b'":        `'DIR/bin/sh' '-c' ''\''DIR/bin/rg'\'' '\''a'\'' ; '\''DIR/bin/git'\'' '\''b'\'''`,
+		"rg a":                               "'DIR/bin/rg' 'a'",
+		"env rg a":                           "'DIR/bin/rg' 'a'",
+		"nice -n 5 rg \"it's\"":              `'DIR/bin/nice' '-n' '5' 'DIR/bin/rg' 'it'\''s'`,
+		"rg a&&git branch||rg c;git diff|rg": "'DIR/bin/rg' 'a' && 'DIR/bin/git' 'branch' || 'DIR/bin/rg' 'c' ; 'DIR/bin/git' 'diff' | 'DIR/bin/rg'",
+		"r a # b":                            "'DIR/bin/rg' 'a'",
+		"sh -c 'rg a; git branch'":           `'DIR/bin/sh' '-c' ''\''DIR/bin/rg'\'' '\''a'\'' ; '\''DIR/bin/git'\'' '\''branch'\'''`,
 	} {
 		d := tr.decide(p, line)
 		if want = strings.ReplaceAll(want, "DIR", tr.dir); d.Verdict != Run || d.Command != want {
@@ -212,7 +212,7 @@ func TestAnotherAgentsEntriesAreNotOnes(t *testing.T) {
 	p.Approvals.Agents["*"] = &AgentApprovals{Allowlist: tr.entries("git")}
 	for agent, want := range map[string][2]Verdict{"main": {Run, Run}, "": {Run, Run}, "other": {AskPerson, Run}, "Main": {AskPerson, Run}, "*": {AskPerson, Run}} {
 		p.Approvals.Defaults.Security = Say(SecurityAllowlist)
-		for i, line := range []string{"rg a", "git a"} {
+		for i, line := range []string{"rg a", "git add"} {
 			if d := p.Decide(Request{Command: line, Cwd: tr.cwd(), Agent: agent}); d.Verdict != want[i] {
 				t.Errorf("%q: %q: %v", agent, line, d.Verdict)
 			}

@@ -71,6 +71,10 @@ type Command struct {
 
 	shell    bool
 	scriptAt int // in inner
+
+	growth  growth
+	reads   []string // files of code, by the words that name them
+	unbound bool     // it may run code that is in none of them
 }
 
 // An Evaluation is what a line's commands are, and whether all of them are allowed.
@@ -152,7 +156,7 @@ func EvaluateArgv(m *Machine, l *Lists, argv []string, cwd string) *Evaluation {
 func (e *evaluator) line(segments []Segment) *Evaluation {
 	result := &Evaluation{Satisfied: true, Durable: true, Commands: make([]*Command, 0, len(segments))}
 	for _, s := range segments {
-		c := e.command(s.Argv, 0, false)
+		c := e.command(s.Argv, 0, growth{})
 		c.Joint = s.Joint.String()
 		if s.HereDocument {
 			result.HereDocument, c.By, c.Why = true, ByNothing, "its input stands in the line: a person reads it first"
@@ -232,9 +236,10 @@ func equalWords(a, b []string) bool {
 	return true
 }
 
-// command looks at one command. grows says that it gets more arguments while it runs.
-func (e *evaluator) command(argv []string, depth int, grows bool) *Command {
-	c := &Command{Argv: argv, inner: argv}
+// command looks at one command, which may get more arguments while it runs.
+func (e *evaluator) command(argv []string, depth int, g growth) *Command {
+	c := &Command{Argv: argv, inner: argv, growth: g}
+	grows := g.any()
 	if depth > 2 {
 		c.Why, c.opaque = "it is nested too deep", true
 		return c
@@ -288,9 +293,11 @@ func (e *evaluator) realName(word string) string {
 
 func shellName(exec Executable) string {
 	word, real := exec.names()
-	for _, name := range [...]string{real, word} {
-		if isShell(name) || isShell(familyOf(name)) && familyOf(name) != name {
-			return familyOf(name)
+	for _, base := range [...]string{real, word} {
+		for _, name := range canonicalNames(base) {
+			if isShell(name) {
+				return name
+			}
 		}
 	}
 	return ""
@@ -307,9 +314,13 @@ func (e *evaluator) denyAnyWord(c *Command, argv []string) {
 		return
 	}
 	for i := range argv {
-		exec, err := e.find(argv[i])
+		word := argv[i]
+		if _, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "-") {
+			word = value
+		}
+		exec, err := e.find(word)
 		if err != nil {
-			exec = Executable{Word: argv[i]}
+			exec = Executable{Word: word}
 		}
 		if r := denies(e.lists.deny, e.machine, e.use(exec, argv[i+1:], false)); r != nil {
 			c.deny(r)
@@ -380,11 +391,6 @@ func (c *Command) allow(by By, r *rule) {
 func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) {
 	args := c.inner[1:]
 	word, real := exec.names()
-	for _, name := range [...]string{word, real} {
-		if inline, ok := findInline(name, c.inner); ok {
-			c.Inline = &inline
-		}
-	}
 	c.rebuilt = append([]string{exec.Real}, args...)
 	r := match(&e.lists.allow, e.machine, e.use(exec, args, grows))
 	switch {
@@ -402,9 +408,16 @@ func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) 
 		c.By, c.Durable = ByNothing, false
 		c.Why = fmt.Sprintf("it is %s under the name of %s: called by its own name, as what runs is, it may do something else", real, word)
 	}
-	e.carry(c, word, depth)
-	if c.Inner == nil && real != word {
-		e.carry(c, real, depth)
+	for _, name := range [...]string{word, real} {
+		if carrier := isCarrier(name); carrier != "" {
+			e.carry(c, carrier, depth)
+			return
+		}
+	}
+	u := understand([]string{word, real}, c.inner, e.circumstance(c))
+	c.Inline, c.reads, c.unbound = u.inline, u.reads, !u.fixed
+	if u.inline != nil && u.inline.Flag == "<command>" {
+		e.denyAnyWord(c, c.inner[1:])
 	}
 }
 
@@ -412,6 +425,17 @@ func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) 
 // under the name of unxz does not, nor does what has a hundred names.
 func sameByName(link, real string) bool {
 	return strings.HasPrefix(real, link) || strings.HasSuffix(real, link)
+}
+
+// circumstance is what surrounds a command, beside its words.
+func (e *evaluator) circumstance(c *Command) circumstance {
+	return circumstance{growth: c.growth, special: func(word string) bool {
+		if !filepath.IsAbs(word) {
+			word = e.cwd + "/" + word
+		}
+		kind, err := e.machine.Files.Stat(word)
+		return err == nil && kind == FileOther
+	}}
 }
 
 // skill says whether a bare name led to a program of a skill, and to that very file.
@@ -426,15 +450,16 @@ func (e *evaluator) skill(exec Executable) bool {
 
 // carry looks at the commands in the arguments of find and xargs: each must be allowed by itself.
 func (e *evaluator) carry(c *Command, name string, depth int) {
-	list, ok := carriedCommands(strings.TrimPrefix(name, "g"), c.inner)
+	list, own, ok := carriedCommands(name, c.inner)
 	if !ok {
 		c.By, c.opaque, c.Why = ByNothing, true, "the command that it would run is not clear"
 		e.denyAnyWord(c, c.inner)
 		return
 	}
+	c.Inline = understand([]string{name}, own, e.circumstance(c)).inline
 	shift := 0
 	for _, part := range list {
-		inner := e.command(c.inner[part.from:part.to], depth+1, true)
+		inner := e.command(c.inner[part.from:part.to], depth+1, part.grows)
 		c.Inner = append(c.Inner, inner)
 		switch {
 		case inner.Denied != nil:
@@ -476,7 +501,7 @@ func (e *evaluator) payload(c *Command, use ShellUse, depth int, grows bool) {
 	}
 	satisfied, durable, portable := true, true, true
 	for _, s := range segments {
-		inner := e.command(s.Argv, depth+1, false)
+		inner := e.command(s.Argv, depth+1, growth{})
 		inner.Joint = s.Joint.String()
 		c.Inner = append(c.Inner, inner)
 		satisfied = satisfied && inner.By != ByNothing && inner.By != ByPayload && !s.HereDocument

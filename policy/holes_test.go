@@ -27,26 +27,26 @@ func TestLinesThatWereHolesAreAskedAbout(t *testing.T) {
 		"globs and variables in safe binaries": {"head $HOME", "head -n $X", "wc *", "tail ?", "cut -f [a]", "head '*'", "wc ${X}", "sort -k '1*'"},
 		"a here document that expands":         {"cat <<EOF\n$(id)\nEOF", "cat <<EOF\n`id`\nEOF", "cat <<EOF\n$HOME\nEOF", "cat <<EOF\nplain\nEOF", "cat <<'EOF'\nplain\nEOF"},
 		"backslash and newline":                {"rg a \\\ncurl", "rg \"$\\\n(id)\"", "rg \"a\\\nb\"", "rg a\\\r\nb"},
-		"applets of busybox":                   {"busybox sh -c id", "busybox ls", "busybox sh -c 'rg a; git b'", "toybox nc", "busybox -- sh x", "busybox"},
+		"applets of busybox":                   {"busybox sh -c id", "busybox ls", "busybox sh -c 'rg a; git branch'", "toybox nc", "busybox -- sh x", "busybox"},
 		"env -S":                               {"env -S 'sh -c id'", "env --split-string='rg a'", "env -S'rg a'", "env -i rg a", "env -u PATH rg", "env A=b rg", "env -- A=b rg", "env - rg", "env"},
 		"more wrappers than are looked through": {"env env env env env rg a", "nice nice nice nice nice rg a", "env nice nohup timeout 5 env rg a",
 			"env env env env env sh -c id"},
 		"wrappers that do more":       {"sudo rg a", "setsid rg a", "nice --bogus rg a", "timeout --bogus 5 rg a", "timeout 5", "nice", "stdbuf -x rg", "time -o f rg a", "nice -n x/y rg"},
-		"a shell's start-up files":    {"bash --rcfile ./x.sh ./run.sh", "bash --init-file x.sh -i", "bash -l ./run.sh", "bash -i", "sh -s a", "bash -lc 'rg a; git b'", "sh ./x.sh", "sh"},
-		"a shell's own entry":         {"sh -c id", "sh -c 'rg a'", "sh -c 'rg a && id'", "bash -c 'rg $(id)'", "sh -c 'sh -c \"rg a; git b\"'", "env sh -c 'rg a; git b'"},
-		"carriers in $0":              {`sh -c '$0 "$@"' curl a`, `sh -c 'exec "$0"' id`, `sh -c 'rg a; git b' curl`, `sh -c '"$0"; rg' id`},
+		"a shell's start-up files":    {"bash --rcfile ./x.sh ./run.sh", "bash --init-file x.sh -i", "bash -l ./run.sh", "bash -i", "sh -s a", "bash -lc 'rg a; git branch'", "sh ./x.sh", "sh"},
+		"a shell's own entry":         {"sh -c id", "sh -c 'rg a'", "sh -c 'rg a && id'", "bash -c 'rg $(id)'", "sh -c 'sh -c \"rg a; git branch\"'", "env sh -c 'rg a; git branch'"},
+		"carriers in $0":              {`sh -c '$0 "$@"' curl a`, `sh -c 'exec "$0"' id`, `sh -c 'rg a; git branch' curl`, `sh -c '"$0"; rg' id`},
 		"sort -o and its like":        {"sort -o out", "sort -oout", "sort --output=out", "sort -T /tmp", "sort --compress-program=sh", "sort --files0-from=x", "sort --random-source=x", "sort out"},
 		"grep -f and its like":        {"grep -f pats", "grep -fpats", "grep --file=p", "grep -r -e x", "grep -R -e x", "grep -d recurse -e x", "grep x", "grep -e x f", "grep -e x -- f"},
 		"jq -f and its like":          {"jq -f prog", "jq -L /tmp .", "jq --rawfile a b .a", "jq --slurpfile a b .", "jq --argfile a b .", "jq --from-file x", "jq --library-path x ."},
 		"jq reads the environment":    {"jq env", "jq '$ENV'", "jq '$ENV.SECRET'", "jq '.a, env.HOME'", "jq 'include \"x\"; .'", "jq 'import \"x\" as x; .'"},
 		"abbreviated long options":    {"sort --out=x", "sort --compress-prog=sh", "sort --files0-fro=x", "wc --files0-fro=x", "grep --fil=x", "grep --recur -e x", "tail --foll", "sort --f=1", "grep --dir=recurse"},
 		"files of safe binaries":      {"head file", "head /etc/passwd", "wc ./x", "tail -f", "tail -F", "tail --follow=name", "tail --retry", "wc --files0-from=-", "uniq a b", "tr a b c", "cut -f 1 f", "uniq --group f"},
-		"awk and sed are never safe":  {"awk 1", "sed -n 1p", "awk 'BEGIN{system(\"id\")}'"},
-		"code in the arguments":       {"awk 'BEGIN{system(\"id\")}'", "awk -e 1", "sed 's/a/b/e'", "sed -e 1e", "find . -exec rg {} +", "find . -ok rg {} \\;", "rg a | xargs rg", "make -f x", "make --eval=x", "make -E x", "python3 -c x", "python3 -W ignore -c x", "python3 -Bc x", "node -e x", "node --eval=x", "deno eval x", "perl -ne x", "perl -E x", "ruby -e x", "git -c alias.x='!id' x", "git -c core.pager=id log"},
+		"awk and sed are never safe":  {"awk 'BEGIN{system(\"id\")}'"},
+		"code in the arguments":       {"awk 'BEGIN{system(\"id\")}'", "awk -e 1", "sed 's/a/b/e'", "sed -e 1e", "find . -ok rg {} \\;", "rg a | xargs rg", "make -f x", "make --eval=x", "make -E x", "python3 -c x", "python3 -W ignore -c x", "python3 -Bc x", "node -e x", "node --eval=x", "deno eval x", "perl -ne x", "perl -E x", "ruby -e x", "git -c alias.x='!id' x", "git -c core.pager=id log"},
 		"code that is loaded":         {"ruby -r./x y.rb", "perl -Mx y", "perl -mx y", "node -r ./x y", "node --require=./x y", "node --import ./x y", "ruby -ryaml x"},
 		"carried commands":            {"find . -exec curl {} \\;", "find . -exec {} \\;", "xargs curl", "xargs -I rg rg a", "xargs -a f rg", "xargs sh -c id", "find . -exec sh -c id \\;", "xargs env"},
 		"redirections":                {"rg a > f", "rg a >> f", "rg a 2> f", "rg a >| f", "rg a &> f", "cat < f", "cat <<< x", "rg a 2>&1", "rg a >(git)", "cat <(git)"},
-		"operators":                   {"rg a & git b", "rg a &", "rg a |& git b", "rg a\ngit b", "rg a\r", "rg a;", "(rg a)", "{ rg a; }", "! rg a", "rg a ;; git b"},
+		"operators":                   {"rg a & git branch", "rg a &", "rg a |& git branch", "rg a\ngit b", "rg a\r", "rg a;", "(rg a)", "{ rg a; }", "! rg a", "rg a ;; git branch"},
 		"assignments and built-ins":   {"A=b rg a", "PATH=. rg a", "cd / && rg a", "eval rg a", "exec rg a", "command rg a", ". ./x.sh", "source x.sh", "export A=b", "alias rg=id", "set -x", "trap id EXIT", "builtin rg"},
 		"what only looks like a word": {"rg a\u00a0b", "rg a\u200bb", "rg \u202e", "rg a\x00b", "rg\u2003a", "rg a\x01", "rg a\x7f", "rg \xff"},
 		"history, tilde and braces":   {"rg !x", "rg \"!x\"", "rg ~/x", "rg a=~", "rg {a,b}", "rg {1..9}", "rg *.go", "rg ?", "rg [a]"},
@@ -58,7 +58,7 @@ func TestLinesThatWereHolesAreAskedAbout(t *testing.T) {
 			}
 		}
 	}
-	for _, line := range []string{"rg a", "env rg a", "nice -n 5 timeout 5 rg a", "rg a | head -n 5", "sh ./run.sh a", "sh -c 'rg a; git b'", "cut -d , -f 1", "sort -k 1", "grep -e x"} {
+	for _, line := range []string{"rg a", "env rg a", "nice -n 5 timeout 5 rg a", "rg a | head -n 5", "sh ./run.sh a", "sh -c 'rg a; git branch'", "cut -d , -f 1", "sort -k 1", "grep -e x"} {
 		if d := tr.decide(p, line); d.Verdict != Run {
 			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
 		}
@@ -230,10 +230,10 @@ func TestAllowAlwaysStoresNeitherShellNorWrapperNorTail(t *testing.T) {
 	tr.write("work/run.sh", "", 0o644)
 	for line, want := range map[string][]string{
 		"sh -c 'rg a'":                   {"rg"},
-		"bash -lc 'rg a && git b'":       {"rg", "git"},
+		"bash -lc 'rg a && git branch'":  {"rg", "git"},
 		"env nice rg a":                  {"rg"},
 		"rg a # && payload":              {"rg"},
-		"rg a | git b":                   {"rg", "git"},
+		"rg a | git branch":              {"rg", "git"},
 		"python3 x.py":                   nil,
 		"busybox sh -c 'rg a'":           nil,
 		"rg a | xargs git":               {"rg"},
@@ -278,7 +278,7 @@ func TestAllowAlwaysAllowsThatCommandThereAndNoOther(t *testing.T) {
 	p := tr.policy()
 	p.Approvals.Agents["main"].Allowlist = tr.decide(p, "rg a 'b c'").Always
 	for line, want := range map[string]Verdict{"rg a 'b c'": Run, "env rg a b\\ c": Run, "rg a b c": AskPerson, "rg a": AskPerson, "rg a 'b c' d": AskPerson,
-		"rg a 'b c '": AskPerson, "git a 'b c'": AskPerson, "rg a 'b c' && rg": AskPerson, "rg a 'b c' # d": Run} {
+		"rg a 'b c '": AskPerson, "git add 'b c'": AskPerson, "rg a 'b c' && rg": AskPerson, "rg a 'b c' # d": Run} {
 		if d := tr.decide(p, line); d.Verdict != want {
 			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
 		}
@@ -487,7 +487,7 @@ func TestThroughAShellOnlyHowTextLooksIsOverridden(t *testing.T) {
 	for _, c := range []struct {
 		r     Request
 		shell bool
-	}{{Request{Command: "rg a"}, false}, {Request{Argv: []string{"rg"}}, false}, {Request{Command: "rg a && git b"}, true}, {Request{Argv: []string{"sh", "-c", "rg; git"}}, true}, {Request{Command: "rg $x"}, true},
+	}{{Request{Command: "rg a"}, false}, {Request{Argv: []string{"rg"}}, false}, {Request{Command: "rg a && git branch"}, true}, {Request{Argv: []string{"sh", "-c", "rg; git"}}, true}, {Request{Command: "rg $x"}, true},
 		{Request{Argv: []string{"env", "A=b", "sh", "-c", "rg"}}, true}} {
 		c.r.Cwd, c.r.Env = tr.cwd(), map[string]string{"FOO": "x"}
 		d := p.Decide(c.r)
@@ -659,7 +659,7 @@ func TestCarriedCommandsCountWhereCodeInTheArgumentsIsNotAskedAbout(t *testing.T
 		}
 	}
 	for line, want := range map[string]string{
-		"rg a | xargs git b":                    "'DIR/bin/rg' 'a' | 'DIR/bin/xargs' 'DIR/bin/git' 'b'",
+		"rg a | xargs git branch":               "'DIR/bin/rg' 'a' | 'DIR/bin/xargs' 'DIR/bin/git' 'branch'",
 		"xargs -n 1 -P2 -0 git":                 "'DIR/bin/xargs' '-n' '1' '-P2' '-0' 'DIR/bin/git'",
 		"xargs -I % git % a":                    "'DIR/bin/xargs' '-I' '%' 'DIR/bin/git' '%' 'a'",
 		"find . -exec git {} + -exec rg {} \\;": "'DIR/bin/find' '.' '-exec' 'DIR/bin/git' '{}' '+' '-exec' 'DIR/bin/rg' '{}' ';'",
@@ -712,10 +712,59 @@ func TestADirectoryThatBecameALinkIsNotTheOneThatWasApproved(t *testing.T) {
 
 func TestAllowAlwaysStoresNothingThatNeededNoAnswer(t *testing.T) {
 	tr := newTree(t, "rg", "git", "cat")
-	for line, want := range map[string]int{"cat a && rg b && git c": 1, "rg a && cat b": 2, "rg a | git b": 2, "cat a": 1} {
+	for line, want := range map[string]int{"cat a && rg b && git commit": 1, "rg a && cat b": 2, "rg a | git branch": 2, "cat a": 1} {
 		result := EvaluateLine(tr.m, tr.lists("rg", "git"), line, tr.cwd())
 		if got := result.AllowAlways(line, []string{line}, tr.cwd(), false, false); len(got) != want {
 			t.Errorf("%q: %+v", line, got)
+		}
+	}
+}
+
+// everything is a host on which every program that a line may name is allowed, whatever its arguments.
+func everything(t testing.TB, more ...string) (*tree, *Policy) {
+	programs := append(programNames(), "env", "nice", "nohup", "timeout", "stdbuf", "time", "printf", "cat", "echo", "ls", "grep", "bash", "sh", "busybox-static", "bash-static", "vim.basic", "python3",
+		"php8.2", "perl5.36.0", "x86_64-linux-gnu-gcc-12", "head", "wc", "tail", "id", "true", "false", "test", "[", "cp", "mkdir", "rm", "mv", "touch", "basename", "dirname", "stat", "file", "which", "pwd",
+		"sha256sum", "md5sum", "cut", "tr", "uniq", "tee", "sleep", "du", "df", "ps", "chmod", "ln", "nl", "seq", "comm", "paste", "uname", "whoami", "hostname", "tree", "realpath", "readlink", "column", "xxd", "base64", "gzip", "unzip", "diff3", "lsof", "kill", "free", "uptime", "od", "strings", "expr", "ripgrep", "mktemp", "rmdir")
+	programs = append(programs, more...)
+	var files []string
+	for _, name := range programs {
+		if !strings.Contains(name, " ") && !slices.Contains(files, name) {
+			files = append(files, name)
+		}
+	}
+	tr := newTree(t, files...)
+	p := tr.policy("DIR/bin/*", "DIR/work/**")
+	return tr, p
+}
+
+func TestSpellingsOfCodeAreAskedAbout(t *testing.T) {
+	tr, p := everything(t)
+	tr.write("work/evil", "#!/bin/sh\nid\n", 0o755)
+	tr.write("work/bin/bash-static", "", 0o755)
+	tr.link("../bin/find", "work/f")
+	for name, lines := range map[string][]string{
+		"abbreviated": {"sed --exp=1eid f", "sed --e=1eid", "sed --expressio 1eid f", "make '--eva=y:;@id' y", "make --ev 'y:;@id'", "gawk '--sou=BEGIN{system(\"id\")}'", "gawk --so 'BEGIN{system(\"id\")}'", "gawk --ex=x", "gawk --inc x 1", "gawk --loa x 1",
+			"tar xf a.tar --to-comm=id", "tar --to-c id -xf a", "tar --checkpoint-a=exec=id -cf a .", "tar --use-c=id -tf a", "tar --rsh-c=x -tf h:f", "tar --files-f=x -cf a", "tar --inf=x -cf a b", "git ls-remote --upload-pa=./evil .", "git clone --upload=./evil . x", "git fetch --upl ./evil",
+			"git push --exe=./evil", "git push --receive=./evil .", "git grep --open=./evil x", "git rebase --ex=id", "git archive --exe=id --rem=. HEAD", "git difftool --ext=id", "git log --out=x", "git diff --outp x", "sort --compress-p=./evil", "sort --compr ./evil f", "rsync --rs=./evil a b:c", "rsync --rsy=id a b:c", "curl --conf=x", "curl --conf x",
+			"wget --exec=x=y", "wget --use-as=./evil u", "zip --unz=./evil -T a", "rg --pr=./evil x", "fd --exe id", "split --filt=id f", "man --pag=id ls", "node --ev=1", "node --requ=./a b.js", "python3 --help-al", "date --se=x", "install --strip-pr=./evil -s a b"},
+		"clusters and attached values": {"php -nr 'system(\"id\");'", "php -qr1", "php8.2 -nr 1", "gawk -be 'BEGIN{system(\"id\")}'", "gawk -bE f", "tar -xvIprog f", "tar xvIf prog f", "tar -cvf a -I'sh -c id' b", "tar -cFid -f a", "ssh -4oProxyCommand=id h", "ssh -4o ProxyCommand=id h", "ssh h -oProxyCommand=id", "ssh -4Fx h", "scp -rSid a b:c", "scp -roProxyCommand=id a b:c", "rsync -ae ./evil a b:c", "rsync -ae./evil a b:c", "rsync -avze 'sh -c id' a b:c",
+			"zip -qTT id a b", "zip -qT a b", "zip -T -TT id a b", "python3 -Bcx", "python3 -BEsc x", "python3 -ic x", "perl -0ne 1", "perl -i.bak -pe 1", "perl -lane 1", "perl -wle 1", "perl5.36.0 -e1", "perl -Mx y", "perl -0777ne 1", "ruby -ne 1", "ruby -W0e 1", "ruby -ryaml x", "node -pe 1", "make -sf x", "make -sfx", "make -kE 'y:;id'", "sed -ne 1eid f", "sed -nes/a/b/e f", "sed -En -e 1e f", "sed -zf - f",
+			"lua -ve 1", "fd -Hx id", "fd -HX id", "git grep -nO./evil x", "git commit -aec HEAD", "sort -uo f x", "less -Nkx f", "curl -sK x", "curl -sKx", "wget -qex=y", "gcc -B. x.c", "gcc -wrapper ./evil x.c", "gcc -fplugin=./evil x.c", "gcc -specs=x x.c", "x86_64-linux-gnu-gcc-12 -wrapper ./evil,x x.c", "gcc @x"},
+		"variables as words": {"make SHELL=./evil", "make all SHELL=./evil", "make 'X:=$(shell id)'", "make CC=./evil", "make -- SHELL=./evil", "make MAKEFLAGS=x", "make -j4 .SHELLFLAGS=-c", "make PYTHON=./evil", "make X=./evil", "make V=./evil", "make 'SHELL+=x'"},
+		"code by the input": {"cat f | python3", "cat f | python3 -", "cat f | perl", "cat f | perl -", "echo 1eid | sed -f - f", "cat f | sed -f/dev/stdin f", "cat f | make -sf -", "cat f | make -f-", "python3 -m timeit 'import os'", "python3 -mtimeit x", "python3 -Bm timeit x", "python3 -m pdb x", "python3 -m cProfile -c x", "python3 -m code", "python3 -m runpy x", "python3 /dev/stdin", "python3 /dev/fd/0", "python3 /proc/self/fd/0", "cat f | node", "cat f | node -", "cat f | ruby", "cat f | php", "cat f | lua -",
+			"cat f | bash", "cat f | sh -s", "cat f | gawk -f -", "cat f | awk -f /dev/stdin", "cat f | sqlite3", "cat f | psql", "cat f | vim -", "cat f | ed", "cat f | bc", "cat f | dc", "cat f | m4", "cat f | at now", "cat f | crontab -", "cat f | xargs -0 sh -c", "cat f | ssh h sh -oProxyCommand=id", "cat f | sftp h", "cat f | gdb", "cat f | mail -s x y", "cat f | parallel", "cat f | R", "cat f | Rscript -", "cat f | julia", "cat f | tclsh", "cat f | jshell", "cat f | irb", "cat f | python3 -i x.py", "cat f | tar -T - -cf a"},
+		"carriers of carriers": {"printf 'sh\\0-c\\0id' | xargs -0 xargs", "echo x | xargs find", "xargs --max-lines ./x ls", "echo --pre=./evil | xargs rg", "echo x | xargs rg a", "xargs rg --pre", "xargs rg --pre=./evil a", "xargs python3", "xargs awk", "xargs sed s/a/b/", "xargs sed -i s/a/b/", "xargs tar -cf a", "xargs git", "xargs git log", "xargs make", "xargs -n1 make", "xargs node", "xargs ssh h", "xargs env", "xargs -I{} rg {} a", "xargs -I{} python3 {}",
+			"xargs -I{} python3 -c {}", "xargs -I% sed %", "xargs -I% sed -n %p f", "xargs -I% awk % f", "xargs -I{} make {}", "xargs -I{} git {}", "find . -exec python3 {} +", "find . -exec sh {} +", "find . -exec node {} \\;", "find . -exec sed {} f \\;", "find . -exec find {} -exec id \\; \\;", "find . -fprint x", "find . -fprintf x %p", "find . -fls x", "find -files0-from x", "find . -exec awk {} +", "find . -exec make {} +", "find . -exec perl -e 1 {} +", "./f . -exec sh -c id +", "xargs -a f python3", "xargs -ifoo id", "xargs fd -x", "xargs -I{} fd x {}", "xargs --replace rg {} a"},
+		"names":                             {"./bin/bash-static -c id", "busybox-static sh -c id", "busybox-static ash -c id", "bash-static -c id", "vim.basic -c '!id'", "vim.basic f", "vim f", "view f", "nano f", "npm exec -c id", "npm exec -- id", "npm x -c id", "npx -c id", "npx id", "npx --yes x", "pnpm dlx x", "pnpm exec id", "yarn dlx x", "yarn exec id", "bunx x", "uvx x", "pipx run x", "sqlite3 :memory: '.shell id'", "sqlite3 -cmd '.shell id' x", "sqlite3 x 'select 1'", "chronic id", "ifne id", "logsave f id", "systemd-cat id", "eatmydata id", "parallel id", "entr id", "coreutils --coreutils-prog=id", "python3.11 -c x", "awk.exe 'BEGIN{system(1)}'", "docker run x", "kubectl exec x", "uv run x", "poetry run x", "cargo install x", "go tool x", "mvn -f x", "gradle x", "bundle exec x", "dotnet run", "ansible all -a id", "nmap --script x h", "tcpdump -z id", "socat - EXEC:id", "nc -e id h 1", "xdg-open x", "run-parts .", "systemctl edit x", "apt-get -o x=y install z", "dpkg -i x", "journalctl --file=x", "emacs --eval 1", "gdb -ex '!id'", "openssl engine x", "ld -plugin x", "ar x", "patch", "exiftool -if 1 f", "rspec x", "rake x", "eslint x", "jest", "tsc"},
+		"a subcommand that may be an alias": {"git x", "git -C . x", "git bisect run id", "git submodule foreach id", "git filter-branch x", "git help x", "git config alias.x '!id'", "git config --global core.pager id", "git -c core.pager=id log", "git -ccore.pager=id log", "git --exec-path=. log", "git --config-env=a=b log", "git -c core.pager='cat;id' log", "git rebase -i", "git rebase -x id HEAD~1", "git commit -e", "git difftool", "git mergetool", "git daemon", "git instaweb", "git send-email", "git hook run x", "git stash x", "git remote x", "git clone -c a=b u", "git clone --template=x u", "git init --template=x", "cargo x", "cargo --config x build", "npm x", "npm set-script a b", "npm config set x y", "npm --prefix x test", "npm run x --script-shell=./evil", "go x", "go test -exec ./evil", "go build -toolexec ./evil", "go vet -vettool=./evil", "go build '-ldflags=-extld=./evil'", "go generate -x -overlay=x", "pip config x", "pip install --index-url=http://x y", "deno eval x", "deno task x", "deno run https://x/y.ts", "bun x", "bun run x", "gh alias set x y", "gh extension install x", "gh x"},
+		"small languages": {"sed 1eid f", "sed -n '1e id' f", "sed 's/a/id/e' f", "sed 's/a/b/ge' f", "sed 's/a/b/w f' g", "sed '1w f' g", "sed '1r f' g", "sed '$!{e id\n}' f", "sed -e p -e '1e' f", "sed 's/a/b/;1e' f", "sed '/[/]/e' f", "sed 'y/a/b/;e' f", "sed ':a;e' f", "sed '{p;e}' f", "sed 'ba\ne' f", "sed '1!e' f", "sed '1,2e' f", "sed '/x/I,+2e' f", "sed '\\,x,e' f", "sed 's,a,b,e' f", "sed 'sxaxbxe' f", "sed 'a x\ne id' f", "sed 'i\\\nx\ne id' f", "sed --posix e f", "sed --debug -n e f", "sed 'W f' g", "sed v f", "sed F\\;e f", "sed -i/tmp/* s/a/b/ f", "sed 's/x/\\\n/;e' f", "sed '# c\ne' f", "sed 'q5;e' f", "sed 'l 5;e' f", "sed '}e' f", "sed -s -n '$e' f", "sed '0~4e' f", "sed 's/a/b/M;s/a/b/me' f", "sed -n '/a\\/e' f -e",
+			"awk 'BEGIN{system(\"id\")}'", "awk '{print > \"f\"}'", "awk '{print $1, $2 >\"f\"}' f", "awk '{print(1)>\"f\"}'", "awk '{printf \"x\" >> \"f\"}'", "awk '{print | \"sh\"}'", "awk '\"id\"|getline'", "awk '{getline < \"f\"}'", "awk 'BEGIN{\"id\" | getline x}'", "awk '{print |& \"sh\"}'", "awk '@include \"f\"'", "awk '{f=\"system\";@f(\"id\")}'", "awk 'BEGIN{print ENVIRON[\"X\"]}'", "awk 'BEGIN{awk::system(1)}'", "awk 'BEGIN{x=1system(\"id\")}'", "awk 'BEGIN{a=1/2;b=\"/;system(\\\"id\\\")#\"}1/system(\"id\")/1'", "awk '1) /x/ {system(\"id\")} (/'", "awk '/[/]/;system(\"id\")#/'", "awk 'function f(x){return system(x)} BEGIN{f(\"id\")}'", "awk '{system\\\n(\"id\")}'", "awk 'BEGIN { system (\"id\") }'", "awk 'BEGIN{print PROCINFO[\"pid\"]}'", "awk '{print a, b\n> \"f\"}'", "awk '{print a,\nb > \"f\"}'", "awk 'BEGIN{x = \"a\\\nb\"}'", "awk -v x=1 -f - f", "awk -l x 1", "awk -i inplace 1 f", "awk -ix 1", "awk -Wexec f", "awk 'BEGIN{$0=\"x\";close(\"y\");unknown(1)}'", "awk 'BEGIN{while((\"id\"|getline l)>0)print l}'",
+			"jq env f", "jq '$ENV.SECRET' f", "jq -n '$ ENV.SECRET'", "jq -n '$ENV|.x'", "jq -n '$\nENV'", "jq -n '$ #c\nENV'", "jq '\"\\($ENV)\"' f", "jq '\"\\(\"\\(env)\")\"' f", "jq 'include \"x\"; .' f", "jq 'import \"x\" as y; .'", "jq '.. | env'", "jq '. env'", "jq '[env]'", "jq '{a: env}'", "jq '{(env.X): 1}'", "jq 'def f: env; f'", "jq '$__prog_args'", "jq 'input_filename, env'", "jq -f x", "jq -L . .", "jq -nf x", "jq --from-f x", "jq '1as $x|env'", "jq 'modulemeta'", "jq 'get_search_list'", "jq 'x::y'", "jq '.a.b|$ENV'", "jq 'getpath([\"a\"])|env.X'", "jq '#\\\n env'", "jq -n 'env.HOME'", "jq '@text \"\\(env)\"'"},
+	} {
+		for _, line := range lines {
+			if d := tr.decide(p, line); d.Verdict != AskPerson {
+				t.Errorf("%s: %q: %v\n%s", name, line, d.Verdict, strings.Join(d.Lines(), "\n"))
+			}
 		}
 	}
 }

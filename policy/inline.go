@@ -6,6 +6,15 @@ import "strings"
 type Inline struct {
 	Program string `json:"program"` // "python3"
 	Flag    string `json:"flag"`    // "-c", "<program>"
+	Why     string `json:"why,omitempty" jsonschema:"why it is asked about"`
+}
+
+// text says for a person what is asked about.
+func (i Inline) text() string {
+	if i.Why == "" {
+		return i.Program + " " + i.Flag + " is code in the arguments"
+	}
+	return i.Program + ": " + i.Flag + " " + i.Why
 }
 
 // FindInline looks for code in the arguments of an interpreter, or of a program that runs other programs. The name is the

@@ -52,11 +52,13 @@ func unwrap(argv []string, alias func(word string) string) Unwrapped {
 
 func wrapperName(word string, alias func(string) string) string {
 	base := baseOf(word)
-	if isWrapper(base) || alias == nil {
+	if alias == nil || isWrapper(base) {
 		return base
 	}
-	if real := baseOf(alias(word)); isWrapper(real) {
-		return real
+	for _, name := range append(canonicalNames(baseOf(alias(word))), canonicalNames(base)...) {
+		if isWrapper(name) {
+			return name
+		}
 	}
 	return base
 }
@@ -105,7 +107,7 @@ func opaque(name string) bool {
 		"chroot", "unshare", "nsenter", "ip", "firejail", "bwrap", "proot", "fakeroot", "fakechroot", "runcon", "systemd-run",
 		"systemd-inhibit", "dbus-run-session", "dbus-launch", "ssh-agent", "xvfb-run", "startx", "xinit",
 		"start-stop-daemon", "daemonize", "dtach", "screen", "tmux", "at", "batch", "crontab",
-		"torsocks", "torify", "proxychains", "proxychains4", "tsocks", "catchsegv", "ld.so", "ld-linux-x86-64.so.2",
+		"torsocks", "torify", "proxychains", "proxychains4", "tsocks", "catchsegv", "chronic", "ifne", "logsave", "systemd-cat", "eatmydata", "ld.so", "ld-linux-x86-64.so.2",
 		"ld-linux-aarch64.so.1", "xcrun", "command", "builtin", "exec", "eval":
 		return true
 	}
