@@ -221,7 +221,7 @@ func (p *Policy) listsOf(r Resolved) *Lists {
 	}
 	p.lock.Unlock()
 	l := *c.lists
-	l.SafeBins = p.SafeBins
+	l.SafeBins, l.Resolve = p.SafeBins, true
 	if r.AutoAllowSkills {
 		l.Skills = p.Skills
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -15,9 +16,10 @@ const (
 	BySafeBins
 	BySkills
 	ByPayload // a shell's line, of which each command is allowed
+	ByShell   // the shell does it itself, and it does no more than its words say
 )
 
-var byNames = [...]string{"", "allowlist", "safeBins", "skills", "payload"}
+var byNames = [...]string{"", "allowlist", "safeBins", "skills", "payload", "shell"}
 
 func (b By) String() string               { return nameOf(byNames[:], uint8(b)) }
 func (b By) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
@@ -33,6 +35,9 @@ type Lists struct {
 	Problems []string // entries that do nothing, and why
 	SafeBins SafeBins
 	Skills   []Skill // none unless they are allowed automatically
+
+	// Resolve has lines read by ResolveLine. Without, they are lists of commands with literal words.
+	Resolve bool
 
 	allow ruleSet
 	deny  []rule
@@ -65,6 +70,8 @@ type Command struct {
 	Inner      []*Command `json:"inner,omitempty" jsonschema:"the commands of a shell's line, or carried in the arguments"`
 	Why        string     `json:"why" jsonschema:"the same, for a person"`
 
+	segment Segment
+	cwd     string   // where it is done
 	inner   []string // argv without wrappers
 	rebuilt []string
 	opaque  bool // it may run what was not looked at
@@ -119,16 +126,24 @@ func (e *evaluator) find(word string) (Executable, error) {
 
 // EvaluateLine holds a shell line against the lists.
 func EvaluateLine(m *Machine, l *Lists, line, cwd string) *Evaluation {
-	segments, refusal := ParseLine(line)
+	segments, refusal := l.read(m, line, cwd)
 	if refusal != nil {
 		return &Evaluation{Refusal: refusal, Opaque: true}
 	}
 	result := (&evaluator{machine: m, lists: l, cwd: cwd}).line(segments)
 	if result.Satisfied {
-		segments, refusal := ParseLine(result.Command)
+		segments, refusal := l.read(m, result.Command, cwd)
 		result.checkAgain(m, l, segments, refusal, cwd)
 	}
 	return result
+}
+
+// read takes a line apart.
+func (l *Lists) read(m *Machine, line, cwd string) ([]Segment, *Refusal) {
+	if l.Resolve {
+		return ResolveLine(m, line, cwd)
+	}
+	return ParseLine(line)
 }
 
 // EvaluateArgv holds one command that no shell will read against the lists.
@@ -156,8 +171,7 @@ func EvaluateArgv(m *Machine, l *Lists, argv []string, cwd string) *Evaluation {
 func (e *evaluator) line(segments []Segment) *Evaluation {
 	result := &Evaluation{Satisfied: true, Durable: true, Commands: make([]*Command, 0, len(segments))}
 	for _, s := range segments {
-		c := e.command(s.Argv, 0, growth{})
-		c.Joint = s.Joint.String()
+		c := e.segment(s, 0)
 		if s.HereDocument {
 			result.HereDocument, c.By, c.Why = true, ByNothing, "its input stands in the line: a person reads it first"
 		}
@@ -171,11 +185,62 @@ func (e *evaluator) line(segments []Segment) *Evaluation {
 	}
 	if result.Satisfied {
 		result.Command = joined(result.Commands)
-		if len(result.Commands) == 1 {
+		if len(result.Commands) == 1 && result.Commands[0].isPlain() {
 			result.Argv = result.Commands[0].rebuilt
 		}
 	}
 	return result
+}
+
+// segment looks at one command of a line, where it is done.
+func (e *evaluator) segment(s Segment, depth int) *Command {
+	if s.Dir != "" && s.Dir != e.cwd {
+		e.cwd, e.found = s.Dir, nil
+	}
+	var c *Command
+	if s.shell {
+		c = &Command{Argv: s.Argv, inner: s.Argv, rebuilt: s.Argv, By: ByShell, Durable: true, Why: "the shell does it, and no more than it says"}
+	} else {
+		c = e.command(s.Argv, depth, growth{})
+		e.around(c, s)
+	}
+	c.Joint, c.segment, c.cwd = s.Joint.String(), s, e.cwd
+	return c
+}
+
+// around looks at what a line gives a command beside its words.
+func (e *evaluator) around(c *Command, s Segment) {
+	switch {
+	case c.Denied != nil || c.By == ByNothing:
+	case s.Here != nil && !readsData(c):
+		c.By, c.Durable, c.Why = ByNothing, false, "its input stands in the line, and is more than data for it"
+	case len(s.Assigns) > 0 && len(c.Wrappers) > 0:
+		c.By, c.Durable, c.Why = ByNothing, false, "a variable is set for a program that starts another"
+	}
+}
+
+// dataReaders are programs to which their input is text, and no more.
+var dataReaders = wordSet(`cat grep egrep fgrep rg sed awk gawk mawk jq wc sort uniq head tail tr cut nl tac rev fold fmt column paste comm diff cmp tee
+	md5sum sha1sum sha256sum sha512sum cksum base64 base32 xxd od hexdump strings expand unexpand numfmt python node perl ruby php lua`)
+
+// readsData says whether the input of a command is data. An interpreter without a script is asked about anyway.
+func readsData(c *Command) bool {
+	if c.shell || c.opaque {
+		return false
+	}
+	word, real := c.Executable.names()
+	for _, base := range [...]string{word, real} {
+		if !slices.ContainsFunc(canonicalNames(base), func(name string) bool { return dataReaders[name] }) {
+			return len(c.inner) > 2 && base == "git" && c.inner[1] == "commit"
+		}
+	}
+	return true
+}
+
+// isPlain says whether a command is its words and nothing else, so that no shell is needed.
+func (c *Command) isPlain() bool {
+	s := c.segment
+	return !s.shell && !s.Negated && len(s.Assigns) == 0 && len(s.Redirs) == 0 && s.Here == nil
 }
 
 // collect gathers what counts for the whole line.
@@ -192,16 +257,51 @@ func (r *Evaluation) collect(c *Command) {
 	}
 }
 
-// joined is the line built anew.
+// joined is the line built anew. The texts of here documents stand behind it.
 func joined(commands []*Command) string {
-	var b strings.Builder
+	var b, documents strings.Builder
 	for i, c := range commands {
 		if i > 0 {
 			b.WriteString(" " + commands[i-1].Joint + " ")
 		}
-		appendQuoted(&b, c.rebuilt)
+		s := c.segment
+		if s.Negated {
+			b.WriteString("! ")
+		}
+		for _, assign := range s.Assigns {
+			name, value, _ := strings.Cut(assign, "=")
+			b.WriteString(name + "=" + Quote(value) + " ")
+		}
+		if s.shell {
+			b.WriteString(s.Argv[0])
+			for _, word := range s.Argv[1:] {
+				b.WriteString(" " + Quote(word))
+			}
+		} else {
+			appendQuoted(&b, c.rebuilt)
+		}
+		for _, redirect := range s.Redirs {
+			b.WriteString(" " + redirect)
+		}
+		if s.leaves {
+			b.WriteString(" || exit 1")
+		}
+		if s.Here != nil {
+			end := delimiterFor(*s.Here)
+			b.WriteString(" <<'" + end + "'")
+			documents.WriteString("\n" + *s.Here + end)
+		}
 	}
-	return b.String()
+	return b.String() + documents.String()
+}
+
+// delimiterFor is a word that is no line of a text.
+func delimiterFor(text string) string {
+	for end := "END"; ; end += "_" {
+		if !strings.Contains("\n"+text, "\n"+end+"\n") {
+			return end
+		}
+	}
 }
 
 // checkAgain reads the line that was built: it must hold the very words that were meant, and be allowed itself.
@@ -209,7 +309,9 @@ func (r *Evaluation) checkAgain(m *Machine, l *Lists, segments []Segment, refusa
 	ok := refusal == nil && len(segments) == len(r.Commands)
 	for i := 0; ok && i < len(segments); i++ {
 		c := r.Commands[i]
-		ok = equalWords(segments[i].Argv, c.rebuilt) && segments[i].Joint.String() == c.Joint
+		s, meant := segments[i], c.segment
+		ok = equalWords(s.Argv, c.rebuilt) && s.Joint.String() == c.Joint && s.Dir == meant.Dir && s.Negated == meant.Negated && s.shell == meant.shell && s.leaves == meant.leaves &&
+			equalWords(s.Assigns, meant.Assigns) && equalWords(s.Redirs, meant.Redirs) && (s.Here == nil) == (meant.Here == nil) && (s.Here == nil || *s.Here == *meant.Here)
 	}
 	if ok {
 		again := (&evaluator{machine: m, lists: l, cwd: cwd, again: true}).line(segments)
@@ -494,15 +596,15 @@ func (e *evaluator) shell(c *Command, use ShellUse, exec Executable, depth int, 
 // payload is the line behind -c. It counts where it is a list of commands, each of which is allowed, and where nothing but the
 // line decides what runs. A shell around a single command only hides it: the command alone is what an entry is for.
 func (e *evaluator) payload(c *Command, use ShellUse, depth int, grows bool) {
-	segments, refusal := ParseLine(use.Payload)
+	segments, refusal := e.lists.read(e.machine, use.Payload, e.cwd)
 	if refusal != nil {
 		c.Why, c.opaque = fmt.Sprintf("in the line for %s, %v", use.Name, refusal), true
 		return
 	}
 	satisfied, durable, portable := true, true, true
+	defer func(cwd string) { e.cwd, e.found = cwd, nil }(e.cwd)
 	for _, s := range segments {
-		inner := e.command(s.Argv, depth+1, growth{})
-		inner.Joint = s.Joint.String()
+		inner := e.segment(s, depth+1)
 		c.Inner = append(c.Inner, inner)
 		satisfied = satisfied && inner.By != ByNothing && inner.By != ByPayload && !s.HereDocument
 		durable = durable && inner.Durable

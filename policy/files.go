@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,4 +97,19 @@ func (Disk) Hash(path string) (string, error) {
 		return "", fmt.Errorf("%s is larger than %d bytes", path, MaxScript)
 	}
 	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// List is the names in a directory, sorted, at most limit.
+func (Disk) List(dir string, limit int) ([]string, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(limit)
+	if err == io.EOF {
+		err = nil
+	}
+	slices.Sort(names)
+	return names, err
 }

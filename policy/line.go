@@ -39,6 +39,15 @@ type Segment struct {
 	HereDocument bool  // text of the line is its input
 	// Portable says that every shell reads these words alike, also those whose quoting is not sh's.
 	Portable bool
+
+	// What only a line that was resolved has:
+	Dir     string   // where it is done
+	Negated bool     // ! stands before the pipeline that it begins
+	Assigns []string // NAME=value, of this command alone
+	Redirs  []string // between descriptors and /dev/null, in order
+	Here    *string  // its input, which stands in the line
+	shell   bool     // the shell does it itself, and it does no more than its words say
+	leaves  bool     // it is cd, and the line ends if it fails
 }
 
 // A Refusal is why a line is not plainly understood. It is no mistake of whoever wrote the line.
@@ -54,12 +63,9 @@ func (r *Refusal) Error() string {
 // ParseLine takes a shell line apart. It refuses what is not plainly a list of simple commands with literal words, joined by
 // && || ; and |: the caller then asks a person. An unknown syntax node is refused.
 func ParseLine(text string) ([]Segment, *Refusal) {
-	if refusal := refuseBytes(text); refusal != nil {
+	file, refusal := parse(text)
+	if refusal != nil {
 		return nil, refusal
-	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
-	if err != nil {
-		return nil, syntaxRefusal(err)
 	}
 	p := lineParser{text: text}
 	if refusal := p.statements(file.Stmts); refusal != nil {
@@ -69,6 +75,18 @@ func ParseLine(text string) ([]Segment, *Refusal) {
 		return nil, refusal
 	}
 	return p.segments, nil
+}
+
+// parse is the tree of a line, which is not too large to be read.
+func parse(text string) (*syntax.File, *Refusal) {
+	if refusal := refuseBytes(text); refusal != nil {
+		return nil, refusal
+	}
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if err != nil {
+		return nil, syntaxRefusal(err)
+	}
+	return file, nil
 }
 
 // refuseBytes keeps away from the parser what shells and parsers are known to read in different ways.

@@ -281,7 +281,7 @@ func (p *program) prefixed(args []string, i int) ([]argument, int, *misread) {
 	if o := p.table[word]; o != nil {
 		return p.withValue(argument{option: o, spelled: word, at: i}, args, i+1)
 	}
-	for n := len(word) - 1; n > 1; n-- {
+	for n := len(word); n > 1; n-- {
 		if o := p.table[word[:n]+"*"]; o != nil {
 			return []argument{{option: o, spelled: word[:n], value: word[n:], hasValue: true, at: i}}, i + 1, nil
 		}

@@ -22,6 +22,7 @@ type program struct {
 	alone    bool     // without any word it does nothing but tell of itself, or read data
 	versions bool     // with one word that asks for its version or its help, too
 	exact    bool     // the table is certain of which options have values
+	instead  []string // options that stand for the script
 	modules  []string // what may stand behind -m
 }
 
@@ -29,12 +30,13 @@ type program struct {
 //
 //	data       any text: files, patterns, addresses
 //	none       there are none
+//	one        there is at most one
 //	script     the first is a file of code, and what follows is for it; without one, code comes from the input
 //	code       any is code, or makes the program run something
 //	sub        the first is a subcommand, with a table of its own: "git log"
 //	sed awk jq the first is a program of that language, unless an option had it; what follows is data
 //	targets    names of what is to be made; NAME=value is a variable
-var operandKinds = []string{"data", "none", "script", "code", "sub", "sed", "awk", "jq", "targets"}
+var operandKinds = []string{"data", "none", "one", "script", "code", "sub", "sed", "awk", "jq", "targets"}
 
 //go:embed programs/*.txt
 var programFiles embed.FS
@@ -110,6 +112,8 @@ func (p *program) line(about string, words []string) (mistake string) {
 		p.guarded = p.guarded || p.operands != "data" && p.operands != "none"
 	case "asks":
 		p.asks, p.guarded = strings.Join(words, " "), true
+	case "instead":
+		p.instead = words
 	case "modules":
 		p.modules = words
 	case "exact":

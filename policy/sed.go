@@ -178,11 +178,16 @@ func (p *sedParser) delimiter() byte {
 
 // until reads up to a delimiter, which a backslash takes its meaning from.
 func (p *sedParser) until(delimiter byte, expression bool) {
+	start := p.at
 	for p.at < len(p.text) && p.refusal == "" {
 		c := p.text[p.at]
 		p.at++
 		switch {
 		case c == delimiter:
+			// What ends within [ ] is no expression, and an error.
+			if expression && !p.brackets && openBracket(p.text[start:p.at-1]) {
+				p.fail()
+			}
 			return
 		case c == '\\':
 			p.at++
@@ -193,6 +198,22 @@ func (p *sedParser) until(delimiter byte, expression bool) {
 		}
 	}
 	p.fail()
+}
+
+// openBracket says whether an expression ends within [ ].
+func openBracket(expression string) bool {
+	p := sedParser{text: expression, brackets: true}
+	for p.at < len(p.text) && p.refusal == "" {
+		c := p.text[p.at]
+		p.at++
+		switch c {
+		case '\\':
+			p.at++
+		case '[':
+			p.bracket()
+		}
+	}
+	return p.refusal != ""
 }
 
 // bracket reads to the ] that closes a bracket expression.

@@ -29,7 +29,7 @@ func understand(names []string, argv []string, c circumstance) understanding {
 			continue
 		}
 		before = p
-		u := p.understand(name, argv[1:], c)
+		u := p.understand(name, p.names[0], argv[1:], c)
 		result.reads = append(result.reads, u.reads...)
 		result.fixed = result.fixed && u.fixed
 		if result.inline == nil {
@@ -43,7 +43,8 @@ func asking(name, flag, why string) understanding {
 	return understanding{inline: &Inline{Program: name, Flag: flag, Why: why}}
 }
 
-func (p *program) understand(name string, args []string, c circumstance) understanding {
+// understand holds words against one table. The path is the table's name: a program's, or that with subcommands.
+func (p *program) understand(name, path string, args []string, c circumstance) understanding {
 	switch {
 	case p.asks != "":
 		if p.versions && asksForVersion(args) && !c.any() {
@@ -59,7 +60,7 @@ func (p *program) understand(name string, args []string, c circumstance) underst
 	if bad != nil {
 		return asking(name, bad.word, bad.why)
 	}
-	r := reader{p: p, name: name, args: args, c: c, result: understanding{fixed: true}}
+	r := reader{p: p, name: name, path: path, args: args, c: c, result: understanding{fixed: true}}
 	for _, a := range list {
 		if a.option == nil {
 			r.operand(a)
@@ -90,6 +91,7 @@ func asksForVersion(args []string) bool {
 type reader struct {
 	p        *program
 	name     string
+	path     string
 	args     []string
 	c        circumstance
 	result   understanding
@@ -119,6 +121,8 @@ func (r *reader) option(a argument) {
 		r.ask(a.option.name, "names a file that is written besides")
 	case a.option.effect != effectOK:
 		r.ask(a.option.name, "is not known")
+	case slices.Contains(r.p.instead, a.option.name):
+		r.program = true
 	case a.hasValue:
 		r.value(a.option.kind, a.option.name, a.value)
 	}
@@ -140,7 +144,7 @@ func (r *reader) module(a argument) {
 	case !slices.Contains(r.p.modules, name) || r.unseen(name):
 		r.ask("-m", "is a module that the table does not have")
 	case table != nil:
-		r.result = table.understand(name, rest, r.c)
+		r.result = table.understand(name, name, rest, r.c)
 	}
 }
 
@@ -220,6 +224,10 @@ func (r *reader) operand(a argument) {
 	case "data":
 	case "none":
 		r.ask(a.value, "is an operand, of which the program has none")
+	case "one":
+		if r.operands > 1 {
+			r.ask(a.value, "is an operand more than the table has")
+		}
 	case "script":
 		if r.program {
 			return
@@ -278,7 +286,7 @@ func quietVariable(name, value string) bool {
 
 func (r *reader) subcommand(a argument) {
 	r.done = true
-	name := r.p.names[0] + " " + a.value
+	name := r.path + " " + a.value
 	sub := programs()[name]
 	switch {
 	case r.unseen(a.value):
@@ -287,7 +295,7 @@ func (r *reader) subcommand(a argument) {
 		r.ask(a.value, "is not a subcommand that the table of "+r.p.names[0]+" has")
 	default:
 		// What stood before it is known by now, and counts for nothing here.
-		u := sub.understand(r.name, r.args[a.at+1:], r.c)
+		u := sub.understand(r.name, name, r.args[a.at+1:], r.c)
 		if u.inline != nil && u.inline.Flag == "<command>" {
 			u.inline.Flag = a.value
 		}
