@@ -29,7 +29,7 @@ func (r *Evaluation) AllowAlways(text string, as []string, cwd string, pathAlone
 	}
 	if whole {
 		// The pattern holds a part of a hash, and no directory: the argument pattern holds both in full.
-		entries = append(entries, Entry{Pattern: CommandPattern(text), ArgPattern: HashArguments(cwd, as), Source: sourceAllowAlways})
+		entries = append(entries, Entry{Pattern: CommandPattern(text), ArgPattern: HashArguments(cwd, as), Source: sourceAllowAlways, Env: r.env, Content: r.contents})
 	}
 	return entries
 }
@@ -44,6 +44,17 @@ func storable(commands []*Command, cwd string, pathAlone bool) (entries []Entry,
 		last = len(commands) - 1
 	}
 	for _, c := range commands[:last+1] {
+		if c.By == ByShell {
+			continue
+		}
+		// What another command prints is a part of what the answer was given for.
+		if c.piped || c.segment.Here != nil {
+			whole = true
+			continue
+		}
+		if c.cwd != "" {
+			cwd = c.cwd
+		}
 		list, ok := c.storable(cwd, pathAlone)
 		whole = whole || !ok
 		for _, e := range list {
@@ -58,7 +69,7 @@ func storable(commands []*Command, cwd string, pathAlone bool) (entries []Entry,
 func (c *Command) storable(cwd string, pathAlone bool) ([]Entry, bool) {
 	if c.shell {
 		if c.Script != "" && c.Denied == nil {
-			return entryFor(Executable{Path: c.Script, Real: c.Script}, c.inner[c.scriptAt+1:], cwd, pathAlone), true
+			return c.entryFor(Executable{Path: c.Script, Real: c.Script}, c.inner[c.scriptAt+1:], cwd, pathAlone), true
 		}
 		// The line of a shell that is refused whatever is stored for its commands is asked for again.
 		entries, whole := storable(c.Inner, cwd, pathAlone)
@@ -68,23 +79,28 @@ func (c *Command) storable(cwd string, pathAlone bool) ([]Entry, bool) {
 	if c.opaque || c.Denied != nil || c.Executable.Real == "" || !sameByName(word, real) || interpreter(familyOf(word)) || interpreter(familyOf(real)) {
 		return nil, false
 	}
-	return entryFor(c.Executable, c.inner[1:], cwd, pathAlone), true
+	return c.entryFor(c.Executable, c.inner[1:], cwd, pathAlone), true
 }
 
-func entryFor(exec Executable, args []string, cwd string, pathAlone bool) []Entry {
+// entryFor is for a program with its arguments in its directory, with the variables that are set for it, and as long as its files of
+// code are what they are.
+func (c *Command) entryFor(exec Executable, args []string, cwd string, pathAlone bool) []Entry {
+	e := Entry{Pattern: exec.Real, Source: sourceAllowAlways, Env: c.env, Content: c.contents}
 	if !pathAlone {
-		return []Entry{{Pattern: exec.Real, ArgPattern: HashArguments(cwd, args), Source: sourceAllowAlways}}
+		e.ArgPattern = HashArguments(cwd, args)
+		return []Entry{e}
 	}
-	entries := []Entry{{Pattern: exec.Real, Source: sourceAllowAlways}}
+	entries := []Entry{e}
 	if exec.Path != exec.Real {
-		entries = append(entries, Entry{Pattern: exec.Path, Source: sourceAllowAlways})
+		e.Pattern = exec.Path
+		entries = append(entries, e)
 	}
 	return entries
 }
 
 // allowsLine says whether a command as a whole was allowed for good. The text alone is not enough: the words rg and $(id) have the text
 // of a line in which a shell would run id.
-func (l *Lists) allowsLine(text string, as []string, cwd string) *Entry {
+func (l *Lists) allowsLine(text string, as []string, cwd string, content func() string) *Entry {
 	pattern := ""
 	for i := range l.allow.rules {
 		r := &l.allow.rules[i]
@@ -94,7 +110,7 @@ func (l *Lists) allowsLine(text string, as []string, cwd string) *Entry {
 		if pattern == "" {
 			pattern = CommandPattern(text)
 		}
-		if strings.TrimSpace(r.Pattern) == pattern && r.hasArgs && r.args.hash != "" && r.args.Match(cwd, as) {
+		if strings.TrimSpace(r.Pattern) == pattern && r.hasArgs && r.args.hash != "" && r.args.Match(cwd, as) && r.Env == l.environment(nil) && r.Content == content() {
 			entry := r.Entry
 			return &entry
 		}

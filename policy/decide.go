@@ -103,12 +103,18 @@ type Decision struct {
 // Bound is what an approval of a decision holds for, and nothing else.
 type Bound struct {
 	Binding
-	Asker    string       `json:"asker,omitempty" jsonschema:"who asked"`
-	Node     string       `json:"node,omitempty" jsonschema:"which node"`
-	Programs []Executable `json:"programs" jsonschema:"what the words lead to, by real paths"`
-	Scripts  []BoundFile  `json:"scripts,omitempty" jsonschema:"scripts, by their SHA-256"`
+	Asker    string         `json:"asker,omitempty" jsonschema:"who asked"`
+	Node     string         `json:"node,omitempty" jsonschema:"which node"`
+	Programs []BoundProgram `json:"programs" jsonschema:"what the words lead to, by real paths"`
+	Scripts  []BoundFile    `json:"scripts,omitempty" jsonschema:"scripts, by their SHA-256"`
 	// Unbound says that what runs is not all in what was looked at: the approval is for the text alone.
 	Unbound bool `json:"unbound,omitempty" jsonschema:"what runs is not all in what was looked at: the approval is for the text alone"`
+}
+
+// A BoundProgram is what a word leads to, from the directory where its command is done.
+type BoundProgram struct {
+	Executable
+	cwd string
 }
 
 func (d *Decision) step(about, format string, a ...any) {
@@ -143,6 +149,7 @@ func (p *Policy) Decide(r Request) Decision {
 		return d
 	}
 	lists := p.listsOf(resolved)
+	lists.Overrides = r.Env
 	for _, problem := range append(p.Approvals.Problems, lists.Problems...) {
 		d.step("approvals file", "%s", DisplayText(problem))
 	}
@@ -221,7 +228,7 @@ func (p *Policy) listsOf(r Resolved) *Lists {
 	}
 	p.lock.Unlock()
 	l := *c.lists
-	l.SafeBins, l.Resolve = p.SafeBins, true
+	l.SafeBins, l.Resolve, l.Overrides = p.SafeBins, true, nil
 	if r.AutoAllowSkills {
 		l.Skills = p.Skills
 	}
@@ -254,7 +261,8 @@ func (d *Decision) evaluate(p *Policy, l *Lists, r Request) {
 	if inline, ok := looksInline(r.text()); ok && d.Result.Opaque && len(d.Result.Inline) == 0 {
 		d.Result.Inline = append(d.Result.Inline, inline)
 	}
-	if entry := l.allowsLine(r.text(), r.as(p.Machine), r.Cwd); entry != nil {
+	content := sync.OnceValue(func() string { return d.Result.content(p.Machine, r.text(), r.Cwd) })
+	if entry := l.allowsLine(r.text(), r.as(p.Machine), r.Cwd, content); entry != nil {
 		d.facts.Durable = true
 		d.Used = append(d.Used, *entry)
 		d.step("allowlist", "this very line, in this directory, was allowed for good")
@@ -307,6 +315,7 @@ func (d *Decision) judge(p *Policy, l *Lists, r Request) {
 	if d.Verdict == AskPerson {
 		d.Offers = Answers(d.Ask)
 		if d.Ask != AskAlways {
+			d.Result.remember(p.Machine, l, r)
 			d.Always = d.Result.AllowAlways(r.text(), r.as(p.Machine), r.Cwd, false, inline)
 		}
 	}
@@ -368,29 +377,29 @@ func (d *Decision) bind(p *Policy, r Request) {
 		d.deny("working-directory")
 		return
 	}
-	b.programs(p.Machine, d.Result.Commands, r.Cwd)
+	b.programs(d.Result.Commands)
+	for _, c := range d.Result.Commands {
+		if d.Verdict != AskPerson {
+			break // nobody answers
+		}
+		files, all := c.files(p.Machine)
+		b.Scripts, b.Unbound = append(b.Scripts, files...), b.Unbound || !all
+	}
+	if d.Verdict == AskPerson && (d.Result.Refusal != nil || d.Result.Opaque) {
+		b.Scripts = append(b.Scripts, filesIn(p.Machine, r.text(), r.Cwd)...)
+	}
+	if b.Unbound && d.Verdict == AskPerson {
+		d.step("bound", "not all of the code that would run is in what was looked at: an answer is for the words, and for the files that were found")
+	}
 	d.BoundTo = b
 }
 
-func (b *Bound) programs(m *Machine, commands []*Command, cwd string) {
+func (b *Bound) programs(commands []*Command) {
 	for _, c := range commands {
 		if c.Executable.Real != "" {
-			b.Programs = append(b.Programs, c.Executable)
+			b.Programs = append(b.Programs, BoundProgram{c.Executable, c.cwd})
 		}
-		index, kind := scriptOperand(c.Argv, func(word string) bool { return m.script(word, cwd) != "" })
-		switch kind {
-		case bindFile:
-			file, err := m.bindFile(c.Argv[index], index, cwd)
-			if err != nil {
-				b.Unbound = true
-				break
-			}
-			b.Scripts = append(b.Scripts, *file)
-		case bindNothing:
-		default:
-			b.Unbound = true
-		}
-		b.programs(m, c.Inner, cwd)
+		b.programs(c.Inner)
 	}
 }
 
@@ -400,7 +409,11 @@ func (m *Machine) StillBound(b *Bound) error {
 		return &ChangedError{"the working directory"}
 	}
 	for _, program := range b.Programs {
-		now, err := m.Find(program.Word, b.Cwd)
+		cwd := program.cwd
+		if cwd == "" {
+			cwd = b.Cwd
+		}
+		now, err := m.Find(program.Word, cwd)
 		if err != nil || now.Real != program.Real {
 			return &ChangedError{"the program " + DisplayText(program.Word)}
 		}

@@ -84,7 +84,7 @@ func FuzzTheShellsRunWhatWasAnalysed(f *testing.F) {
 type shells struct {
 	dir     string
 	machine *Machine
-	lists   *Lists
+	lists   []*Lists // as lists of commands with literal words, and resolved
 
 	lock sync.Mutex
 	in   io.Writer
@@ -112,7 +112,7 @@ func newShells(t testing.TB) *shells {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &shells{dir: dir}
 	s.populate(t)
-	s.machine = &Machine{Files: Disk{}, Path: []string{dir + "/bin"}, Home: dir + "/home", Trusted: []string{dir + "/bin", "/usr/bin", "/bin"}, Shell: "/bin/sh"}
+	s.machine = &Machine{Files: &within{dir: dir}, Path: []string{dir + "/bin"}, Home: dir + "/home", Trusted: []string{dir + "/bin", "/usr/bin", "/bin"}, Shell: "/bin/sh"}
 	var allow []Entry
 	for _, name := range []string{"rg", "git", "two", "no", "r"} {
 		allow = append(allow, Entry{Pattern: dir + "/bin/" + name})
@@ -120,10 +120,28 @@ func newShells(t testing.TB) *shells {
 	for _, path := range []string{dir + "/work/tool", dir + "/work/script", dir + "/work/odd name", dir + "/bin/xargs", dir + "/bin/find", "/usr/bin/xargs", "/usr/bin/find"} {
 		allow = append(allow, Entry{Pattern: path})
 	}
-	s.lists = NewLists(s.machine, allow, nil, false)
-	s.lists.SafeBins.Names = DefaultSafeBins()
+	for _, resolve := range [...]bool{false, true} {
+		l := NewLists(s.machine, allow, nil, false)
+		l.SafeBins.Names, l.Resolve = DefaultSafeBins(), resolve
+		s.lists = append(s.lists, l)
+	}
 	s.start(t)
 	return s
+}
+
+// within is the disk as the sandbox has it: what else a glob looks at is different there.
+type within struct {
+	Disk
+	dir     string
+	outside bool
+}
+
+func (w *within) List(dir string, limit int) ([]string, error) {
+	real, err := w.Real(dir)
+	if err != nil || real != w.dir && !strings.HasPrefix(real, w.dir+"/") || real == w.dir+"/record" {
+		w.outside = true
+	}
+	return w.Disk.List(dir, limit)
 }
 
 // stub notes its name and arguments, prints a line, and fails if its name is no.
@@ -211,13 +229,29 @@ type score struct {
 // try decides on a line, and has the shells execute it where the verdict is run.
 func (s *shells) try(t testing.TB, line string) (ran bool) {
 	t.Helper()
-	result := EvaluateLine(s.machine, s.lists, line, s.dir+"/work")
-	if !result.Satisfied {
+	if strings.Contains(line, "&>") {
+		return false // for sh it is &, and what that starts would be counted later
+	}
+	for _, lists := range s.lists {
+		ran = s.tryWith(t, line, lists) || ran
+	}
+	return ran
+}
+
+func (s *shells) tryWith(t testing.TB, line string, lists *Lists) (ran bool) {
+	t.Helper()
+	files := s.machine.Files.(*within)
+	files.outside = false
+	result := EvaluateLine(s.machine, lists, line, s.dir+"/work")
+	if !result.Satisfied || files.outside {
 		return false
 	}
 	score := s.play(t, game{line, result.Command, result.Argv})
 	want := score.Runs["built"]
 	for way, got := range score.Runs {
+		if way == "sh" && strings.Contains(line, "<<<") {
+			continue // only bash has it
+		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%q\nwas built as %s\nwhich executes\n  %q\nand %s executes\n  %q", line, result.Command, want, way, got)
 		}
@@ -344,6 +378,11 @@ func (s *shells) seeds() []string {
 		"rg % ^ @ + , . / : = -- - -x --x=y", "rg {} {}", "rg é 'ü' \"ß\" 日本", "rg\ta\t\tb", " rg a ", "rg a\t# c", "rg '\\' \"\\\\\" \\\\",
 		"time rg a", "time -p rg a | git b", "rg a=b =c", "r\\g a", "r'g' a", "\"rg\" a", "rg a;git b", "rg a|git b", "rg a&&git b", "rg a||git b",
 		"find . -exec nice git {} \\;", "rg a; sh -c 'git b | two c' && no d", "rg \"a'b\" 'c\"d'", "rg a'b'\"c\"d\\e", "rg -- '--' '-'", "env -- rg a", "nice -5 rg",
+		"rg a 2>&1", "rg a 2>/dev/null | head", "rg a >/dev/null 2>&1 && git b", "git b >&2", "cd sub && ./git a", "cd sub; rg *", "cd sub || exit 1; rg *", "two x && cd sub && rg *", "no && cd sub && rg *",
+		"FOO=1 rg a", "A=b C=d rg a | git b", "rg *", "rg ./*", "rg s*", "rg s?b/*", "rg */", "rg .*", "rg '*'*", "rg [st]*", "rg \\**", "rg nothing*", "rg ~ ~/x \"~\" a~b", "rg a;", "rg a\nrg b\n\n# c\ngit d", "! rg a && git b", "! no && git b", "! no | two a || git b",
+		"true && rg a; false || git b", ": && rg a", "for x in a b 'c d'; do rg \"$x\"; done", "for x in a b; do rg $x-$x; git ${x}; done", "for f in *; do rg \"$f\"; done", "for x in 1 2; do for y in a b; do rg $x $y; done; done; two z", "cat <<EOF | rg a\nx\ny\nEOF", "head <<'E' && rg b\n$(id)\nE\ngit c",
+		"head <<< 'a b'; rg c", "set -e; rg a; no; git b", "set -e\nrg a\nno || true\ngit b", "rg a || exit 1; git b", "no || exit 3; git b", "exit 0; rg a", "rg !x \"a!b\"", "rg HEAD~1 HEAD^ a:~b", "rg \"a\nb\"", "command -v rg && git a", "rg a && ! git b || two c", "cd sub/.. && rg *", "cd DIR/work/sub && ./git *",
+		"rg \"$HOME\" $HOME \"$PWD\"", "rg a 2>&1 1>/dev/null", "rg a </dev/null", "rg a\\\n b", "rg \"a\\\nb\"", "rg a # c\ngit b", "time rg * 2>&1", "bash -c 'cd sub && ./git a; rg *'",
 		"rg \"$\"", "rg 'a'$", "rg \\$ \\` \\\" \\' \\\\ \\# \\& \\; \\| \\< \\> \\( \\) \\* \\? \\[ \\] \\{ \\} \\~ \\!", "rg '$(id)' \"\\$(id)\" \"\\`id\\`\"",
 	}
 	for i := range list {
@@ -363,10 +402,10 @@ func (s *shells) line(data []byte) string {
 	var b strings.Builder
 	for i := range 1 + c.next(3) {
 		if i > 0 {
-			b.WriteString(c.pick(" && ", " || ", "; ", " | ", "&&", "||", ";", "|", " | xargs ", " & ", "\n", " |& ", " ;; "))
+			b.WriteString(c.pick(" && ", " || ", "; ", " | ", "&&", "||", ";", "|", " | xargs ", " & ", "\n", " |& ", " ;; ", "\n", " 2>&1 | ", " 2>/dev/null; ", " >&2 && ", "; cd sub; ", " && cd sub && ", "; ! "))
 		}
 		b.WriteString(c.pick("", "", "", "", "", "env ", "nice ", "nice -n 3 ", "nohup ", "timeout 9 ", "time ", "env -- ", "stdbuf -oL ", "command ", "! ", "x=1 ",
-			"env a=b ", "exec ", "sudo ", "xargs "))
+			"env a=b ", "exec ", "sudo ", "xargs ", "FOO=1 ", "cd sub && ", "cd sub; ", "for x in a *; do ", "A= "))
 		b.WriteString(c.pick("rg", "git", "two", "no", "r", "./tool", "sh ./script", "head", "wc", s.dir+"/bin/rg", "'./odd name'", "r\\g", "\"git\"", "t'wo'", "curl", "id",
 			"../work/tool", "sub/git", "find . -name tool -exec git", "sh -c 'rg a; git b'", "bash -c 'no || two'", "$x", "eval", "cd"))
 		for range c.next(4) {
@@ -374,7 +413,7 @@ func (s *shells) line(data []byte) string {
 			b.WriteString(c.word())
 		}
 	}
-	b.WriteString(c.pick("", "", "", "", " ", " # c", ";", "&", " > f", " < f", "\n"))
+	b.WriteString(c.pick("", "", "", "", " ", " # c", ";", "&", " > f", " < f", "\n", "; done", "; done", " 2>&1", " >/dev/null", " <<E\nx\nE", " <<'E'\n$x\nE\n", " <<< x"))
 	line := b.String()
 	if c.next(3) == 0 {
 		line = c.mutate(line)
@@ -407,7 +446,7 @@ func (c *choices) pick(list ...string) string {
 func (c *choices) word() string {
 	return c.pick("a", "b1", "'c d'", "\"e f\"", "g\\ h", "-n", "5", "--i=j", "'$k'", "\"\\$l\"", "\"m\\\"n\"", "o#p", "''", "\"\"", "é", "q'r's\"t\"", "{}", "u=v", "'a\nb'",
 		"\\;", "+", "%", "x$", "\"y$\"", "*", "?", "[z]", "~", "$x", "${x}", "$(id)", "`id`", "\"$(id)\"", "\"`id`\"", "{a,b}", "!x", "#c", "$'a'", "$\"a\"", "<(id)", ">f", "2>&1",
-		"\\\n", "\"\\\n\"", "<<E", "&", "|", "(", ")", "a(b)", "\\", "'", "\"", "\u00a0", "\u200b", "$((1))", "a=~", "~/x", "@(a)", "-exec", "^a^b", "\x01", "\x7f", "\xff")
+		"\\\n", "\"\\\n\"", "<<E", "&", "|", "(", ")", "a(b)", "\\", "'", "\"", "\u00a0", "\u200b", "$((1))", "a=~", "~/x", "@(a)", "*", "s*", "./*", "*/*", "~/*", "$x", "\"$x\"", "\"$HOME\"", "sub/..", "-exec", "^a^b", "\x01", "\x7f", "\xff")
 }
 
 // mutate puts what shells know in other places.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,6 +40,9 @@ type Lists struct {
 	// Resolve has lines read by ResolveLine. Without, they are lists of commands with literal words.
 	Resolve bool
 
+	// Overrides are the variables of the request: an answer that was given for good was given with its own.
+	Overrides map[string]string
+
 	allow ruleSet
 	deny  []rule
 }
@@ -70,11 +74,14 @@ type Command struct {
 	Inner      []*Command `json:"inner,omitempty" jsonschema:"the commands of a shell's line, or carried in the arguments"`
 	Why        string     `json:"why" jsonschema:"the same, for a person"`
 
-	segment Segment
-	cwd     string   // where it is done
-	inner   []string // argv without wrappers
-	rebuilt []string
-	opaque  bool // it may run what was not looked at
+	segment  Segment
+	cwd      string   // where it is done
+	env      string   // the hash of what is set for it
+	contents string   // the hash of what its files of code hold
+	piped    bool     // what another command prints is its input
+	inner    []string // argv without wrappers
+	rebuilt  []string
+	opaque   bool // it may run what was not looked at
 
 	shell    bool
 	scriptAt int // in inner
@@ -96,13 +103,32 @@ type Evaluation struct {
 	Denied       *Entry     `json:"denied,omitempty" jsonschema:"the deny entry that forbids it"`
 	Opaque       bool       `json:"opaque,omitempty" jsonschema:"something may run that was not looked at"`
 	Inline       []Inline   `json:"inline,omitempty" jsonschema:"code in the arguments"`
+
+	env, contents string // hashes, for an answer that is given for good
+}
+
+// remember notes what an answer that is given for good would be given with.
+func (r *Evaluation) remember(m *Machine, l *Lists, request Request) {
+	r.env, r.contents = l.environment(nil), r.content(m, request.text(), request.Cwd)
+	for _, c := range r.Commands {
+		c.remember(m)
+	}
+}
+
+func (c *Command) remember(m *Machine) {
+	files, _ := c.files(m)
+	c.contents = contentOf(files)
+	for _, inner := range c.Inner {
+		inner.remember(m)
+	}
 }
 
 type evaluator struct {
 	machine *Machine
 	lists   *Lists
 	cwd     string
-	again   bool // the words are those that were built, and no longer those that were sent
+	again   bool   // the words are those that were built, and no longer those that were sent
+	env     string // the hash of the variables that are set for the command at hand
 	found   []found
 }
 
@@ -170,8 +196,9 @@ func EvaluateArgv(m *Machine, l *Lists, argv []string, cwd string) *Evaluation {
 
 func (e *evaluator) line(segments []Segment) *Evaluation {
 	result := &Evaluation{Satisfied: true, Durable: true, Commands: make([]*Command, 0, len(segments))}
-	for _, s := range segments {
+	for i, s := range segments {
 		c := e.segment(s, 0)
+		c.piped = i > 0 && segments[i-1].Joint == Pipe
 		if s.HereDocument {
 			result.HereDocument, c.By, c.Why = true, ByNothing, "its input stands in the line: a person reads it first"
 		}
@@ -201,11 +228,29 @@ func (e *evaluator) segment(s Segment, depth int) *Command {
 	if s.shell {
 		c = &Command{Argv: s.Argv, inner: s.Argv, rebuilt: s.Argv, By: ByShell, Durable: true, Why: "the shell does it, and no more than it says"}
 	} else {
+		e.env = e.lists.environment(s.Assigns)
 		c = e.command(s.Argv, depth, growth{})
 		e.around(c, s)
 	}
 	c.Joint, c.segment, c.cwd = s.Joint.String(), s, e.cwd
 	return c
+}
+
+// environment is the hash of what is set for a command: by the request, and in the line.
+func (l *Lists) environment(assigns []string) string {
+	if len(assigns) == 0 && len(l.Overrides) == 0 {
+		return ""
+	}
+	env := maps.Clone(l.Overrides)
+	if env == nil {
+		env = map[string]string{}
+	}
+	for _, a := range assigns {
+		name, value, _ := strings.Cut(a, "=")
+		env[name] = value
+	}
+	hash, _ := HashEnvironment(env)
+	return hash
 }
 
 // around looks at what a line gives a command beside its words.
@@ -340,7 +385,7 @@ func equalWords(a, b []string) bool {
 
 // command looks at one command, which may get more arguments while it runs.
 func (e *evaluator) command(argv []string, depth int, g growth) *Command {
-	c := &Command{Argv: argv, inner: argv, growth: g}
+	c := &Command{Argv: argv, inner: argv, growth: g, cwd: e.cwd, env: e.env}
 	grows := g.any()
 	if depth > 2 {
 		c.Why, c.opaque = "it is nested too deep", true
@@ -494,7 +539,9 @@ func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) 
 	args := c.inner[1:]
 	word, real := exec.names()
 	c.rebuilt = append([]string{exec.Real}, args...)
-	r := match(&e.lists.allow, e.machine, e.use(exec, args, grows))
+	u := understand([]string{word, real}, c.inner, e.circumstance(c))
+	c.reads, c.unbound = u.reads, !u.fixed
+	r := match(&e.lists.allow, e.machine, e.bound(c, exec, args, grows))
 	switch {
 	case c.Denied != nil:
 	case r != nil:
@@ -516,8 +563,7 @@ func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) 
 			return
 		}
 	}
-	u := understand([]string{word, real}, c.inner, e.circumstance(c))
-	c.Inline, c.reads, c.unbound = u.inline, u.reads, !u.fixed
+	c.Inline = u.inline
 	if u.inline != nil && u.inline.Flag == "<command>" {
 		e.denyAnyWord(c, c.inner[1:])
 	}
@@ -603,8 +649,9 @@ func (e *evaluator) payload(c *Command, use ShellUse, depth int, grows bool) {
 	}
 	satisfied, durable, portable := true, true, true
 	defer func(cwd string) { e.cwd, e.found = cwd, nil }(e.cwd)
-	for _, s := range segments {
+	for i, s := range segments {
 		inner := e.segment(s, depth+1)
+		inner.piped = i > 0 && segments[i-1].Joint == Pipe
 		c.Inner = append(c.Inner, inner)
 		satisfied = satisfied && inner.By != ByNothing && inner.By != ByPayload && !s.HereDocument
 		durable = durable && inner.Durable
@@ -659,7 +706,7 @@ func (e *evaluator) script(c *Command, use ShellUse, shell Executable, grows boo
 	}
 	c.Script = real
 	args := c.inner[use.Script+1:]
-	as := e.use(script, args, grows)
+	as := e.bound(c, script, args, grows)
 	if r := denies(e.lists.deny, e.machine, as); r != nil {
 		c.deny(r)
 		return
@@ -673,7 +720,17 @@ func (e *evaluator) script(c *Command, use ShellUse, shell Executable, grows boo
 }
 
 func (e *evaluator) use(exec Executable, args []string, grows bool) use {
-	return use{exec: exec, cwd: e.cwd, args: args, grows: grows}
+	return use{exec: exec, cwd: e.cwd, args: args, grows: grows, env: e.env}
+}
+
+// bound is a use of a command whose files count.
+func (e *evaluator) bound(c *Command, exec Executable, args []string, grows bool) use {
+	u := e.use(exec, args, grows)
+	u.content = func() string {
+		files, _ := c.files(e.machine)
+		return contentOf(files)
+	}
+	return u
 }
 
 // wrapped puts the wrappers back that do something, by their real paths. They must be the system's own; env does nothing.

@@ -50,6 +50,9 @@ func (r *lineResolver) expand(pieces []piece, w *syntax.Word) ([]string, *Refusa
 	}
 	g := globber{lister: lister, files: r.machine.Files, dir: r.dir}
 	names := g.walk("", strings.Split(pattern.String(), "/"))
+	if g.dots {
+		return nil, at("a glob for . and ..", w.Pos())
+	}
 	if g.bounded {
 		return nil, at("a glob over so many files", w.Pos())
 	}
@@ -118,6 +121,7 @@ type globber struct {
 	files    Files
 	dir      string
 	listings int
+	dots     bool // it would match . or ..
 	bounded  bool // there is more than may be looked at
 	found    int
 }
@@ -138,6 +142,12 @@ func (g *globber) walk(prefix string, components []string) (names []string) {
 			return nil
 		}
 		return []string{name}
+	}
+	for _, dots := range [...]string{".", ".."} {
+		if ok, _ := path.Match(component, dots); ok && strings.HasPrefix(component, ".") {
+			g.dots = true // shells differ
+			return nil
+		}
 	}
 	if g.listings++; g.listings > maxListing {
 		g.bounded = true

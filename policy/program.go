@@ -22,6 +22,8 @@ type program struct {
 	alone    bool     // without any word it does nothing but tell of itself, or read data
 	versions bool     // with one word that asks for its version or its help, too
 	exact    bool     // the table is certain of which options have values
+	project  bool     // it runs code of the project that no word names
+	files    []string // and that begins in these
 	instead  []string // options that stand for the script
 	modules  []string // what may stand behind -m
 }
@@ -84,7 +86,7 @@ func readPrograms(text string, all map[string]*program) error {
 			}
 			continue
 		}
-		if p == nil || len(words) < 2 && words[0] != "alone" && words[0] != "versions" && words[0] != "exact" {
+		if p == nil || len(words) < 2 && words[0] != "alone" && words[0] != "versions" && words[0] != "exact" && words[0] != "project" {
 			return wrong("it belongs to no program, or says nothing")
 		}
 		if err := p.line(words[0], words[1:]); err != "" {
@@ -112,6 +114,9 @@ func (p *program) line(about string, words []string) (mistake string) {
 		p.guarded = p.guarded || p.operands != "data" && p.operands != "none"
 	case "asks":
 		p.asks, p.guarded = strings.Join(words, " "), true
+	case "project":
+		p.project = true
+		p.files = words
 	case "instead":
 		p.instead = words
 	case "modules":

@@ -253,12 +253,12 @@ func (r *lineResolver) changeDirectory(s *Segment, name string, cmd *syntax.Call
 	if !filepath.IsAbs(dir) {
 		dir = r.dir + "/" + dir
 	}
-	dir = filepath.Clean(dir)
-	kind, err := r.machine.Files.Stat(dir)
+	kind, err := r.machine.Files.Stat(dir) // as it is written: what stands before .. must be there
 	if err != nil || kind != FileDirectory {
 		return at("cd to what is no directory", cmd.Pos())
 	}
-	if real, err := r.machine.Files.Real(dir); err != nil || real != dir {
+	real, err := r.machine.Files.Real(dir)
+	if dir = filepath.Clean(dir); err != nil || real != dir {
 		return at("cd through a link", cmd.Pos())
 	}
 	s.Argv, s.Redirs, s.Dir = []string{"cd", dir}, nil, dir

@@ -13,7 +13,9 @@ type Entry struct {
 	ID               string `json:"id,omitempty"`
 	Pattern          string `json:"pattern"`
 	ArgPattern       string `json:"argPattern,omitempty"`
-	Source           string `json:"source,omitempty"` // "allow-always": made by an answer to a prompt
+	Source           string `json:"source,omitempty"`  // "allow-always": made by an answer to a prompt
+	Content          string `json:"content,omitempty"` // of an allow-always: the hash of what the files of code held
+	Env              string `json:"env,omitempty"`     // of an allow-always: the hash of the variables that were set
 	LastUsedAt       int64  `json:"lastUsedAt,omitempty"`
 	LastUsedCommand  string `json:"lastUsedCommand,omitempty"`
 	LastResolvedPath string `json:"lastResolvedPath,omitempty"`
@@ -23,7 +25,7 @@ type Entry struct {
 // knownEntry is an entry as this program knows it.
 type knownEntry Entry
 
-var entryNames = []string{"id", "pattern", "argPattern", "source", "lastUsedAt", "lastUsedCommand", "lastResolvedPath"}
+var entryNames = []string{"id", "pattern", "argPattern", "source", "content", "env", "lastUsedAt", "lastUsedCommand", "lastResolvedPath"}
 
 // UnmarshalJSON keeps the fields that are not known, for whoever wrote them. They mean nothing here.
 func (e *Entry) UnmarshalJSON(text []byte) error {
@@ -113,7 +115,7 @@ func (r *rule) allowsPath(path string) bool {
 }
 
 func (r *rule) allowsArgs(u *use) bool {
-	return !r.hasArgs || !u.grows && r.args.match(u.args, u.hashed)
+	return (!r.hasArgs || !u.grows && r.args.match(u.args, u.hashed)) && (!r.durable() || r.Env == u.env && r.Content == u.contained())
 }
 
 // A ruleSet is a list with an index: most entries of a long one name a single path.
@@ -162,6 +164,19 @@ type use struct {
 	args  []string
 	grows bool // more arguments come while it runs (xargs): no argument pattern can be for it
 	hash  string
+
+	env      string        // the hash of the variables that are set for it
+	content  func() string // the hash of what the files hold that it runs
+	contents string
+	counted  bool
+}
+
+// contained is the hash of what the files hold, made once.
+func (u *use) contained() string {
+	if !u.counted && u.content != nil {
+		u.contents, u.counted = u.content(), true
+	}
+	return u.contents
 }
 
 // hashed is the hash of the arguments and the directory, made once.

@@ -60,7 +60,7 @@ func (p *program) understand(name, path string, args []string, c circumstance) u
 	if bad != nil {
 		return asking(name, bad.word, bad.why)
 	}
-	r := reader{p: p, name: name, path: path, args: args, c: c, result: understanding{fixed: true}}
+	r := reader{p: p, name: name, path: path, args: args, c: c, result: understanding{fixed: !p.project}}
 	for _, a := range list {
 		if a.option == nil {
 			r.operand(a)
@@ -115,6 +115,7 @@ func (r *reader) option(a argument) {
 		r.ask(a.spelled, "holds words that nobody has seen")
 	case a.option.name == "-m" && a.option.arity == arityRest && len(r.p.modules) > 0:
 		r.module(a)
+		r.result.fixed = false
 	case a.option.effect == effectCode:
 		r.ask(a.option.name, "is code, or names a program")
 	case a.option.effect == effectWrite:
@@ -296,6 +297,7 @@ func (r *reader) subcommand(a argument) {
 	default:
 		// What stood before it is known by now, and counts for nothing here.
 		u := sub.understand(r.name, name, r.args[a.at+1:], r.c)
+		u.fixed = u.fixed && !r.p.project
 		if u.inline != nil && u.inline.Flag == "<command>" {
 			u.inline.Flag = a.value
 		}
