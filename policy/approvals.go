@@ -3,10 +3,12 @@ package policy
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -19,6 +21,7 @@ type Approvals struct {
 	Defaults AgentApprovals
 	Agents   map[string]*AgentApprovals // by agent; "*" is for every one
 	Problems []string                   // what in the file counts for nothing, or as the strictest, and why
+	Absent   bool                       // there is no file
 
 	extra fields // what others keep in the file
 }
@@ -110,6 +113,9 @@ func ParseApprovals(text []byte) (*Approvals, error) {
 			return nil, err
 		}
 	}
+	if err := a.misspelt("", top, "version", "socket", "defaults", "agents"); err != nil {
+		return nil, err
+	}
 	a.extra = top
 	return a, nil
 }
@@ -196,16 +202,18 @@ func (a *Approvals) agents(raw json.RawMessage) error {
 	return nil
 }
 
-// adoptDefault makes main of the agent that was called default. Where both say something, main wins.
+// adoptDefault gives main what the agent called default has, which it was before. Where both say something, main wins. An agent that is
+// called default now keeps its own.
 func (a *Approvals) adoptDefault() {
 	old := a.Agents["default"]
 	if old == nil {
 		return
 	}
-	delete(a.Agents, "default")
 	main := a.Agents["main"]
 	if main == nil {
-		a.Agents["main"] = old
+		copied := *old
+		copied.extra = maps.Clone(old.extra)
+		a.Agents["main"] = &copied
 		return
 	}
 	if !main.Security.Set {
@@ -220,8 +228,8 @@ func (a *Approvals) adoptDefault() {
 	if main.AutoAllowSkills == nil {
 		main.AutoAllowSkills = old.AutoAllowSkills
 	}
-	main.Allowlist = joinEntries(main.Allowlist, old.Allowlist)
-	main.Denylist = joinEntries(main.Denylist, old.Denylist)
+	main.Allowlist = joinEntries(slices.Clone(main.Allowlist), old.Allowlist)
+	main.Denylist = joinEntries(slices.Clone(main.Denylist), old.Denylist)
 	for name, raw := range old.extra {
 		if _, ok := main.extra[name]; !ok {
 			main.extra[name] = raw
@@ -265,6 +273,9 @@ func (a *Approvals) agent(place string, raw json.RawMessage, into *AgentApproval
 		return err
 	}
 	if into.Denylist, err = a.entries(place+".denylist", f.take("denylist"), false); err != nil {
+		return err
+	}
+	if err := a.misspelt(place+".", f, agentNames...); err != nil {
 		return err
 	}
 	into.extra = f
@@ -318,9 +329,20 @@ func (a *Approvals) entries(place string, raw json.RawMessage, lenient bool) ([]
 		return nil, &FileError{Err: fmt.Errorf("%s has more than %d entries", place, maxEntries)}
 	}
 	entries := make([]Entry, 0, len(list))
+	seen := map[string]int{}
 	for i, item := range list {
 		var e Entry
 		if json.Unmarshal(item, &e.Pattern) != nil {
+			if f, err := object(item); err == nil {
+				for _, name := range entryNames {
+					delete(f, name)
+				}
+				if err := a.misspelt(fmt.Sprintf("%s[%d].", place, i), f, entryNames...); err != nil {
+					return nil, err
+				}
+			} else if strings.HasPrefix(strings.TrimSpace(string(item)), "{") {
+				return nil, &FileError{Err: fmt.Errorf("%s[%d] %w", place, i, err)}
+			}
 			if err := json.Unmarshal(item, &e); err != nil {
 				if err := mistake(fmt.Sprintf("[%d] is no entry", i)); err != nil {
 					return nil, err
@@ -342,7 +364,9 @@ func (a *Approvals) entries(place string, raw json.RawMessage, lenient bool) ([]
 			}
 		}
 		if e.ID == "" {
-			e.ID = NewID()
+			what := place + "\x00" + e.Pattern + "\x00" + e.ArgPattern
+			e.ID = stableID(what, seen[what])
+			seen[what]++
 		}
 		entries = append(entries, e)
 	}
@@ -354,6 +378,14 @@ func NewID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// stableID is a UUID for an entry that has none: the same each time that the file is read.
+func stableID(what string, nth int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d\x00%s", nth, what))
+	b := sum[:16]
+	b[6], b[8] = b[6]&0x0f|0x80, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 

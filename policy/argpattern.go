@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // argHashPrefix begins an argument pattern that is no expression, but the hash of one working directory and one list of arguments.
@@ -84,6 +85,21 @@ func (p ArgPattern) match(args []string, hash func() string) bool {
 		}
 	}
 	return p.expression.MatchString(strings.Join(args, " "))
+}
+
+// denies says whether the arguments may be those that a deny entry means. What the pattern cannot be held against, since joined by spaces
+// it would be another list of arguments too, is denied; it is tried joined as well.
+func (p ArgPattern) denies(args []string, hash func() string) bool {
+	switch {
+	case p.hash != "":
+		return p.match(args, hash)
+	case p.expression == nil:
+		return true
+	case p.nul:
+		return p.match(args, hash) || slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, "\x00") })
+	}
+	ambiguous := slices.ContainsFunc(args, func(arg string) bool { return arg == "" || strings.ContainsFunc(arg, unicode.IsSpace) })
+	return ambiguous || p.expression.MatchString(strings.Join(args, " "))
 }
 
 // maxExpression bounds what a person may write, in bytes.

@@ -68,6 +68,7 @@ const (
 	ReasonUnsafe           = "inline-code"
 	ReasonPolicyUnreadable = "policy-unreadable"
 	ReasonEnvironment      = "environment"
+	ReasonNoFile           = "no-approvals-file"
 )
 
 // Judge answers whether a command may run, with what a person said. AnswerNone is: nobody was asked yet.

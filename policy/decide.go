@@ -148,6 +148,12 @@ func (p *Policy) Decide(r Request) Decision {
 	if err := d.environment(r); err != nil {
 		return d
 	}
+	if p.Approvals.Absent && (d.Security == SecurityFull || d.Ask == AskOff) {
+		d.step("approvals file", "there is none on this host: security full, and ask off, count only where the file says something, too")
+		d.step("hint", "clai-sandbox approvals allow PATTERN makes one")
+		d.deny(ReasonNoFile)
+		return d
+	}
 	lists := p.listsOf(resolved)
 	lists.Overrides = r.Env
 	for _, problem := range append(p.Approvals.Problems, lists.Problems...) {

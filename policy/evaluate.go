@@ -55,6 +55,7 @@ func NewLists(m *Machine, allow, deny []Entry, caseInsensitive bool) *Lists {
 	l.allow = newRuleSet(rules)
 	var problems []string
 	l.deny, problems = compile(deny, m.Home, caseInsensitive)
+	leadTo(l.deny, m)
 	l.Problems = append(l.Problems, problems...)
 	return l
 }

@@ -80,6 +80,24 @@ type rule struct {
 	command bool // the hash of a whole line
 	args    ArgPattern
 	hasArgs bool
+	leads   string // of a deny entry: the real path of what it names
+}
+
+// leadTo notes what deny entries name by way of links, so that it is denied by its other names, too.
+func leadTo(rules []rule, m *Machine) {
+	for i := range rules {
+		r := &rules[i]
+		if r.any || r.command || r.pattern.literal != len(r.pattern.text) || r.pattern.fold {
+			continue
+		}
+		if r.name {
+			if exec, err := m.Find(r.pattern.text, ""); err == nil {
+				r.leads = exec.Real
+			}
+		} else if real, err := m.Files.Real(r.pattern.text); err == nil {
+			r.leads = real
+		}
+	}
 }
 
 // compile makes entries ready. One that cannot be is left out of an allowlist, and said; a deny list must not lose one.
@@ -239,7 +257,7 @@ func denies(rules []rule, m *Machine, u use) *rule {
 		r := &rules[i]
 		named := r.any
 		for _, path := range paths {
-			named = named || path != "" && r.pattern.Match(path)
+			named = named || path != "" && (r.pattern.Match(path) || path == r.leads)
 		}
 		if r.name || u.exec.Real == "" {
 			named = named || r.namesWord(u.exec)
@@ -248,16 +266,36 @@ func denies(rules []rule, m *Machine, u use) *rule {
 			continue
 		}
 		// A pattern that cannot be read denies with any arguments; so does one for a command that will get more of them.
-		if !r.hasArgs || r.args == (ArgPattern{}) || u.grows || r.args.match(u.args, u.hashed) {
+		if !r.hasArgs || r.args == (ArgPattern{}) || u.grows || r.args.denies(u.args, u.hashed) {
 			return r
 		}
 	}
 	return nil
 }
 
-// namesWord compares a deny entry by base names: also of a program that was not found here and now.
+// namesWord compares a deny entry by base names: also of a program that was not found here and now. A version or a variant of the
+// program is the program.
 func (r *rule) namesWord(e Executable) bool {
-	base := NewPattern(baseOf(r.pattern.text), "")
+	text := baseOf(r.pattern.text)
+	base := NewPattern(text, "")
 	word, real := e.names()
-	return base.Match(word) || real != "" && base.Match(real)
+	for _, name := range [...]string{word, real} {
+		if name == "" {
+			continue
+		}
+		if isVersionOf(name, text) || slices.ContainsFunc(append(canonicalNames(name), name), base.Match) {
+			return true
+		}
+	}
+	return false
+}
+
+// isVersionOf says whether a name is another with a version or a variant behind it: python3.11 is one of python3.
+func isVersionOf(name, of string) bool {
+	rest, ok := strings.CutPrefix(strings.ToLower(name), strings.ToLower(of))
+	if !ok || rest == "" || of == "" {
+		return ok && of != ""
+	}
+	tail := strings.TrimLeft(rest, "-._")
+	return tail != "" && (tail[0] >= '0' && tail[0] <= '9' || len(tail) < len(rest) && slices.Contains(variants, tail))
 }

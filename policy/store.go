@@ -52,7 +52,7 @@ func hashText(text []byte) string {
 // Load reads the file. Where there is none, nothing is allowed. A file that cannot be trusted or read is an error: everything
 // is denied then.
 func (s Store) Load() (*Snapshot, error) {
-	snapshot := &Snapshot{Path: s.Path, Hash: hashText(nil), Approvals: &Approvals{Agents: map[string]*AgentApprovals{}}}
+	snapshot := &Snapshot{Path: s.Path, Hash: hashText(nil), Approvals: &Approvals{Agents: map[string]*AgentApprovals{}, Absent: true}}
 	text, err := s.read()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
