@@ -397,7 +397,18 @@ func (a *Approvals) Shown() json.RawMessage { return bytes.TrimSpace(a.encode(fa
 
 func (a *Approvals) encode(secret bool) []byte {
 	agents := ordered{}
-	for _, id := range sortedNames(a.Agents) {
+	names := sortedNames(a.Agents)
+	// The older name stands behind all others.
+	slices.SortStableFunc(names, func(x, y string) int {
+		switch {
+		case x == "default" && y != "default":
+			return 1
+		case y == "default" && x != "default":
+			return -1
+		}
+		return 0
+	})
+	for _, id := range names {
 		agents.add(id, a.Agents[id].ordered())
 	}
 	socket := ordered{}

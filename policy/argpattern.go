@@ -57,7 +57,42 @@ func NewArgPattern(text string) (ArgPattern, error) {
 	if err := unambiguous(text); err != nil {
 		return ArgPattern{}, err
 	}
-	return ArgPattern{expression: expression, nul: strings.Contains(text, "\x00") || strings.Contains(text, `\x00`)}, nil
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return ArgPattern{}, err
+	}
+	if !namesEnd(tree) {
+		return ArgPattern{expression: expression}, nil
+	}
+	// What stands for any character, or for all but some, does not stand for an argument's end: that must be written.
+	withoutEnd(tree)
+	expression, err = regexp.Compile(`\A(?:` + tree.String() + `)\z`)
+	return ArgPattern{expression: expression, nul: true}, err
+}
+
+// namesEnd says whether an expression names the end of an argument, which is a zero byte.
+func namesEnd(node *syntax.Regexp) bool {
+	return node.Op == syntax.OpLiteral && slices.Contains(node.Rune, 0) || node.Op == syntax.OpCharClass && len(node.Rune) == 2 && node.Rune[0] == 0 && node.Rune[1] == 0 ||
+		slices.ContainsFunc(node.Sub, namesEnd)
+}
+
+// withoutEnd takes the zero byte out of all that stands for several characters.
+func withoutEnd(node *syntax.Regexp) {
+	switch node.Op {
+	case syntax.OpAnyChar:
+		node.Op, node.Rune = syntax.OpCharClass, []rune{1, 0x10ffff}
+	case syntax.OpAnyCharNotNL:
+		node.Op, node.Rune = syntax.OpCharClass, []rune{1, '\n' - 1, '\n' + 1, 0x10ffff}
+	case syntax.OpCharClass:
+		if len(node.Rune) >= 2 && node.Rune[0] == 0 && (len(node.Rune) > 2 || node.Rune[1] > 0) {
+			if node.Rune[0]++; node.Rune[0] > node.Rune[1] {
+				node.Rune = node.Rune[2:]
+			}
+		}
+	}
+	for _, sub := range node.Sub {
+		withoutEnd(sub)
+	}
 }
 
 // Match says whether the arguments behind the program's name, in this working directory, are those that were meant.

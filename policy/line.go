@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -192,6 +191,9 @@ func (p *lineParser) statement(s *syntax.Stmt, joint Joint) *Refusal {
 
 // time reads bash's keyword as the program of that name: it is a wrapper around one command. sh has no such keyword.
 func (p *lineParser) time(cmd *syntax.TimeClause, joint Joint) *Refusal {
+	if timesDeep(cmd) {
+		return at("time within time", cmd.Pos())
+	}
 	first := len(p.segments)
 	if refusal := p.statement(cmd.Stmt, joint); refusal != nil {
 		return refusal
@@ -202,6 +204,21 @@ func (p *lineParser) time(cmd *syntax.TimeClause, joint Joint) *Refusal {
 	}
 	p.segments[first].Argv = append(words, p.segments[first].Argv...)
 	return nil
+}
+
+// timesDeep says whether time stands before time more often than wrappers are looked through.
+func timesDeep(cmd *syntax.TimeClause) bool {
+	for range maxWrappers + 1 {
+		if cmd.Stmt == nil {
+			return false
+		}
+		inner, ok := cmd.Stmt.Cmd.(*syntax.TimeClause)
+		if !ok {
+			return false
+		}
+		cmd = inner
+	}
+	return true
 }
 
 func (p *lineParser) binary(cmd *syntax.BinaryCmd, joint Joint) *Refusal {
@@ -376,7 +393,7 @@ func unquoted(lit *syntax.Lit, last bool) (string, *Refusal) {
 
 // refuseRune refuses what looks like a space or like nothing, where a reader takes it for the end of a word.
 func refuseRune(r rune, lit *syntax.Lit) *Refusal {
-	if r >= utf8.RuneSelf && !unicode.IsPrint(r) {
+	if r >= utf8.RuneSelf && hidden(r) {
 		return at("an invisible character outside of quotes", lit.Pos())
 	}
 	return nil

@@ -28,7 +28,8 @@ func NewPattern(text, home string) Pattern {
 
 // insensitive is the older behaviour: on a case-sensitive file system it lets another program pass.
 func (p Pattern) insensitive() Pattern {
-	p.text, p.fold = strings.ToLower(p.text), true
+	p = NewPattern(strings.ToLower(p.text), "") // a small letter may be longer or shorter than its capital
+	p.fold = true
 	return p
 }
 

@@ -124,7 +124,7 @@ func (r *lineResolver) command(s *syntax.Stmt, joint Joint) *Refusal {
 		}
 		return r.binary(cmd, joint)
 	case *syntax.TimeClause:
-		if len(s.Redirs) > 0 || cmd.Stmt == nil || cmd.Stmt.Negated {
+		if len(s.Redirs) > 0 || cmd.Stmt == nil || cmd.Stmt.Negated || timesDeep(cmd) {
 			return at("time", s.Pos())
 		}
 		first := len(r.segments)
@@ -459,12 +459,20 @@ func (r *lineResolver) variable(p *syntax.ParamExp) (string, bool) {
 // literal takes text outside of quotes apart.
 func (r *lineResolver) literal(lit *syntax.Lit, first, last bool) (list []piece, _ *Refusal) {
 	value := lit.Value
-	add := func(text string, quoted bool) {
-		if n := len(list); n > 0 && list[n-1].quoted == quoted {
-			list[n-1].text += text
-		} else {
-			list = append(list, piece{text, quoted})
+	var text []byte // of the piece at hand
+	quotes := false
+	flush := func() {
+		if len(text) > 0 {
+			list = append(list, piece{string(text), quotes})
+			text = text[:0]
 		}
+	}
+	add := func(more string, quoted bool) {
+		if quoted != quotes {
+			flush()
+			quotes = quoted
+		}
+		text = append(text, more...)
 	}
 	for i := 0; i < len(value); i++ {
 		c := value[i]
@@ -503,9 +511,10 @@ func (r *lineResolver) literal(lit *syntax.Lit, first, last bool) (list []piece,
 			add(value[i:i+size], true)
 			i += size - 1
 		default:
-			add(value[i:i+1], !strings.ContainsRune("*?[]!^-", rune(c)))
+			add(value[i:i+1], strings.IndexByte("*?[]!^-", c) < 0)
 		}
 	}
+	flush()
 	return list, nil
 }
 

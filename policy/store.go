@@ -224,10 +224,25 @@ func (s Store) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
+const temporaryName = ".exec-approvals-"
+
+// removeLeft removes what a process that was killed left of its change. Whoever calls holds the lock: nobody else is writing.
+func (s Store) removeLeft() {
+	names, _ := filepath.Glob(filepath.Join(globQuoted(filepath.Dir(s.Path)), temporaryName+"[0-9]*"))
+	for _, name := range names {
+		os.Remove(name)
+	}
+}
+
+func globQuoted(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
+
 // write puts the whole text in place of the file, or nothing.
 func (s Store) write(text []byte) (err error) {
 	dir := filepath.Dir(s.Path)
-	f, err := os.CreateTemp(dir, ".exec-approvals-*") // 0600
+	s.removeLeft()
+	f, err := os.CreateTemp(dir, temporaryName+"*") // 0600
 	if err != nil {
 		return err
 	}
