@@ -281,6 +281,12 @@ func (p *program) prefixed(args []string, i int) ([]argument, int, *misread) {
 	if o := p.table[word]; o != nil {
 		return p.withValue(argument{option: o, spelled: word, at: i}, args, i+1)
 	}
+	// A dangerous name may have its value right behind it, whatever a shorter name would make of that.
+	for n := len(word); n > 3; n-- {
+		if o := p.table[strings.TrimSuffix(word[:n], "=")]; o != nil && o.effect != effectOK {
+			return []argument{{option: o, spelled: word[:n], value: word[n:], hasValue: true, at: i}}, i + 1, nil
+		}
+	}
 	for n := len(word); n > 1; n-- {
 		if o := p.table[word[:n]+"*"]; o != nil {
 			return []argument{{option: o, spelled: word[:n], value: word[n:], hasValue: true, at: i}}, i + 1, nil
