@@ -91,7 +91,7 @@ func portableName(name string) bool {
 // blockedOverride says whether a variable chooses which code runs, which configuration it reads, whom it trusts, or as whom it
 // speaks. Whole families are blocked, because each release of a program may add to them.
 func blockedOverride(name string) bool {
-	return codeVariable(name) || trustVariable(name) || secretVariable(name)
+	return codeVariable(name) || trustVariable(name) || secretVariable(name) || callerVariable(name)
 }
 
 // keptInherited says whether a variable of the host's own process reaches a command. What the host's user set up for whom to
