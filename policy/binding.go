@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -30,18 +32,23 @@ func NewBinding(argv []string, cwd, agent, session string, env map[string]string
 
 // HashEnvironment is the hex SHA-256 of the overrides as sorted pairs, and their names. Without any it is empty.
 func HashEnvironment(env map[string]string) (hash string, keys []string) {
-	for name := range env {
-		if bindableName(name) {
-			keys = append(keys, name)
+	values := make(map[string]string, len(env))
+	for name, value := range env {
+		// Space around a name is none of it, as the protocol's other end has it.
+		if trimmed := strings.TrimSpace(name); bindableName(trimmed) {
+			if _, twice := values[trimmed]; !twice || trimmed == name {
+				values[trimmed] = value
+			}
 		}
 	}
+	keys = slices.Collect(maps.Keys(values))
 	if len(keys) == 0 {
 		return "", nil
 	}
 	sort.Slice(keys, func(i, j int) bool { return collatesBefore(keys[i], keys[j]) })
 	pairs := make([][2]string, len(keys))
 	for i, name := range keys {
-		pairs[i] = [2]string{name, env[name]}
+		pairs[i] = [2]string{name, values[name]}
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -157,6 +164,51 @@ func (p Plan) Trimmed() Plan {
 		p.File = &BoundFile{p.File.Index, strings.TrimSpace(p.File.Path), strings.TrimSpace(p.File.SHA256)}
 	}
 	return p
+}
+
+// ParsePlan reads a plan that came over the wire, or was stored. It is not ok where it has no words or no text, or where what it says of its
+// script is not whole: it would run without being held against that.
+func ParsePlan(raw json.RawMessage) (Plan, bool) {
+	var p struct {
+		Argv                                                                   []any
+		Cwd, CommandText, RawCommand, CommandPreview, AgentID, SessionKey, Exe any
+		MutableFileOperand                                                     any
+	}
+	if json.Unmarshal(raw, &p) != nil {
+		return Plan{}, false
+	}
+	text := func(values ...any) string {
+		for _, value := range values {
+			if s, ok := value.(string); ok && strings.TrimSpace(s) != "" {
+				return strings.TrimSpace(s)
+			}
+		}
+		return ""
+	}
+	plan := Plan{Cwd: text(p.Cwd), CommandText: text(p.CommandText, p.RawCommand), Preview: text(p.CommandPreview), Agent: text(p.AgentID), Session: text(p.SessionKey)}
+	for _, word := range p.Argv {
+		s, ok := word.(string)
+		if !ok {
+			s = fmt.Sprint(word)
+		}
+		plan.Argv = append(plan.Argv, s)
+	}
+	if len(plan.Argv) == 0 || plan.CommandText == "" {
+		return Plan{}, false
+	}
+	switch operand := p.MutableFileOperand.(type) {
+	case nil:
+	case map[string]any:
+		index, ok := operand["argvIndex"].(float64)
+		file := BoundFile{int(index), text(operand["path"]), text(operand["sha256"])}
+		if !ok || index != math.Trunc(index) || index < 0 || file.Path == "" || file.SHA256 == "" {
+			return Plan{}, false
+		}
+		plan.File = &file
+	default:
+		return Plan{}, false
+	}
+	return plan, true
 }
 
 // A ChangedError says what is no longer as it was when a person approved it.

@@ -173,7 +173,7 @@ func (literalFiles) Hash(path string) (string, error)   { return "", os.ErrNotEx
 func tryEvaluateSegments(t *trial) outcome {
 	var in struct {
 		Segments []struct {
-			Argv           []string
+			Argv           words
 			ResolvedPath   string
 			ExecutableName string
 		}
@@ -190,12 +190,17 @@ func tryEvaluateSegments(t *trial) outcome {
 	files := givenFiles{}
 	for i, s := range in.Segments {
 		segments[i] = Segment{Argv: s.Argv, Joint: Then}
+		if len(s.Argv) == 0 {
+			return judge(false, want.AllowlistSatisfied, "segment")
+		}
 		inner := Unwrap(s.Argv).Policy[0]
 		files[inner] = s.ResolvedPath
 		if strings.Contains(inner, "/") {
 			files[in.Cwd+"/"+inner] = s.ResolvedPath
 		}
-		m.Path = append(m.Path, s.ResolvedPath[:strings.LastIndex(s.ResolvedPath, "/")])
+		if i := strings.LastIndex(s.ResolvedPath, "/"); i >= 0 {
+			m.Path = append(m.Path, s.ResolvedPath[:i])
+		}
 	}
 	m.Files = files
 	result := (&evaluator{machine: m, lists: in.lists(m), cwd: in.Cwd}).line(segments)
@@ -246,7 +251,7 @@ func tryMatch(t *trial) outcome {
 	var in struct {
 		Entries    []Entry
 		Resolution *struct{ RawExecutable, ResolvedPath string }
-		Argv       []string
+		Argv       words
 		Platform   string
 	}
 	var want struct{ MatchIndex *int }
@@ -294,7 +299,7 @@ func tryArgPattern(t *trial) outcome {
 
 func tryWrappers(t *trial) outcome {
 	var in struct {
-		Argv []string
+		Argv words
 		Fn   string
 	}
 	t.into(t.Input, &in)
@@ -339,7 +344,7 @@ func tryWrappers(t *trial) outcome {
 func tryUnwrapOnce(t *trial, argv []string) outcome {
 	var want struct {
 		Kind, Wrapper string
-		Argv          []string
+		Argv          words
 	}
 	t.into(t.Expect, &want)
 	u := Unwrap(argv)
@@ -368,7 +373,7 @@ func tryTrustPlan(t *trial, u Unwrapped) outcome {
 		RawExecutable          *string
 		EffectiveArgv          []string
 		PolicyArgv             []string
-		Argv                   []string
+		Argv                   words
 		WrapperChain, Wrappers []string
 		Blocked, PolicyBlocked bool
 		BlockedWrapper         *string
@@ -413,7 +418,7 @@ func tryTrustPlan(t *trial, u Unwrapped) outcome {
 }
 
 func (t *trial) inputArgv() []string {
-	var in struct{ Argv []string }
+	var in struct{ Argv words }
 	t.into(t.Input, &in)
 	return in.Argv
 }
@@ -430,7 +435,7 @@ func samePayload(t *trial, u Unwrapped, raw json.RawMessage) outcome {
 
 func tryInline(t *trial) outcome {
 	var in struct {
-		Argv             []string
+		Argv             words
 		AllowlistPattern *string
 	}
 	var want struct {
@@ -469,7 +474,7 @@ func trySafeBinArgv(t *trial) outcome {
 
 func trySafeBinUsage(t *trial) outcome {
 	var in struct {
-		Argv           []string
+		Argv           words
 		ResolvedPath   string
 		SafeBins       []string
 		TrustedDirs    []string

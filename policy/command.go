@@ -107,8 +107,8 @@ type Preview struct {
 
 // NewPreview is what a prompt shows: text and shorter text, with what cannot be seen made visible.
 func NewPreview(text, shorter string) Preview {
-	p := Preview{DisplayText(text), DisplayText(shorter)}
-	if p.Preview == p.Text {
+	p := Preview{DisplayText(text), DisplayText(strings.TrimSpace(shorter))}
+	if p.Preview == p.Text || p.Preview == DisplayText(strings.TrimSpace(text)) {
 		p.Preview = ""
 	}
 	return p
@@ -127,6 +127,13 @@ func (ApproveUsageError) Error() string {
 	return "Usage: /approve <id> <decision> (see the pending approval message for available decisions)"
 }
 
+// A ForeignApproveError says that somebody else was spoken to.
+type ForeignApproveError struct{}
+
+func (ForeignApproveError) Error() string {
+	return "❌ This /approve command targets a different Telegram bot."
+}
+
 // ParseApprove reads a chat's line. Without ok it is no /approve at all. Whether whoever typed it may answer is for the caller: an
 // agent may not.
 func ParseApprove(text string) (_ ApproveCommand, ok bool, _ error) {
@@ -134,7 +141,10 @@ func ParseApprove(text string) (_ ApproveCommand, ok bool, _ error) {
 	if len(words) == 0 {
 		return ApproveCommand{}, false, nil
 	}
-	name, _, _ := strings.Cut(strings.ToLower(words[0]), "@")
+	name := strings.ToLower(words[0])
+	if strings.HasPrefix(name, "/approve@") && len(name) > len("/approve@") {
+		return ApproveCommand{}, true, ForeignApproveError{}
+	}
 	if name != "/approve" && name != "approve" {
 		return ApproveCommand{}, false, nil
 	}

@@ -88,19 +88,27 @@ type RunEvent struct {
 	ExitCode *int
 	TimedOut bool
 	Output   string
+
+	Suppressed bool // whoever started it wants no word of it
 }
 
 // Text is one event for an agent to read, or empty where there is nothing to say. Nothing in it looks like a message of the system's.
 func (e RunEvent) Text() string {
-	where := fmt.Sprintf("gateway id=%s", e.ID)
+	if e.Suppressed {
+		return ""
+	}
+	where := "gateway"
 	if e.Node != "" {
-		where = fmt.Sprintf("node=%s id=%s", e.Node, e.ID)
+		where = "node=" + e.Node
+	}
+	if id := strings.TrimSpace(e.ID); id != "" {
+		where += " id=" + id
 	}
 	switch e.Kind {
 	case "started", "running":
 		return withTail(fmt.Sprintf("Exec %s (%s)", e.Kind, neutral(where)), neutral(oneLine(e.Command)), ": ")
 	case "denied":
-		return withTail(fmt.Sprintf("Exec denied (%s, %s)", neutral(where), neutral(oneLine(e.Reason))), neutral(oneLine(e.Command)), ": ")
+		return withTail(fmt.Sprintf("Exec denied (%s)", withTail(neutral(where), neutral(oneLine(e.Reason)), ", ")), neutral(oneLine(e.Command)), ": ")
 	case "finished":
 		return e.finished(where)
 	}

@@ -28,7 +28,40 @@ func FindInline(argv []string) (Inline, bool) {
 
 func findInline(name string, argv []string) (Inline, bool) {
 	flag := inlineFlag(familyOf(name), argv[1:])
+	if flag == "" || flag == "-E" {
+		// A capital, or a place behind the script, hides nothing.
+		if folded := foldedFlag(familyOf(name), argv[1:]); folded != "" {
+			flag = folded
+		}
+	}
 	return Inline{Program: name, Flag: flag}, flag != ""
+}
+
+// foldedFlag finds an interpreter's flag for code in any case, before a --.
+func foldedFlag(family string, args []string) string {
+	var flags []string
+	switch family {
+	case "python", "pypy":
+		flags = []string{"-c"}
+	case "node", "nodejs", "bun", "deno":
+		flags = []string{"-e", "--eval", "-p", "--print"}
+	case "ruby", "perl", "lua", "osascript":
+		flags = []string{"-e"}
+	case "php":
+		flags = []string{"-r"}
+	}
+	for _, arg := range args {
+		lower := strings.ToLower(strings.TrimSpace(arg))
+		if lower == "--" {
+			return ""
+		}
+		for _, flag := range flags {
+			if lower == flag {
+				return flag
+			}
+		}
+	}
+	return ""
 }
 
 // inlineFlag names the argument that is code, or that makes the program run code that is named there.

@@ -37,6 +37,9 @@ func nodeNames(nodes []Node, ids bool) string {
 	for _, n := range nodes {
 		name := n.DisplayName
 		if name == "" {
+			name = n.RemoteIP
+		}
+		if name == "" {
 			name = n.ID
 		}
 		if name = DisplayText(name); ids {

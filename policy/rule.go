@@ -42,6 +42,10 @@ func (e *Entry) UnmarshalJSON(text []byte) error {
 			delete(all, name)
 		}
 	}
+	// A command's text was kept here once: nothing reads it, and it may hold secrets.
+	if text := all["commandText"]; len(text) > 0 && text[0] == '"' {
+		delete(all, "commandText")
+	}
 	*e = Entry(known)
 	if len(all) > 0 {
 		rest, err := json.Marshal(all)

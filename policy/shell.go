@@ -46,7 +46,12 @@ func shellUse(name string, argv []string) ShellUse {
 		case strings.HasPrefix(word, "--") && len(word) > 2:
 			use.Unclear = true
 		case word == "--" || word == "-":
+			// What follows is the script and its arguments, whatever it looks like.
 			use.Unclear = true
+			if i+1 < len(argv) {
+				use.Script = i + 1
+			}
+			return use
 		case strings.HasPrefix(word, "-") || strings.HasPrefix(word, "+"):
 			if strings.HasPrefix(word, "-") && strings.Contains(word, "c") {
 				return use.inline(argv, i+1)
