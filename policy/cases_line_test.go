@@ -490,7 +490,7 @@ func trySafeBinUsage(t *trial) outcome {
 	m := NewMachine("/usr/bin", "/nonexistent")
 	m.Files, m.Trusted = literalFiles{}, in.TrustedDirs
 	exec := Executable{in.Argv[0], in.ResolvedPath, in.ResolvedPath}
-	got := SafeBins{in.SafeBins, in.CustomProfiles}.Allows(in.Argv, exec, m.trusts(in.ResolvedPath))
+	got := SafeBins{Names: in.SafeBins, Profiles: in.CustomProfiles}.Allows(in.Argv, exec, m.trusts(in.ResolvedPath))
 	reason := "safe binary"
 	if baseOf(in.ResolvedPath) == "jq" {
 		reason = "jq"

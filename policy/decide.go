@@ -235,6 +235,7 @@ func (p *Policy) listsOf(r Resolved) *Lists {
 	p.lock.Unlock()
 	l := *c.lists
 	l.SafeBins, l.Resolve, l.Overrides = p.SafeBins, true, nil
+	l.SafeBins.Wide = true
 	if r.AutoAllowSkills {
 		l.Skills = p.Skills
 	}

@@ -426,6 +426,18 @@ func TestAProfileSaysWhichArgumentsASafeBinaryHas(t *testing.T) {
 	}
 }
 
+func TestASafeBinaryMayHaveFlagsThatNameNothing(t *testing.T) {
+	tr := newTree(t, "wc", "head", "tail", "cut", "uniq", "tr")
+	for line, want := range map[string]Verdict{
+		"head -20": Run, "tail -5 | head -1": Run, "wc -l": Run, "wc -lw": Run, "wc --li": Run, "uniq -c": Run, "uniq -cd": Run, "tr -d x": Run, "tr -cd a-z": Run, "cut -sf1": Run, "tail -n 5 2>/dev/null": Run,
+		"head -20 f": AskPerson, "wc -l f": AskPerson, "uniq -c a b": AskPerson, "tail -f": AskPerson, "tail -5f": AskPerson, "tail -qf": AskPerson, "wc -l --files0-from=-": AskPerson, "wc -lx": AskPerson, "tr -d a b c": AskPerson, "tail --f": AskPerson, "head -qc /etc/passwd": AskPerson,
+	} {
+		if d := tr.decide(tr.policy(), line); d.Verdict != want {
+			t.Errorf("%q: %v\n%s", line, d.Verdict, strings.Join(d.Lines(), "\n"))
+		}
+	}
+}
+
 func TestALinkInAnAllowedDirectoryLetsNothingElseIn(t *testing.T) {
 	tr := newTree(t, "rg")
 	tr.write("outside/evil", "#!/bin/sh\n", 0o755)
