@@ -62,8 +62,8 @@ lint: ## check formatting, vet, staticcheck, and the shell scripts where shellch
 	@if command -v shellcheck >/dev/null; then set -x; shellcheck .ci/run packaging/*.sh; \
 	else echo "no shellcheck here: the shell scripts are not checked"; fi
 
-fuzz-policy: ## for FUZZTIME, have real shells execute what the policy allows, and compare with what it built
-	go test -count=1 -run '^TestTheShells' -v -timeout 0 ./policy -shells $(FUZZTIME)
+fuzz-policy: ## for FUZZTIME each, have real shells execute what the policy allows, and real programs what the tables take for harmless
+	go test -count=1 -run '^TestTheShells|^TestWhatIsTakenForHarmless' -v -timeout 0 ./policy -shells $(FUZZTIME)
 
 cases: | bin ## try the behaviour cases of EXEC_CASES_DIR (../shared/cases/exec), and count those that are equal, stricter and looser
 	@EXEC_CASES_DIR='$(abspath $(EXEC_CASES_DIR))' go test -count=1 -run '^TestCases$$' -v ./policy >bin/cases.log 2>&1; status=$$?; \
