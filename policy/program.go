@@ -32,7 +32,7 @@ type program struct {
 //
 //	data       any text: files, patterns, addresses
 //	none       there are none
-//	one        there is at most one
+//	one        there is at most one, the name of a setting
 //	script     the first is a file of code, and what follows is for it; without one, code comes from the input
 //	code       any is code, or makes the program run something
 //	sub        the first is a subcommand, with a table of its own: "git log"

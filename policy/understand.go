@@ -179,8 +179,8 @@ func (r *reader) value(kind, flag, word string) {
 // known lets only values pass that the table has: -m=pytest|venv, and * for a word of letters and digits.
 func (r *reader) known(kind, flag, word string) {
 	for _, k := range strings.Split(kind, "|") {
-		if word == k || k == "number" && word != "" && strings.Trim(word, "0123456789") == "" || k == "word" && word != "" && plain(word, "_,+:-") && word[0] != '-' || strings.HasSuffix(k, "*") && strings.HasPrefix(word, k[:len(k)-1]) && plain(word[len(k)-1:], "._,+:/@-") {
-			r.program = r.program || kind != "word" && kind != "number" && r.p.operands == "script"
+		if word == k || k == "number" && word != "" && strings.Trim(word, "0123456789") == "" || k == "host" && word != "" && plain(word, "._,:@-") && word[0] != '-' || k == "word" && word != "" && plain(word, "_,+:-") && word[0] != '-' || strings.HasSuffix(k, "*") && strings.HasPrefix(word, k[:len(k)-1]) && plain(word[len(k)-1:], "._,+:/@-") {
+			r.program = r.program || kind != "word" && kind != "number" && kind != "host" && r.p.operands == "script"
 			return
 		}
 	}
@@ -195,7 +195,9 @@ func (r *reader) script(flag, word string) {
 		r.ask(flag, "is a file of code that nobody has seen")
 	case r.special(word):
 		r.ask(flag, "is no file: what it reads is not in one")
-	case strings.Contains(word, "://"):
+	case r.path == "node" && (word == "inspect" || word == "debug"):
+		r.ask(word, "reads code from its input")
+	case r.path == "go run" && !strings.HasPrefix(word, ".") && !strings.HasPrefix(word, "/") && strings.Contains(word, "@"), strings.Contains(word, "://"):
 		r.ask(flag, "is code from another machine")
 	default:
 		r.result.reads = append(r.result.reads, word)
@@ -226,7 +228,7 @@ func (r *reader) operand(a argument) {
 	case "none":
 		r.ask(a.value, "is an operand, of which the program has none")
 	case "one":
-		if r.operands > 1 {
+		if r.operands > 1 || !strings.Contains(a.value, ".") && a.value != "list" {
 			r.ask(a.value, "is an operand more than the table has")
 		}
 	case "script":

@@ -99,6 +99,9 @@ func transparent(name string) bool {
 
 // opaque wrappers change who runs a command, where, or what it can reach, or take a command that is not an argument of its own.
 func opaque(name string) bool {
+	if strings.HasPrefix(name, "ld") && strings.Contains(name, ".so") { // the loader, by any of its names
+		return true
+	}
 	switch name {
 	case "sudo", "doas", "su", "sudoedit", "pkexec", "runuser", "gosu", "su-exec", "setpriv", "capsh", "newgrp", "sg",
 		"setsid", "chrt", "ionice", "taskset", "numactl", "prlimit", "setarch", "arch", "linux32", "linux64", "choom", "uclampset",
