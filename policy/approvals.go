@@ -356,6 +356,9 @@ func (a *Approvals) entries(place string, raw json.RawMessage, lenient bool) ([]
 			}
 			continue
 		}
+		if text := strings.TrimSpace(e.Pattern); lenient && text != "*" && !strings.ContainsAny(text, "/~") && !strings.HasPrefix(text, commandPrefix) {
+			a.problem(place, fmt.Sprintf("[%d] %s is a bare name, which allows nothing: name the program by its path", i, Quote(DisplayText(text))))
+		}
 		if e.ArgPattern != "" {
 			if _, err := NewArgPattern(e.ArgPattern); err != nil {
 				if err := mistake(fmt.Sprintf("[%d] has an argument pattern that cannot be read (%v)", i, err)); err != nil {

@@ -175,3 +175,10 @@ func TestAnAgentNamedDefaultKeepsItsOwnLists(t *testing.T) {
 		t.Errorf("once it is written: %+v", r)
 	}
 }
+
+func TestAnEntryByABareNameIsToldAsUseless(t *testing.T) {
+	a, err := ParseApprovals([]byte(`{"version":1,"agents":{"main":{"allowlist":["cat",{"pattern":"r*"},"/bin/x","~/x","*"],"denylist":["rm"]}}}`))
+	if err != nil || len(a.Problems) != 2 || !strings.Contains(a.Problems[0], "cat") || !strings.Contains(a.Problems[1], "r*") {
+		t.Errorf("%v %q", err, a.Problems)
+	}
+}
