@@ -347,7 +347,8 @@ func (r *lineResolver) redirect(s *Segment, d *syntax.Redirect) *Refusal {
 			return nil
 		}
 	case syntax.DplOut:
-		if (target == "1" || target == "2") && descriptor != "0" {
+		// With a space between them, shells differ: the digit may belong to the next redirection.
+		if int(d.Word.Pos().Offset()) == int(d.OpPos.Offset())+len(">&") && (target == "1" || target == "2") && descriptor != "0" {
 			s.Redirs = append(s.Redirs, descriptor+">&"+target)
 			return nil
 		}
