@@ -9,7 +9,7 @@
 // anew from those words, quoted. The new line is analysed again before it counts.
 //
 // The package executes nothing, asks nobody and keeps nothing: it reads the file system through a small interface, and
-// only Store touches a file. It imports nothing of ours.
+// only Store touches a file. Of ours it imports the list of variables only.
 //
 // Zero values are the strict ones: the verdict is Deny, security is deny, ask is always, the host is the sandbox. What is not
 // known (a syntax node, a word in a file, a flag of a wrapper) is never allowed.

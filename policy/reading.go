@@ -17,7 +17,7 @@ func ResolveLine(m *Machine, text, cwd string) ([]Segment, *Refusal) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	r := lineResolver{machine: m, dir: cwd, variables: map[string]string{"HOME": m.Home}}
+	r := lineResolver{machine: m, text: text, dir: cwd, variables: map[string]string{"HOME": m.Home}}
 	if refusal := r.statements(file.Stmts, End); refusal != nil {
 		return nil, refusal
 	}
@@ -29,6 +29,7 @@ func ResolveLine(m *Machine, text, cwd string) ([]Segment, *Refusal) {
 
 type lineResolver struct {
 	machine   *Machine
+	text      string
 	dir       string
 	variables map[string]string // those that are known
 	segments  []Segment
@@ -157,7 +158,7 @@ func (r *lineResolver) binary(cmd *syntax.BinaryCmd, joint Joint) *Refusal {
 		if refusal := r.statement(cmd.X, Then); refusal != nil {
 			return refusal
 		}
-		rest := lineResolver{machine: r.machine, dir: r.dir}
+		rest := lineResolver{machine: r.machine, text: r.text, dir: r.dir}
 		return rest.statement(cmd.Y, End)
 	}
 	if refusal := r.statement(cmd.X, between); refusal != nil {
@@ -175,6 +176,9 @@ func isCall(s *syntax.Stmt, name string) bool {
 func (r *lineResolver) call(cmd *syntax.CallExpr, redirs []*syntax.Redirect, joint Joint) *Refusal {
 	if len(cmd.Args) == 0 {
 		return at("an assignment", cmd.Pos())
+	}
+	if len(cmd.Assigns) > maxSegments {
+		return at("a line of so many words", cmd.Pos())
 	}
 	s := Segment{Joint: joint, Portable: true, Dir: r.dir}
 	for _, assign := range cmd.Assigns {
@@ -347,8 +351,8 @@ func (r *lineResolver) redirect(s *Segment, d *syntax.Redirect) *Refusal {
 			return nil
 		}
 	case syntax.DplOut:
-		// With a space between them, shells differ: the digit may belong to the next redirection.
-		if int(d.Word.Pos().Offset()) == int(d.OpPos.Offset())+len(">&") && (target == "1" || target == "2") && descriptor != "0" {
+		// With a space before the digit, or a redirection right behind it, shells differ: it may be the next one's.
+		if int(d.Word.Pos().Offset()) == int(d.OpPos.Offset())+len(">&") && !r.before(d.Word.End(), "<>") && (target == "1" || target == "2") && descriptor != "0" {
 			s.Redirs = append(s.Redirs, descriptor+">&"+target)
 			return nil
 		}
@@ -359,6 +363,12 @@ func (r *lineResolver) redirect(s *Segment, d *syntax.Redirect) *Refusal {
 		}
 	}
 	return refusal
+}
+
+// before says whether one of some signs stands at a place of the line.
+func (r *lineResolver) before(pos syntax.Pos, signs string) bool {
+	at := int(pos.Offset())
+	return at < len(r.text) && strings.IndexByte(signs, r.text[at]) >= 0
 }
 
 // here is a document, or a word, that becomes the input.

@@ -35,12 +35,12 @@ func TestNothingIsQuadratic(t *testing.T) {
 	} {
 		start := time.Now()
 		tr.decide(p, line)
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > 3*time.Second {
 			t.Errorf("%s: %v", name, took)
 		}
 		start = time.Now()
 		p.Decide(Request{Argv: strings.Fields(line), Cwd: tr.cwd()})
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > 3*time.Second {
 			t.Errorf("%s as words: %v", name, took)
 		}
 	}

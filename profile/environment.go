@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/clairun/clai-sandbox/profile/variables"
 )
 
 // passedByDefault are the caller's variables that every command gets: where programs are, and how to speak to the
@@ -14,67 +16,20 @@ var passedByDefault = []string{"PATH", "LANG", "TZ", "TERM", "COLORTERM", "NO_CO
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// denied are the variables that no command gets, whoever asks for them. A name that ends in "*" stands for all that begin
-// so.
+// Denied reports whether no command may be given the variable, and why. What a feature of this program sets itself is not
+// asked for here. The list is variables.Table.
 //
-// Two kinds: those that lead to a service of the caller's outside, and those that load code into programs which did not
+// Two kinds are denied: those that lead to a service of the caller's outside, and those that load code into programs which did not
 // ask for it, so that what runs is no longer what was shown. A variable that merely says where a program looks for its
 // own libraries (PYTHONPATH, NODE_PATH, CLASSPATH), or which tool it starts for a person (EDITOR, PAGER, CC), is a
 // person's to set: it is not denied, and not passed unless asked for. PERL5LIB and RUBYLIB, which are alike, are denied: few
 // ask for them, and strict is better there.
-var denied = []struct {
-	reason  string
-	feature string // what hands it over in a safe way, if anything does
-	names   string
-}{
-	{"it leads to the caller's ssh keys", "", "SSH_AUTH_SOCK SSH_AGENT_PID SSH_AGENT_LAUNCHER"},
-	{"it leads to the caller's session bus", "use --session-bus", "DBUS_SESSION_BUS_ADDRESS DBUS_SESSION_BUS_PID DBUS_STARTER_ADDRESS DBUS_STARTER_BUS_TYPE AT_SPI_BUS_ADDRESS IBUS_ADDRESS"},
-	{"it leads to the system bus", "", "DBUS_SYSTEM_BUS_ADDRESS"},
-	{"it leads to the sockets of the caller's session", "", "XDG_RUNTIME_DIR NOTIFY_SOCKET LISTEN_FDS LISTEN_PID LISTEN_FDNAMES LISTEN_PIDFDID PULSE_SERVER PIPEWIRE_REMOTE PIPEWIRE_RUNTIME_DIR CREDENTIALS_DIRECTORY GNOME_KEYRING_CONTROL"},
-	{"it leads to a program outside that runs what it is told", "", "TMUX STY KITTY_LISTEN_ON WEZTERM_UNIX_SOCKET ALACRITTY_SOCKET NVIM NVIM_LISTEN_ADDRESS EMACS_SERVER_FILE VSCODE_IPC_HOOK* VSCODE_GIT_IPC_HANDLE SWAYSOCK I3SOCK NIRI_SOCKET HYPRLAND_INSTANCE_SIGNATURE WSL_INTEROP"},
-	{"it leads to a container engine, which runs anything as root", "", "DOCKER_HOST DOCKER_CONTEXT DOCKER_CERT_PATH CONTAINER_HOST CONTAINER_CONNECTION CONTAINER_SSHKEY PODMAN_HOST CONTAINERD_ADDRESS BUILDKIT_HOST"},
-	{"it leads to the caller's display, where keys can be read and typed", "", "WAYLAND_DISPLAY WAYLAND_SOCKET DISPLAY XAUTHORITY ICEAUTHORITY SESSION_MANAGER"},
-	{"it leads to the caller's gpg keys", "", "GPG_AGENT_INFO GPG_TTY"},
-	{"it names a program that asks for passwords", "", "GIT_ASKPASS VSCODE_GIT_ASKPASS_* SSH_ASKPASS SSH_ASKPASS_REQUIRE SUDO_ASKPASS"},
-	{"it loads code into every program", "", "LD_* DYLD_* GCONV_PATH GLIBC_TUNABLES"},
-	{"it makes every program read other files or ask other servers", "", "GETCONF_DIR LOCPATH NLSPATH HOSTALIASES RESOLV_HOST_CONF RES_OPTIONS LOCALDOMAIN"},
-	{"it loads code into every shell, or makes it read commands in another way", "", "BASH_ENV ENV BASH_FUNC_* BASH_LOADABLES_PATH SHELLOPTS BASHOPTS PS4 PROMPT_COMMAND ZDOTDIR FPATH IFS CDPATH GLOBIGNORE FIGNORE CONFIG_SITE"},
-	{"it loads code into every interpreter", "", "PYTHONSTARTUP PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT PYTHONEXECUTABLE PYTHONPLATLIBDIR PYTHONUSERBASE PYTHONWARNINGS " +
-		"NODE_OPTIONS NPM_CONFIG_NODE_OPTIONS npm_config_node_options NODE_REPL_EXTERNAL_MODULE NODE_CHANNEL_FD BUN_OPTIONS " +
-		"PERL5OPT PERL5LIB PERLLIB PERL5DB* PERL5SHELL RUBYOPT RUBYLIB RUBYSHELL " +
-		"JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS JDK_JAVAC_OPTIONS JAVA_OPTS CATALINA_OPTS MAVEN_OPTS GRADLE_OPTS SBT_OPTS ANT_OPTS " +
-		"CORECLR_PROFILER CORECLR_PROFILER_PATH* CORECLR_ENABLE_PROFILING COR_PROFILER* COR_ENABLE_PROFILING DOTNET_STARTUP_HOOKS DOTNET_ADDITIONAL_DEPS " +
-		"PHPRC PHP_INI_SCAN_DIR LUA_INIT* R_PROFILE* R_ENVIRON* ERL_AFLAGS ERL_FLAGS ERL_ZFLAGS ELIXIR_ERL_OPTIONS"},
-	{"it loads code into every program that uses the library", "", "OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES GTK_MODULES GTK3_MODULES GIO_EXTRA_MODULES GIO_MODULE_DIR QT_PLUGIN_PATH"},
-	{"it loads code into every editor", "", "VIMINIT EXINIT GVIMINIT VIMRUNTIME EMACSLOADPATH"},
-	{"it loads code into ssh", "", "SSH_SK_PROVIDER SSH_SK_HELPER SSH_PKCS11_HELPER"},
-	{"it makes git start programs, or read another configuration", "", "GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_PAGER GIT_PROXY_COMMAND GIT_EXEC_PATH GIT_HOOK_PATH GIT_TEMPLATE_DIR GIT_CONFIG GIT_CONFIG_* GIT_ALLOW_PROTOCOL GIT_PROTOCOL_FROM_USER GIT_DIR GIT_COMMON_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_ATTR_SOURCE"},
-	{"it makes a version control or copying program start others, or load code", "", "SVN_SSH BZR_SSH BZR_PLUGIN_PATH CVS_RSH RSYNC_RSH HGRCPATH"},
-	{"it makes a build start other programs", "", "RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CARGO_BUILD_RUSTC_WRAPPER CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER GOTOOLDIR GCC_EXEC_PREFIX COMPILER_PATH MAKEFLAGS GNUMAKEFLAGS MFLAGS MAKEFILES"},
-	{"it opens files with a program of the caller's", "", "LESSOPEN LESSCLOSE"},
-}
-
-// Denied reports whether no command may be given the variable, and why. What a feature of this program sets itself is not
-// asked for here.
 func Denied(name string) (reason string, no bool) {
-	for _, row := range denied {
-		for pattern := range strings.FieldsSeq(row.names) {
-			if matches(pattern, name) {
-				if row.feature != "" {
-					return row.reason + "; " + row.feature, true
-				}
-				return row.reason, true
-			}
-		}
+	row, no := variables.Find(variables.Command, name)
+	if row.Feature != "" {
+		return row.Reason + "; " + row.Feature, no
 	}
-	return "", false
-}
-
-func matches(pattern, name string) bool {
-	if prefix, found := strings.CutSuffix(pattern, "*"); found {
-		return strings.HasPrefix(name, prefix)
-	}
-	return pattern == name
+	return row.Reason, no
 }
 
 const (
@@ -106,7 +61,7 @@ func newEnvironment(environ []string) *environment {
 func (e *environment) passDefaults() {
 	for name, value := range e.caller {
 		for _, pattern := range passedByDefault {
-			if matches(pattern, name) && isVariableName(name) {
+			if variables.Matches(pattern, name) && isVariableName(name) {
 				e.put(name, value, Origin{Kind: OriginBaseline})
 			}
 		}
