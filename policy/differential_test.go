@@ -382,7 +382,7 @@ func (s *shells) seeds() []string {
 		"FOO=1 rg a", "A=b C=d rg a | git b", "rg *", "rg ./*", "rg s*", "rg s?b/*", "rg */", "rg .*", "rg '*'*", "rg [st]*", "rg \\**", "rg nothing*", "rg ~ ~/x \"~\" a~b", "rg a;", "rg a\nrg b\n\n# c\ngit d", "! rg a && git b", "! no && git b", "! no | two a || git b",
 		"true && rg a; false || git b", ": && rg a", "for x in a b 'c d'; do rg \"$x\"; done", "for x in a b; do rg $x-$x; git ${x}; done", "for f in *; do rg \"$f\"; done", "for x in 1 2; do for y in a b; do rg $x $y; done; done; two z", "cat <<EOF | rg a\nx\ny\nEOF", "head <<'E' && rg b\n$(id)\nE\ngit c",
 		"head <<< 'a b'; rg c", "set -e; rg a; no; git b", "set -e\nrg a\nno || true\ngit b", "rg a || exit 1; git b", "no || exit 3; git b", "exit 0; rg a", "rg !x \"a!b\"", "rg HEAD~1 HEAD^ a:~b", "rg \"a\nb\"", "command -v rg && git a", "rg a && ! git b || two c", "cd sub/.. && rg *", "cd DIR/work/sub && ./git *",
-		"rg \"$HOME\" $HOME \"$PWD\"", "rg a 2>&1 1>/dev/null", "rg a 2>& 1>/dev/null", "rg a 2>&1>/dev/null", "rg a 2>& 1", "rg 2 >&1 2>&1", "rg a </dev/null", "rg a\\\n b", "rg \"a\\\nb\"", "rg a # c\ngit b", "time rg * 2>&1", "bash -c 'cd sub && ./git a; rg *'",
+		"rg \"$HOME\" $HOME \"$PWD\"", "rg a 2>&1 1>/dev/null", "rg a 2>& 1>/dev/null", "rg a 2>&1>/dev/null", "rg a 2>& 1", "rg 2 >&1 2>&1", "rg a </dev/null", "rg a\\\n b", "rg \"a\\\nb\"", "rg a # c\ngit b", "time rg * 2>&1", "rg a # \\\ngit b", "bash -c 'cd sub && ./git a; rg *'",
 		"rg \"$\"", "rg 'a'$", "rg \\$ \\` \\\" \\' \\\\ \\# \\& \\; \\| \\< \\> \\( \\) \\* \\? \\[ \\] \\{ \\} \\~ \\!", "rg '$(id)' \"\\$(id)\" \"\\`id\\`\"",
 	}
 	for i := range list {

@@ -13,6 +13,10 @@ import (
 // and to /dev/null, cd, assignments of harmless variables, globs and ~, newlines, !, for over words, here documents. What it returns
 // holds no expansion any more. The line is built anew from that, so that what runs is what was looked at: a glob is expanded once.
 func ResolveLine(m *Machine, text, cwd string) ([]Segment, *Refusal) {
+	// A comment ends with its line, whatever stands before that; the parser goes on behind a backslash.
+	if i := strings.Index(text, "\\\n"); i >= 0 && strings.Contains(text, "#") {
+		return nil, &Refusal{"a line that goes on, and a comment", i}
+	}
 	file, refusal := parse(text)
 	if refusal != nil {
 		return nil, refusal
@@ -340,7 +344,7 @@ func (r *lineResolver) redirect(s *Segment, d *syntax.Redirect) *Refusal {
 	}
 	target := list[0]
 	switch d.Op {
-	case syntax.RdrOut, syntax.AppOut, syntax.ClbOut:
+	case syntax.RdrOut, syntax.AppOut, syntax.RdrClob:
 		if target == "/dev/null" {
 			s.Redirs = append(s.Redirs, descriptor+">/dev/null")
 			return nil
