@@ -187,7 +187,9 @@ func tryExecuting(t *testing.T, dir string, argv []string) {
 		}
 		_, path, _ := strings.Cut(line, "\"")
 		path, _, _ = strings.Cut(path, "\"")
-		if i > 0 && !slices.Contains(may, baseOf(path)) {
+		// tar starts a compressor by a shell, whose line is its name.
+		byShell := slices.ContainsFunc(may, func(helper string) bool { return strings.Contains(line, `["/bin/sh", "-c", "`+helper+`"]`) })
+		if i > 0 && !byShell && !slices.Contains(may, baseOf(path)) {
 			t.Errorf("%q executes %s", argv, path)
 		}
 	}

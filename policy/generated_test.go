@@ -173,3 +173,19 @@ func TestAnOptionThatNoTableHasIsAskedAbout(t *testing.T) {
 		}
 	}
 }
+
+// Of a value that looks like an option nobody can be sure, were a table wrong about who has values.
+func TestAValueThatLooksLikeAnOptionIsAskedAbout(t *testing.T) {
+	for _, line := range []string{"tar -C --to-command=id -xf a", "tar -xf -Iid", "git log --author --output=x", "gcc -o -wrapper x.c", "curl -o --config=x u", "rg -e --pre=./evil a", "make -C -fx", "sort -k -ox f"} {
+		argv := strings.Fields(line)
+		if u := understand(argv[:1], argv, circumstance{}); u.inline == nil {
+			t.Errorf("%s is taken for harmless", line)
+		}
+	}
+	for _, line := range []string{"sort --rev f", "git log --onel", "tar --extr --file=a", "head --lin=3", "rg --ignore-c x", "git log -n -5", "tar -xf -", "sed --quie -n p f", "find . -mtime -7 -size -10k"} {
+		argv := strings.Fields(line)
+		if u := understand(argv[:1], argv, circumstance{}); u.inline != nil {
+			t.Errorf("%s: %+v", line, u.inline)
+		}
+	}
+}
