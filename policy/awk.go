@@ -75,9 +75,7 @@ func (p *awkParser) tokens() {
 		case c == '"':
 			p.string()
 		case c >= '0' && c <= '9' || c == '.':
-			if p.at = behindNumber(p.text, p.at); p.at < len(p.text) && nameByte(p.text[p.at]) {
-				p.refuse("has a name right behind a number")
-			}
+			p.at = max(behindNumber(p.text, p.at), p.at+1)
 			p.previous = "0"
 		case nameByte(c):
 			p.name()

@@ -420,6 +420,9 @@ func (m *Machine) StillBound(b *Bound) error {
 		if cwd == "" {
 			cwd = b.Cwd
 		}
+		if real, err := m.Files.Real(cwd); err != nil || real != cwd {
+			return &ChangedError{"the directory " + DisplayText(cwd)}
+		}
 		now, err := m.Find(program.Word, cwd)
 		if err != nil || now.Real != program.Real {
 			return &ChangedError{"the program " + DisplayText(program.Word)}

@@ -510,6 +510,7 @@ func (e *evaluator) multiplexed(c *Command, u Unwrapped, exec Executable, grows 
 	if r != nil && r.hasArgs && len(u.Outer) == 0 {
 		c.opaque = false
 		c.allow(ByAllowlist, r)
+		c.Inline = understand([]string{applet}, c.inner[slices.Index(c.inner, applet):], e.circumstance(c)).inline
 		c.rebuilt = append([]string{exec.Real}, c.inner[1:]...)
 	}
 }

@@ -83,9 +83,7 @@ func (p *jqParser) tokens(depth int) {
 		case nameByte(c) && (c < '0' || c > '9'):
 			p.name()
 		case c >= '0' && c <= '9':
-			if p.at = behindNumber(p.text, p.at); p.at < len(p.text) && nameByte(p.text[p.at]) {
-				p.refuse("has a name right behind a number")
-			}
+			p.at = max(behindNumber(p.text, p.at), p.at+1)
 			p.previous = '0'
 		case c == '(':
 			brackets++

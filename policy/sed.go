@@ -5,36 +5,21 @@ import "strings"
 // sedRefusal reads a script of sed's. Of the language, what prints, deletes, replaces and jumps is known here; what executes (e),
 // writes or reads other files (w, W, r, R), or is not known, is refused.
 //
-// Seds differ in whether a delimiter within [ ] ends an expression. Both readings must be harmless, or be errors.
+// A delimiter within [ ] does not end an expression. A sed that takes it for the end finds an expression with a [ that is not
+// closed, which is an error.
 func sedRefusal(script string) string {
 	if len(script) > MaxLine || strings.ContainsAny(script, "\x00\r") {
 		return "is a script that is not analysed"
 	}
-	ok, why := false, ""
-	for _, brackets := range [...]bool{true, false} {
-		p := sedParser{text: script, brackets: brackets}
-		p.script()
-		switch {
-		case p.refusal == "":
-			ok = true
-		case !p.mistake:
-			return p.refusal
-		default:
-			why = p.refusal
-		}
-	}
-	if ok {
-		return ""
-	}
-	return why
+	p := sedParser{text: script}
+	p.script()
+	return p.refusal
 }
 
 type sedParser struct {
-	text     string
-	at       int
-	brackets bool
-	refusal  string
-	mistake  bool // it is one that sed would not take, either
+	text    string
+	at      int
+	refusal string
 }
 
 func (p *sedParser) refuse(what string) {
@@ -44,9 +29,7 @@ func (p *sedParser) refuse(what string) {
 }
 
 func (p *sedParser) fail() {
-	if p.refusal == "" {
-		p.refusal, p.mistake = "is a script that is not understood", true
-	}
+	p.refuse("is a script that is not understood")
 }
 
 func (p *sedParser) peek() byte {
@@ -133,9 +116,6 @@ func (p *sedParser) end() {
 	p.skip(" \t")
 	switch p.peek() {
 	case 0, ';', '\n', '}', '#':
-		if p.at < len(p.text) && p.text[p.at] == 0 {
-			p.fail()
-		}
 	default:
 		p.refuse("has text behind a command of sed's")
 	}
@@ -178,42 +158,21 @@ func (p *sedParser) delimiter() byte {
 
 // until reads up to a delimiter, which a backslash takes its meaning from.
 func (p *sedParser) until(delimiter byte, expression bool) {
-	start := p.at
 	for p.at < len(p.text) && p.refusal == "" {
 		c := p.text[p.at]
 		p.at++
 		switch {
 		case c == delimiter:
-			// What ends within [ ] is no expression, and an error.
-			if expression && !p.brackets && openBracket(p.text[start:p.at-1]) {
-				p.fail()
-			}
 			return
 		case c == '\\':
 			p.at++
 		case c == '\n' && expression:
 			p.fail()
-		case c == '[' && expression && p.brackets:
+		case c == '[' && expression:
 			p.bracket()
 		}
 	}
 	p.fail()
-}
-
-// openBracket says whether an expression ends within [ ].
-func openBracket(expression string) bool {
-	p := sedParser{text: expression, brackets: true}
-	for p.at < len(p.text) && p.refusal == "" {
-		c := p.text[p.at]
-		p.at++
-		switch c {
-		case '\\':
-			p.at++
-		case '[':
-			p.bracket()
-		}
-	}
-	return p.refusal != ""
 }
 
 // bracket reads to the ] that closes a bracket expression.

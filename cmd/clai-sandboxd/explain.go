@@ -121,7 +121,7 @@ func printParts(commands []*policy.Command, indent string) {
 			fmt.Printf("%s   script: %s\n", indent, policy.DisplayText(c.Script))
 		}
 		if c.Inline != nil {
-			fmt.Printf("%s   code in the arguments: %s %s\n", indent, policy.DisplayText(c.Inline.Program), policy.DisplayText(c.Inline.Flag))
+			fmt.Printf("%s   code in the arguments: %s %s\n", indent, policy.DisplayText(c.Inline.Program), policy.DisplayText(strings.TrimSpace(c.Inline.Flag+" "+c.Inline.Why)))
 		}
 		allowed := "not allowed"
 		if c.By != policy.ByNothing {
