@@ -53,6 +53,17 @@ func TestADenyEntryKnowsAProgramByWhatItIs(t *testing.T) {
 	}
 }
 
+func TestADenyEntryIsForVersionsWithoutALink(t *testing.T) {
+	tr := newTree(t, "python3.11", "ruby-3.2", "gcc-12", "grep")
+	p := tr.policy("DIR/bin/*")
+	p.Approvals.Agents["main"].Denylist = tr.entriesAsTheyAre("python3", "ruby", "gcc")
+	for line, want := range map[string]Verdict{"python3.11 a.py": Deny, "ruby-3.2 x": Deny, "gcc-12 x.c": Deny, "grep gcc f": Run} {
+		if d := tr.decide(p, line); d.Verdict != want {
+			t.Errorf("%q: %v", line, d.Verdict)
+		}
+	}
+}
+
 func (tr *tree) entriesAsTheyAre(patterns ...string) (list []Entry) {
 	for _, p := range patterns {
 		list = append(list, Entry{Pattern: strings.ReplaceAll(p, "DIR", tr.dir)})
