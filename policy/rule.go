@@ -144,17 +144,28 @@ func (r *rule) allowsArgs(u *use) bool {
 type ruleSet struct {
 	rules []rule
 	exact map[string][]int32 // by the path, in the list's order
+	base  map[string][]int32 // by the last component, where it has no * or ?
+	begin map[string][]int32 // by what stands before the first * or ?
+	sizes []int              // of those
 	rest  []int32
 }
 
 func newRuleSet(rules []rule) ruleSet {
-	s := ruleSet{rules: rules, exact: map[string][]int32{}}
+	s := ruleSet{rules: rules, exact: map[string][]int32{}, base: map[string][]int32{}, begin: map[string][]int32{}}
 	for i := range rules {
 		r := &rules[i]
-		if r.any || r.pattern.fold || r.pattern.literal != len(r.pattern.text) {
+		switch text, n := r.pattern.text, r.pattern.literal; {
+		case r.any || r.pattern.fold:
 			s.rest = append(s.rest, int32(i))
-		} else {
-			s.exact[r.pattern.text] = append(s.exact[r.pattern.text], int32(i))
+		case n == len(text):
+			s.exact[text] = append(s.exact[text], int32(i))
+		case strings.LastIndexByte(text, '/') >= len(text)-r.pattern.ending:
+			s.base[baseOf(text)] = append(s.base[baseOf(text)], int32(i))
+		default:
+			s.begin[text[:n]] = append(s.begin[text[:n]], int32(i))
+			if !slices.Contains(s.sizes, n) {
+				s.sizes = append(s.sizes, n)
+			}
 		}
 	}
 	return s
@@ -163,7 +174,7 @@ func newRuleSet(rules []rule) ruleSet {
 // find is the first rule that allows a path with the arguments of a use.
 func (s *ruleSet) find(path string, u *use) *rule {
 	best := int32(len(s.rules))
-	for _, list := range [...][]int32{s.exact[path], s.rest} {
+	look := func(list []int32) {
 		for _, i := range list {
 			if i >= best {
 				break
@@ -171,6 +182,14 @@ func (s *ruleSet) find(path string, u *use) *rule {
 			if r := &s.rules[i]; r.allowsPath(path) && r.allowsArgs(u) {
 				best = i
 			}
+		}
+	}
+	look(s.exact[path])
+	look(s.rest)
+	look(s.base[baseOf(path)])
+	for _, n := range s.sizes {
+		if n <= len(path) {
+			look(s.begin[path[:n]])
 		}
 	}
 	if int(best) == len(s.rules) {
