@@ -35,13 +35,14 @@ type option struct {
 
 // A grammar is how a program reads its options.
 type grammar struct {
-	stops    bool // at the first operand, as POSIX has it; else options may stand behind operands
-	single   bool // one dash begins a whole name (find, openssl, Go's flag); no clusters
-	prefixes bool // an option's value stands right behind its name, whatever the name is (compilers)
-	dashless bool // the first word may be a cluster without its dash (tar)
-	loose    bool // how much of a cluster is an option's value depends on what it is (perl)
-	plus     bool // a word that begins with + is an option (editors, pagers)
-	slashed  bool // a long name may be written with _ for - (node)
+	stops     bool // at the first operand, as POSIX has it; else options may stand behind operands
+	single    bool // one dash begins a whole name (find, openssl, Go's flag); no clusters
+	prefixes  bool // an option's value stands right behind its name, whatever the name is (compilers)
+	dashless  bool // the first word may be a cluster without its dash (tar)
+	loose     bool // how much of a cluster is an option's value depends on what it is (perl)
+	plus      bool // a word that begins with + is an option (editors, pagers)
+	responses bool // a word that begins with @ is a file of options (pytest, compilers)
+	slashed   bool // a long name may be written with _ for - (node)
 }
 
 // A found option or operand of a command.

@@ -138,7 +138,9 @@ func (p *program) line(about string, words []string) (mistake string) {
 			case "go":
 				p.grammar.single, p.grammar.stops = true, true
 			case "prefixes":
-				p.grammar.prefixes = true
+				p.grammar.prefixes, p.grammar.responses = true, true
+			case "responses":
+				p.grammar.responses = true
 			case "dashless":
 				p.grammar.dashless = true
 			case "loose":

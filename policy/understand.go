@@ -219,7 +219,7 @@ func (r *reader) operand(a argument) {
 		r.ask(a.value, "may become an option")
 		return
 	}
-	if r.p.grammar.prefixes && strings.HasPrefix(a.value, "@") {
+	if r.p.grammar.responses && strings.HasPrefix(a.value, "@") {
 		r.ask(a.value, "is a file of options")
 		return
 	}
