@@ -223,6 +223,10 @@ func (r *reader) operand(a argument) {
 		r.ask(a.value, "is a file of options")
 		return
 	}
+	if r.path == "man" && strings.Contains(a.value, "/") {
+		r.ask(a.value, "is a file, whose orders to the formatter are its author's")
+		return
+	}
 	switch r.p.operands {
 	case "data":
 	case "none":
