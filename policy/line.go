@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	shown "github.com/clairun/clai-sandbox/profile/text"
 )
 
 // Bounds of what is analysed. A longer line is refused before it is parsed.
@@ -393,7 +395,7 @@ func unquoted(lit *syntax.Lit, last bool) (string, *Refusal) {
 
 // refuseRune refuses what looks like a space or like nothing, where a reader takes it for the end of a word.
 func refuseRune(r rune, lit *syntax.Lit) *Refusal {
-	if r >= utf8.RuneSelf && hidden(r) {
+	if r >= utf8.RuneSelf && shown.Hidden(r) {
 		return at("an invisible character outside of quotes", lit.Pos())
 	}
 	return nil
