@@ -108,6 +108,9 @@ var outside = []attempt{
 	{class: "files outside", title: "a directory that a command replaced by a link, in the next run", options: []string{"--grant", "$WORK/data/x/secret:ro"},
 		prepare: func(p *place) { p.write(p.work+"/data/x/secret", "harmless") },
 		command: `mv data/x data/y && ln -s "$OUT" data/x`, again: `cat data/x/secret`, through: says("secret-outside"), refused: true, by: "links in writable places are not followed"},
+	{class: "files outside", title: "a read-only grant in the writable workspace, moved away and written there in the next run", options: []string{"--grant", "$WORK/a/fixed:ro"},
+		prepare: func(p *place) { p.write(p.work+"/a/fixed/file", "fixed") }, command: `mv a z && echo changed > z/fixed/file; true`,
+		again: `for f in a/fixed/file z/fixed/file; do echo changed > $f; done; mv z a; true`, through: contains("$WORK/a/fixed/file", "changed"), by: byMounts},
 	{class: "files outside", title: "a granted file that a command replaced by a link, in the next run", options: []string{"--grant", "$WORK/config:rw"},
 		prepare: func(p *place) { p.write(p.work+"/config", "harmless") },
 		command: `rm config; ln -s "$OUT/secret" config`, again: `cat config`, through: says("secret-outside"), refused: true, by: "links in writable places are not followed"},
@@ -123,7 +126,7 @@ var secrets = func() []attempt {
 		{class: "secrets", title: "by a symbolic link in the workspace", command: `ln -s ~/.netrc l; cat l`, through: says("secret-in-home"), by: byHidden},
 		{class: "secrets", title: "with everything below the home read", command: `grep -rl secret-in-home ~ 2>/dev/null`, through: says("/"), by: byHidden},
 		{class: "secrets", title: "one that comes into being meanwhile", command: `touch ready; while ! test -e done; do sleep 0.01; done; cat ~/.npmrc`,
-			during: func(p *place) { p.write(p.home+"/.npmrc", "secret-in-home") }, through: says("secret-in-home"), by: "entry by entry"},
+			during: func(p *place) { p.write(p.home+"/.npmrc", "secret-in-home") }, through: says("secret-in-home"), by: "entry by entry", mounter: true},
 		{class: "secrets", title: "unmounting what hides them", command: `umount ~/.aws; umount -l ~/.aws; cat ~/.aws/credentials`, through: says("secret-in-home"), by: byUser},
 	}
 	for title, path := range map[string]string{"a private key of ssh": ".ssh/id_ed25519", "passwords in .netrc": ".netrc", "keys to a cloud": ".aws/credentials",

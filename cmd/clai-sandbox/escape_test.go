@@ -43,6 +43,7 @@ type attempt struct {
 	by           string              // what stops it
 	uncontrolled string              // why it is not made without a sandbox
 	only         string              // "root" or "user"
+	mounter      bool                // bubblewrap's own mounts do not stop it (docs/security.md)
 }
 
 // A place is a host of an attempt's own: a home with secrets, a project in it, and a directory outside that nobody grants.
@@ -328,6 +329,9 @@ func TestEscapes(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%02d %s", i+1, a.title), func(t *testing.T) {
 			t.Parallel()
+			if a.mounter && os.Getenv(nomount.Variable) != "" {
+				t.Skip("the mounts are bubblewrap's in this run, which cannot do that")
+			}
 			p := newPlace(t)
 			through, err := a.make(p, ours)
 			if err != nil {

@@ -130,6 +130,10 @@ func (s *sitting) about() string {
 	if err != nil {
 		return instructions.Text(instructions.About{Unavailable: explained(err)})
 	}
+	// That bwrap is there does not say that the kernel lets it work.
+	if err := sandbox.Works(s.ctx, prepared.Plan, sandbox.Launcher{Bwrap: s.bwrap}); err != nil {
+		return instructions.Text(instructions.About{Unavailable: explained(err)})
+	}
 	return instructions.Text(instructions.About{Profile: prepared.Profile, Plan: &prepared.Plan, CanAsk: s.options.Session.Broker != nil})
 }
 

@@ -16,7 +16,6 @@ type script struct {
 	pending []*result
 	path    string // what the calls are about, for errors
 	op      string
-	about   []*result
 	err     error
 }
 
