@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -214,7 +215,11 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	a.watch = nil
 	a.clearUp()
 	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), a.made(l.Live.alsoWatched())...)}
-	result.Notices = append(result.Notices, replaced...)
+	for _, n := range replaced {
+		if !slices.ContainsFunc(result.Notices, func(told Notice) bool { return told.Path == n.Path }) {
+			result.Notices = append(result.Notices, n)
+		}
+	}
 	result.Outcome, _ = interrupted.Load().(Outcome)
 	return l.conclude(a, result)
 }
