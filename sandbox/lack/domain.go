@@ -1,7 +1,6 @@
 package lack
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -10,15 +9,15 @@ import (
 )
 
 // unresolved are how programs say that a name leads nowhere.
-var unresolved = []*regexp.Regexp{
-	regexp.MustCompile(`(?i)could not resolve (?:host|hostname|proxy)(?: name)?:? '?([a-z0-9._-]+)`), // curl, git, ssh
-	regexp.MustCompile(`(?i)unable to resolve host (?:address )?[‘'"]?([a-z0-9._-]+)`),               // wget
-	regexp.MustCompile(`(?i)getaddrinfo (?:enotfound|eai_again|failed,? host=)\s*'?([a-z0-9._-]+)`),  // node
-	regexp.MustCompile(`(?i)(?:dial|lookup) (?:tcp: lookup )?([a-z0-9._-]+)(?:: | on )`),             // go
-	regexp.MustCompile(`(?i)^(?:[a-z]+: )?unknownhostexception: ([a-z0-9._-]+)`),
-	regexp.MustCompile(`(?i)java\.net\.unknownhostexception: ([a-z0-9._-]+)`),
-	regexp.MustCompile(`(?i)failed to resolve '([a-z0-9._-]+)'`), // urllib3
-	regexp.MustCompile(`(?i)host='([a-z0-9._-]+)', port=`),       // requests
+var unresolved = []*pattern{
+	lazily(`(?i)could not resolve (?:host|hostname|proxy)(?: name)?:? '?([a-z0-9._-]+)`), // curl, git, ssh
+	lazily(`(?i)unable to resolve host (?:address )?[‘'"]?([a-z0-9._-]+)`),               // wget
+	lazily(`(?i)getaddrinfo (?:enotfound|eai_again|failed,? host=)\s*'?([a-z0-9._-]+)`),  // node
+	lazily(`(?i)(?:dial|lookup) (?:tcp: lookup )?([a-z0-9._-]+)(?:: | on )`),             // go
+	lazily(`(?i)^(?:[a-z]+: )?unknownhostexception: ([a-z0-9._-]+)`),
+	lazily(`(?i)java\.net\.unknownhostexception: ([a-z0-9._-]+)`),
+	lazily(`(?i)failed to resolve '([a-z0-9._-]+)'`), // urllib3
+	lazily(`(?i)host='([a-z0-9._-]+)', port=`),       // requests
 }
 
 // refusing are the words with which programs tell that a proxy refused.

@@ -1,7 +1,6 @@
 package lack
 
 import (
-	"regexp"
 	"strings"
 )
 
@@ -82,7 +81,7 @@ func complains(line string) bool {
 }
 
 // wrapping are complaints about a complaint: of who started what failed, behind or around it.
-var wrapping = regexp.MustCompile(`(?i)^\s*(` + strings.Join([]string{
+var wrapping = lazily(`(?i)^\s*(` + strings.Join([]string{
 	`(g?make|ninja|just)(\[\d+\])?: (\*\*\*|entering|leaving|build stopped|target)`,
 	`error: recipe .* failed`, `FAILED: `,
 	`compilation terminated`, `collect2: `, `exit (status|code) \d+$`, `command exited with`, `error: command .* failed`,
@@ -106,18 +105,18 @@ func neutral(line string) bool {
 }
 
 // nodesFields are those of an error that node prints below its message.
-var nodesFields = regexp.MustCompile(`^\s+(errno|code|syscall|path|dest|requireStack|hostname): `)
+var nodesFields = lazily(`^\s+(errno|code|syscall|path|dest|requireStack|hostname): `)
 
 // nodesCounts are those at the end of its tests.
-var nodesCounts = regexp.MustCompile(`^# (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) \d`)
+var nodesCounts = lazily(`^# (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) \d`)
 
-var missing = []*regexp.Regexp{
-	regexp.MustCompile(`^(?:/\S*/)?(?:bash|sh|dash|zsh|ksh|ash|busybox)(?:: line \d+|: \d+)?: ([^:\s]+): (?:command )?not found$`),
-	regexp.MustCompile(`^\S+: (?:line )?\d+: ([^:\s]+): (?:command )?not found$`),
-	regexp.MustCompile(`^zsh:(?:\d+:)? command not found: (\S+)$`),
-	regexp.MustCompile(`^g?make(?:\[\d+\])?: ([^:\s/]+): (?:No such file or directory|Command not found)$`),
-	regexp.MustCompile(`^/usr/bin/env: [‘'"]([^‘’'"\s]+)[’'"]: No such file or directory$`),
-	regexp.MustCompile(`^env: [‘'"]?([^‘’'"\s]+?)[’'"]?: No such file or directory$`),
+var missing = []*pattern{
+	lazily(`^(?:/\S*/)?(?:bash|sh|dash|zsh|ksh|ash|busybox)(?:: line \d+|: \d+)?: ([^:\s]+): (?:command )?not found$`),
+	lazily(`^\S+: (?:line )?\d+: ([^:\s]+): (?:command )?not found$`),
+	lazily(`^zsh:(?:\d+:)? command not found: (\S+)$`),
+	lazily(`^g?make(?:\[\d+\])?: ([^:\s/]+): (?:No such file or directory|Command not found)$`),
+	lazily(`^/usr/bin/env: [‘'"]([^‘’'"\s]+)[’'"]: No such file or directory$`),
+	lazily(`^env: [‘'"]?([^‘’'"\s]+?)[’'"]?: No such file or directory$`),
 }
 
 // missingCommand is the name of a command that a line says was not found.
