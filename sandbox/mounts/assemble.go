@@ -80,6 +80,37 @@ func (m *Mounter) assemble(tree Tree) (*assembled, []LeftOut, error) {
 	return nil, left, &Error{Path: tree.Path(), Op: "mount", Err: errors.New("it changes faster than it can be opened")}
 }
 
+// assembleAll puts trees together, as many at once as there are: to ask for each takes a turn of its own. A tree of which something is
+// not there is nil, or put together by itself without that.
+func (m *Mounter) assembleAll(requests []Request) ([]*assembled, []LeftOut, error) {
+	s := m.script()
+	all := make([]*assembly, len(requests))
+	trees := make([]*assembled, len(requests))
+	for i, r := range requests {
+		all[i] = &assembly{script: s, tree: r.Tree, name: m.place(), entries: map[int][]entry{}}
+		trees[i] = &assembled{r.Tree, all[i].name, all[i].build()}
+	}
+	failed := s.flush() != nil
+	var left []LeftOut
+	for i, a := range all {
+		if !failed && len(a.gone()) == 0 {
+			left = append(left, a.more...)
+			continue
+		}
+		m.discard(a.name)
+		if trees[i].root.value > 0 {
+			m.closeFD(trees[i].root.value)
+		}
+		tree, out, err := m.assemble(requests[i].Tree)
+		left = append(left, out...)
+		if err != nil {
+			return nil, left, err
+		}
+		trees[i] = tree
+	}
+	return trees, left, nil
+}
+
 // place is a new name on the stage.
 func (m *Mounter) place() string {
 	m.stage++
@@ -132,6 +163,15 @@ func (a *assembly) look(index int, open *result) {
 	a.sources = append(a.sources, s)
 }
 
+// clean lists the calls that clear the places on the stage that are of no use any more. It comes when nobody waits: to take a mount away
+// takes the kernel longer than to make one.
+func (s *script) clean() {
+	for _, name := range s.m.litter {
+		s.on("clean", name).try(unix.SYS_UMOUNT2, stagePlace+"/"+name, unix.MNT_DETACH)
+	}
+	s.m.litter = nil
+}
+
 // discard clears a place on the stage.
 func (m *Mounter) discard(name string) {
 	s := m.script()
@@ -168,8 +208,7 @@ func (a *assembly) build() *result {
 	a.on("copy the tree of", root.Path)
 	whole := a.do(unix.SYS_OPEN_TREE, a.base, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	a.close(a.base)
-	// The place goes: the whole is a copy of its own.
-	a.try(unix.SYS_UMOUNT2, stagePlace+"/"+a.name, unix.MNT_DETACH)
+	a.m.litter = append(a.m.litter, a.name) // the whole is a copy of its own
 	return whole
 }
 

@@ -41,20 +41,13 @@ func (s *script) attach(t *assembled, at Place) (point *result) {
 	return point
 }
 
-// makePoint makes what is missing of a path below one of the sandbox's own directories. Those are closed to all writing, so it
-// is made through another view of the same mount.
+// makePoint makes what is missing of a path below one of the sandbox's own directories.
 func (s *script) makePoint(own, name string, file, shared bool) {
 	rel, below := cutPrefix(name, own)
 	if !below {
 		return
 	}
-	dir := s.do(unix.SYS_OPENAT2, atCWD, own, s.how(), howSize)
-	view := dir
-	if !shared {
-		view = s.do(unix.SYS_OPEN_TREE, dir, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-		setattr(s, 0, view, 0, unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
-		s.close(dir)
-	}
+	view := s.view(own, shared)
 	for i, c := range rel {
 		if c == '/' {
 			s.try(unix.SYS_MKDIRAT, view, rel[:i], 0o755)
@@ -65,7 +58,33 @@ func (s *script) makePoint(own, name string, file, shared bool) {
 	} else {
 		s.try(unix.SYS_MKDIRAT, view, rel, 0o755)
 	}
-	s.close(view)
+}
+
+// view is one of the sandbox's own directories, to be written. Those are closed to all writing, but for the shared ones, so it is another
+// mount of the same directory. It stays open until closeViews: to let such a mount go takes the kernel longer than all else.
+func (s *script) view(own string, shared bool) *result {
+	if view := s.views[own]; view != nil {
+		return view
+	}
+	dir := s.do(unix.SYS_OPENAT2, atCWD, own, s.how(), howSize)
+	view := dir
+	if !shared {
+		view = s.do(unix.SYS_OPEN_TREE, dir, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+		setattr(s, 0, view, 0, unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
+		s.close(dir)
+	}
+	if s.views == nil {
+		s.views = map[string]*result{}
+	}
+	s.views[own] = view
+	return view
+}
+
+func (s *script) closeViews() {
+	for _, view := range s.views {
+		s.close(view)
+	}
+	s.views = nil
 }
 
 // setAside moves away what a command put where one of the sandbox's own directories has to stand.
@@ -126,14 +145,13 @@ func (m *Mounter) Begin(requests []Request) (mounted []Mounted, left []LeftOut, 
 func (m *Mounter) together(requests []Request, waited *bool, last bool) (mounted []Mounted, left []LeftOut, err error) {
 	var trees []*assembled
 	var kept []Request
-	for _, r := range requests {
-		t, out, err := m.assemble(r.Tree)
-		left = append(left, out...)
-		if err != nil {
-			return nil, left, err
-		}
+	all, left, err := m.assembleAll(requests)
+	if err != nil {
+		return nil, left, err
+	}
+	for i, t := range all {
 		if t != nil {
-			trees, kept = append(trees, t), append(kept, r)
+			trees, kept = append(trees, t), append(kept, requests[i])
 		}
 	}
 	shared := slices.ContainsFunc(kept, func(r Request) bool { return r.Place.Shared })
@@ -168,6 +186,8 @@ func (m *Mounter) together(requests []Request, waited *bool, last bool) (mounted
 		s.on("release the command", "/").do(unix.SYS_WRITE, goFD, "!", 1)
 		s.close(&result{value: goFD})
 	}
+	s.closeViews()
+	s.clean()
 	if err := s.flush(); err != nil {
 		return nil, left, err
 	}
@@ -213,6 +233,7 @@ func (m *Mounter) clear(r Request) error {
 		open := s.try(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
 		stat := s.statx(open)
 		s.close(open)
+		s.closeViews()
 		s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
 		if err := s.flush(); err != nil {
 			m.home(err)

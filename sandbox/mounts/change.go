@@ -84,6 +84,7 @@ func (m *Mounter) swap(old Mounted, r Request, t *assembled) ([]Mounted, error) 
 		looks = append(looks, look{path, open, s.statx(open)})
 	}
 	s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
+	s.clean()
 	if err := s.flush(); err != nil {
 		return nil, err
 	}

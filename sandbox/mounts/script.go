@@ -17,6 +17,7 @@ type script struct {
 	path    string // what the calls are about, for errors
 	op      string
 	err     error
+	views   map[string]*result // of the sandbox's own directories, to write in: see view
 }
 
 // A result is what a call returned, or will return.
