@@ -142,6 +142,28 @@ func TestWhatIsHiddenInAReadOnlyDirectoryIsNeverSeen(t *testing.T) {
 	}
 }
 
+// Nor are our own directories, whatever becomes of them on the host.
+func TestOurOwnDirectoriesAreNotSeenWhenTheyAreReplaced(t *testing.T) {
+	needMounts(t)
+	h := newHost(t)
+	own := h.profile.OwnDirectories[0]
+	h.write(own+"/config.json", "secret")
+	h.launcher.Live = &Live{} // where no rule of Landlock's for each entry holds it
+	result := make(chan ran, 1)
+	go func() {
+		result <- h.run("/bin/sh", "-c", "touch ready; until [ -e done ]; do sleep 0.01; done; cat "+own+"/config.json "+own+"-moved/config.json; ls "+filepath.Dir(own))
+	}()
+	waitUntil(t, "the command runs", func() bool { _, err := os.Stat(h.profile.Workspace + "/ready"); return err == nil })
+	if err := os.Rename(own, own+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	h.write(own+"/config.json", "secret")
+	h.write(h.profile.Workspace+"/done", "")
+	if r := <-result; r.Failure != nil || r.Out != "clai-sandbox\n" {
+		t.Errorf("%q %q %v", r.Out, r.Err, r.Failure)
+	}
+}
+
 // TestHowOftenACommandThatPollsIsQuicker measures, and is no protection: docs/security.md has the figures.
 func TestHowOftenACommandThatPollsIsQuicker(t *testing.T) {
 	needMounts(t)
