@@ -210,3 +210,17 @@ func renameExchange(t *testing.T, a, b string) {
 		t.Fatal(err)
 	}
 }
+
+// What the host replaced while the mounts were made is covered before anything else is looked at.
+func TestWhatWasReplacedBeforeTheCommandBeganIsCovered(t *testing.T) {
+	h := newHost(t)
+	file := h.write(h.profile.Workspace+"/settings", "x")
+	s := h.liveShell()
+	s.expect("echo y >> settings; cat settings", "xy")
+	w := &mountWatch{covers: map[string]bool{file: false}}
+	w.begin(s.live.attempt.mounter, nil) // it is not among what was mounted
+	s.expect("(echo z >> settings) 2>/dev/null || echo refused", "refused")
+	if notices := w.end(); len(notices) != 1 {
+		t.Errorf("%v", notices)
+	}
+}

@@ -90,7 +90,11 @@ func (m *Mounter) assembleAll(requests []Request) ([]*assembled, []LeftOut, erro
 		all[i] = &assembly{script: s, tree: r.Tree, name: m.place(), entries: map[int][]entry{}}
 		trees[i] = &assembled{r.Tree, all[i].name, all[i].build()}
 	}
-	failed := s.flush() != nil
+	err := s.flush()
+	failed := err != nil
+	if failed && !errors.As(err, new(*Error)) {
+		return nil, nil, err // of no one tree
+	}
 	var left []LeftOut
 	for i, a := range all {
 		if !failed && len(a.gone()) == 0 {
