@@ -48,9 +48,9 @@ bench: build ## measure a start beside bare bwrap with the same options, and wha
 	bin/bench -binary bin/clai-sandbox
 	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/... ./policy ./integration/...
 
-test-arm64: ## run the stub's tests as arm64 code in an emulator (qemu-user-static)
-	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/sandbox-arm64.test ./sandbox
-	CLAI_SANDBOX_TEST_EMULATOR=$$(command -v qemu-aarch64-static) qemu-aarch64-static bin/sandbox-arm64.test -test.v -test.run 'TheStub|AStubs'
+test-arm64: ## run the trampoline's tests as arm64 code in an emulator (qemu-user-static)
+	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/trampoline-arm64.test ./sandbox/trampoline
+	CLAI_SANDBOX_TEST_EMULATOR=$$(command -v qemu-aarch64-static) qemu-aarch64-static bin/trampoline-arm64.test -test.v
 
 record: build ## record docs/live-grant.txt anew
 	packaging/record-live.sh

@@ -124,7 +124,7 @@ func receiveListener(channel *net.UnixConn) (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-// receiveDescriptor takes the one that the stub has sent out of the channel.
+// receiveDescriptor takes the one that the trampoline has sent out of the channel.
 func receiveDescriptor(channel *net.UnixConn) (int, error) {
 	oob := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := channel.ReadMsgUnix(make([]byte, 1), oob)

@@ -147,13 +147,21 @@ func server(t testing.TB, p *List) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := Seal("server", p.Server(3))
+	image := p.Server(3)
+	program, err := Seal("server", image)
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := os.NewFile(uintptr(program), "server")
 	theirs := os.NewFile(uintptr(ends[1]), "socket")
 	cmd := exec.Command("/proc/self/fd/4")
+	if emulator := os.Getenv("CLAI_SANDBOX_TEST_EMULATOR"); emulator != "" {
+		path := filepath.Join(t.TempDir(), "server")
+		if err := os.WriteFile(path, image, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd = exec.Command(emulator, path)
+	}
 	cmd.ExtraFiles = []*os.File{theirs, file}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
