@@ -158,9 +158,18 @@ func (w *mountWatch) handle(events []byte) {
 	}
 }
 
+// maxCovers bounds how often something is covered that is replaced in that very moment.
+const maxCovers = 8
+
 // cover covers what is at a path now.
 func (w *mountWatch) cover(path string) {
-	id, err := w.mounter.Cover(path, w.covers[path])
+	var id uint64
+	var err error
+	for range maxCovers {
+		if id, err = w.mounter.Cover(path, w.covers[path]); err == nil {
+			break
+		}
+	}
 	if id == 0 && err == nil {
 		return
 	}
@@ -168,15 +177,13 @@ func (w *mountWatch) cover(path string) {
 	if err != nil {
 		text = "was replaced on the host while the command ran, and could not be covered again: "
 	}
+	notice := Notice{Kind: NoticeProtected, Path: path, Text: text + printable(path)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, n := range w.notices {
-		if n.Path == path {
-			return
-		}
-	}
-	if len(w.notices) < maxMade {
-		w.notices = append(w.notices, Notice{Kind: NoticeProtected, Path: path, Text: text + printable(path)})
+	if i := slices.IndexFunc(w.notices, func(n Notice) bool { return n.Path == path }); i >= 0 {
+		w.notices[i] = notice // the last time counts
+	} else if len(w.notices) < maxMade {
+		w.notices = append(w.notices, notice)
 	}
 }
 

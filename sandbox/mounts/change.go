@@ -38,6 +38,9 @@ func (m *Mounter) Swap(old Mounted, r Request) ([]Mounted, []LeftOut, error) {
 	return mounted, left, err
 }
 
+// asidePlace is where a mount stands for the moment in which another one takes its place.
+const asidePlace = "/run/clai-sandbox/replaced"
+
 func (m *Mounter) swap(old Mounted, r Request, t *assembled) ([]Mounted, error) {
 	name := r.Tree.Path()
 	const emptyPaths = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
@@ -61,18 +64,25 @@ func (m *Mounter) swap(old Mounted, r Request, t *assembled) ([]Mounted, error) 
 	}
 	s = m.script()
 	if m.old || beneath.failed() != nil {
-		s.on("unmount", name).unmount(old.fd)
+		// The old one steps aside for as long as it takes to put the new one in its place.
+		s.on("move", name).makePoint("/", asidePlace, r.Tree[0].File, false)
+		s.closeViews()
+		aside := s.do(unix.SYS_OPENAT2, atCWD, asidePlace, s.how(), howSize)
+		s.do(unix.SYS_MOVE_MOUNT, old.fd, "", aside, "", emptyPaths)
+		s.close(aside)
 		point := s.on("mount", name).do(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
 		s.do(unix.SYS_MOVE_MOUNT, t.root, "", point, "", emptyPaths)
 		s.close(point)
-	} else {
-		for i, open := range held {
-			rel, _ := cutPrefix(carried[i], name)
-			point := s.on("move", carried[i]).try(unix.SYS_OPENAT2, t.root, rel, s.how(), howSize)
-			s.try(unix.SYS_MOVE_MOUNT, open, "", point, "", emptyPaths)
-			s.close(point)
-		}
-		s.on("unmount", name).unmount(old.fd)
+	}
+	for i, open := range held {
+		rel, _ := cutPrefix(carried[i], name)
+		point := s.on("move", carried[i]).try(unix.SYS_OPENAT2, t.root, rel, s.how(), howSize)
+		s.try(unix.SYS_MOVE_MOUNT, open, "", point, "", emptyPaths)
+		s.close(point)
+	}
+	s.on("unmount", name).unmount(old.fd)
+	if m.old || beneath.failed() != nil {
+		s.on("remove", asidePlace).removePoint("/", asidePlace)
 	}
 	for _, open := range held {
 		s.close(open)
