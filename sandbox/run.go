@@ -194,8 +194,13 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	}
 	l.Control.begin(a)
 	var interrupted atomic.Value
+	received := make(chan os.Signal, 8)
+	if len(l.Relay) > 0 { // before the command can begin, and say so to whoever sends it one
+		signal.Notify(received, l.Relay...)
+	}
 	go func() {
-		if err := l.watch(ctx, a, &interrupted); err != nil {
+		defer signal.Stop(received)
+		if err := l.watch(ctx, a, received, &interrupted); err != nil {
 			stuck <- finished{Result{}, err}
 		}
 	}()
@@ -225,12 +230,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 }
 
 // watch ends the attempt early if it must, and before it does, it tells why. The error means that it could not be ended.
-func (l Launcher) watch(ctx context.Context, a *attempt, interrupted *atomic.Value) error {
-	received := make(chan os.Signal, 8)
-	if len(l.Relay) > 0 {
-		signal.Notify(received, l.Relay...)
-		defer signal.Stop(received)
-	}
+func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Signal, interrupted *atomic.Value) error {
 	var timeout, kill, again <-chan time.Time
 	var pending []syscall.Signal
 	if a.plan.Limits.Timeout > 0 {
