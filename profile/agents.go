@@ -47,30 +47,9 @@ func (c *Config) CheckConfigured(agent string) error {
 	e := &AgentError{Agent: agent}
 	nearest := len(agent)/2 + 1 // more than half of it mistyped is another name
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if d := distance(agent, name); d < nearest {
+		if d := editDistance(agent, name); d < nearest {
 			e.Nearest, nearest = name, d
 		}
 	}
 	return e
-}
-
-// distance is how many letters have to be put in, taken out or replaced to make one name of the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -351,6 +351,19 @@ func TestAGrantThatBecameALinkIsLeftOutOfARunningSandboxToo(t *testing.T) {
 // BenchmarkARequestBecomesVisible is what an agent waits for beside the person: from asking to reading.
 func BenchmarkARequestBecomesVisible(b *testing.B) {
 	p := newPlace(b)
+	var agents []string
+	for i := range 1000 {
+		agents = append(agents, fmt.Sprintf(`"a%d": {}`, 16*i))
+	}
+	directories := p.caller.Directories()
+	settings := `{"agents": {` + strings.Join(agents, ", ") + `}}`
+	err := os.WriteFile(directories.Config+"/config.json", []byte(settings), 0o600)
+	if err == nil {
+		p.config, err = profile.Load(directories)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 	events, err := p.person.Events(context.Background())
 	if err != nil {
 		b.Fatal(err)
