@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,7 @@ type attempt struct {
 	process    *process
 	bus        *busListener // nil: none
 	ended      chan struct{}
+	why        atomic.Pointer[Notice] // why this process ended it, if it did and the Outcome does not say so
 
 	held     []*placeholders
 	shelf    shelf  // where the placeholders come from
@@ -360,6 +362,12 @@ func (a *attempt) readStatus() []byte {
 		}
 		said = append(said, buffer[:n]...)
 	}
+}
+
+// endFor ends the attempt at once, and says why in its result.
+func (a *attempt) endFor(why Notice) {
+	a.why.CompareAndSwap(nil, &why)
+	a.kill()
 }
 
 func (a *attempt) close() {

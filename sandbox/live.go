@@ -213,8 +213,9 @@ func (l *Live) failed(plan *Plan, err error) error {
 	have := Plan{Steps: l.view(l.layers)}
 	for _, name := range changes(have.Steps, plan) {
 		if plan.access(name) < have.access(name) {
-			l.attempt.kill()
-			return fmt.Errorf("%s could not be taken away, so the sandbox was ended: %w", printable(name), err)
+			why := fmt.Sprintf("%s could not be taken away, so the sandbox was ended", printable(name))
+			l.attempt.endFor(Notice{Kind: NoticeHeld, Path: name, Text: why + ": " + printable(err.Error())})
+			return fmt.Errorf("%s: %w", why, err)
 		}
 	}
 	return err

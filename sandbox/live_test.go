@@ -443,7 +443,10 @@ import os; os.closerange(3, 100); open("mapped", "w").write("x"); time.sleep(100
 		t.Errorf("%v", err)
 	}
 	select {
-	case <-s.ended:
+	case err := <-s.ended:
+		if err != nil || !slices.ContainsFunc(s.told, func(n Notice) bool { return n.Path == dir && strings.Contains(n.Text, "so the sandbox was ended") }) {
+			t.Errorf("%+v, %v", s.told, err)
+		}
 		s.ended <- nil
 	case <-time.After(10 * time.Second):
 		t.Error("it runs on")

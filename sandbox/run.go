@@ -285,7 +285,8 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 		return Result{}, err
 	}
 	evidence := a.evidence()
-	evidence.Killed = result.Outcome != "" || a.cgroup.reached(profile.LimitMemory) > 0 // bwrap as well, may be
+	why := a.why.Load()
+	evidence.Killed = result.Outcome != "" || why != nil || a.cgroup.reached(profile.LimitMemory) > 0 // bwrap as well, may be
 	if result.Outcome == overflowed {
 		result.Outcome = ""
 	}
@@ -309,6 +310,9 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 		result.Outcome = Signalled
 	default:
 		result.Outcome = Exited
+	}
+	if why != nil {
+		result.Notices = append(result.Notices, *why)
 	}
 	result.Notices = append(result.Notices, a.limitsReached(result)...)
 	return result, nil
