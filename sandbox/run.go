@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -338,6 +339,10 @@ func (l Launcher) diagnose(failed *attempt) error {
 	evidence := again.evidence()
 	evidence.Stderr = stderr.String()
 	evidence.StdoutEmpty = true
+	if failed.report != 0 && Classify(evidence) == VerdictNoCommand { // its trampoline would have said that it cannot execute it
+		return &SetupError{Why: fmt.Sprintf("bwrap ended with status %d before its command did, and a second one works", failed.process.exitCode()),
+			Hint: "was it killed? try again"}
+	}
 	return failure(evidence, failed.command[0])
 }
 

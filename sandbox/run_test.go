@@ -419,3 +419,29 @@ func TestNoDescriptorOrThreadStays(t *testing.T) {
 		t.Errorf("descriptors %d, then %d; threads %d, then %d", fds, moreFds, tasks, moreTasks)
 	}
 }
+
+// Somebody who ends the sandbox from outside, an administrator or the kernel for want of memory, is not the command's mistake.
+func TestASandboxThatIsKilledFromOutsideSaysSo(t *testing.T) {
+	h := newHost(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := h.launcher.Run(context.Background(), h.build(), []string{"/bin/sh", "-c", "echo; exec sleep 1000"}, Stdio{Out: write})
+		write.Close()
+		ended <- err
+	}()
+	read.Read(make([]byte, 1))
+	for _, pid := range descendantsOf(os.Getpid()) {
+		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); string(name) == "bwrap\n" {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	var setup *SetupError
+	if err := <-ended; !errors.As(err, &setup) || !strings.Contains(setup.Why, "bwrap ended") {
+		t.Errorf("%v", err)
+	}
+}
