@@ -9,10 +9,22 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
+// goCache is what Go's commands keep of one case for the next ones.
+var goCache string
+
 // TestMain makes the test binary what ssh reaches the proxy of a filtered network with.
 func TestMain(m *testing.M) {
 	sandbox.InsideMain()
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if goCache, err = os.MkdirTemp("/var/tmp", "clai-sandbox-test-go-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(goCache)
+	return m.Run()
 }
 
 const refusedExample = "example.com:443 domain_refused"

@@ -61,10 +61,11 @@ func newHost(t testing.TB) *host {
 	os.WriteFile(filepath.Join(h.work, "locked"), []byte("x"), 0o000)
 	h.profile = profile.Profile{
 		Agent: "main", UID: os.Getuid(), Home: home, Workspace: h.work, WorkingDirectory: h.work,
-		Environment: []profile.Variable{{Name: "GOCACHE", Value: "/tmp/gocache"}, {Name: "GOFLAGS", Value: "-mod=mod"}, {Name: "GOPROXY", Value: "off"}, {Name: "HOME", Value: home},
+		Environment: []profile.Variable{{Name: "CGO_ENABLED", Value: "0"}, {Name: "GOCACHE", Value: goCache}, {Name: "GOFLAGS", Value: "-mod=mod"}, {Name: "GOPROXY", Value: "off"}, {Name: "HOME", Value: home},
 			{Name: "LC_ALL", Value: "C.UTF-8"}, {Name: "PATH", Value: "/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin:" + h.other + "/bin"}},
 		Grants: []profile.Grant{
 			{Path: h.shown, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginConfig}},
+			{Path: goCache, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginConfig}},
 			{Path: h.work, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginWorkspace}}},
 	}
 	for _, name := range profile.CredentialStores() {
