@@ -211,9 +211,14 @@ func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, erro
 			}
 			operands = append(operands, operand{"", a.pass(file)})
 		case step.Kind == Bind && step.Source == ownProgram:
-			file, err := openProgram()
+			file, reachable, err := openProgram()
 			if err != nil {
 				return nil, nil, err
+			}
+			if !reachable {
+				step.Kind, step.Mode = Empty, 0o555 // bwrap fills it from the descriptor
+				operands = append(operands, operand{"", a.pass(file)})
+				break
 			}
 			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
 		case step.Kind == Private && step.Source != "":

@@ -54,10 +54,38 @@ func pin(path string) (descriptor, error) {
 	return descriptor(max(fd, 0)), err
 }
 
-// openProgram opens the file that this process executes, to be bound.
-func openProgram() (descriptor, error) {
-	fd, err := unix.Open(ownProgram, unix.O_PATH|unix.O_CLOEXEC, 0)
-	return descriptor(max(fd, 0)), err
+// openProgram opens the file that this process executes, to be bound. bwrap looks for the path of what it binds, and has no
+// capability to do so in other users' directories: where they let nobody in, the file is open for reading, to be copied.
+func openProgram() (file descriptor, reachable bool, err error) {
+	flags := unix.O_PATH
+	path, err := os.Readlink(ownProgram)
+	if reachable = err == nil && searchable(path); !reachable {
+		flags = unix.O_RDONLY
+	}
+	fd, err := unix.Open(ownProgram, flags|unix.O_CLOEXEC, 0)
+	return descriptor(max(fd, 0)), reachable, err
+}
+
+// searchable reports whether this process's user may look into the directories above a path without any capability.
+func searchable(path string) bool {
+	for path != "/" {
+		path = parent(path)
+		var info unix.Stat_t
+		if unix.Stat(path, &info) != nil {
+			return false
+		}
+		bit := uint32(unix.S_IXOTH)
+		switch {
+		case int(info.Uid) == os.Getuid():
+			bit = unix.S_IXUSR
+		case int(info.Gid) == os.Getgid():
+			bit = unix.S_IXGRP
+		}
+		if info.Mode&bit == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // errReplaced means that what was allowed is not what is there now.

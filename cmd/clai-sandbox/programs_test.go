@@ -229,3 +229,29 @@ made-%:
 		}
 	}
 }
+
+// Root may start what lies where nobody else gets in; bwrap, which has no capabilities, must then be given it otherwise.
+func TestAFilteredNetworkWithAProgramInAnotherUsersDirectory(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root may start what lies in another user's closed directory")
+	}
+	p := newProject(t)
+	self, err := exec.LookPath("clai-sandbox")
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.write("other/clai-sandbox", string(text))
+	os.Chmod(p.home+"/other/clai-sandbox", 0o755)
+	os.Chmod(p.home+"/other", 0o700)
+	if err := os.Chown(p.home+"/other", 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	p.wants(p.sh(`~/other/clai-sandbox run --allow-domain example.org -- sh -c 'test -x /run/clai-sandbox/connect && ! test -w /run/clai-sandbox/connect && echo there'`), "there")
+}
