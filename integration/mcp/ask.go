@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 const (
@@ -126,6 +128,9 @@ func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest
 	case <-a.done:
 		s.mu.Lock()
 		delete(s.asks, askKey{asking.Path, asking.Access})
+		if a.err == nil && a.answer.Outcome == grants.OutcomeDenied && len(s.denied) < maxAsks {
+			s.denied[asking.Path] = true
+		}
 		s.mu.Unlock()
 		r, err = grantResult(asking, a)
 		return r, nil, err
@@ -162,6 +167,20 @@ func (s *sitting) ask(asking grants.Asking) (a *ask, isNew bool, err error) {
 		})
 	}()
 	return a, true, nil
+}
+
+// sessionNotices are what the agent should know of changes to its session, but for what it was told already.
+func (s *sitting) sessionNotices() []sandbox.Notice {
+	list := s.session.Notices()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(list, func(n sandbox.Notice) bool {
+		told := n.Kind == sandbox.NoticeKind(grants.NoticePathGrantDenied) && s.denied[n.Path]
+		if told {
+			delete(s.denied, n.Path)
+		}
+		return told
+	})
 }
 
 func grantResult(asking grants.Asking, a *ask) (GrantResult, error) {

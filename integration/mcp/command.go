@@ -225,7 +225,7 @@ func (s *sitting) runWith(ctx context.Context, c command, launcher sandbox.Launc
 		r.Missing = missing(lack.Of(lack.Failure{Plan: &prepared.Plan, Command: c.argv, ExitCode: result.ExitCode, Stderr: captured.tail, Notices: result.Notices,
 			Own: prepared.Profile.OwnDirectories}))
 	}
-	r.Notices = noticesOf(append(result.Notices, s.session.Notices()...))
+	r.Notices = noticesOf(append(result.Notices, s.sessionNotices()...))
 	return r
 }
 

@@ -360,6 +360,9 @@ func TestADenialIsToldAndOutlivesTheCall(t *testing.T) {
 	if g.Granted || g.Pending || g.Outcome != "denied" || !strings.Contains(g.Message, `no\x1b`) || g.Notices[0].Kind != "path_grant_denied" {
 		t.Errorf("%+v", g)
 	}
+	if r, _ := call[Result](a, "bash_exec", BashExec{Command: "true"}); len(r.Notices) != 0 {
+		t.Errorf("once is enough: %+v", r.Notices)
+	}
 }
 
 func TestTheClientsPromptAnswersOnlyWhereItIsTrustedAndNeverMore(t *testing.T) {

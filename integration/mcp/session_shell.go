@@ -167,7 +167,7 @@ func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time
 			r.Missing = missing(lack.Of(lack.Failure{Plan: &now.Plan, Command: c.argv, ExitCode: e.ExitCode, Stderr: captured.tail, Own: now.Profile.OwnDirectories}))
 		}
 	}
-	r.Notices = noticesOf(s.session.Notices())
+	r.Notices = noticesOf(s.sessionNotices())
 	if again {
 		r.Notices = append(r.Notices, Notice{Kind: "sandbox_restarted", Text: "the session's sandbox had ended, and this is a new one: what the shell kept is gone"})
 	}

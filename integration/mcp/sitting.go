@@ -33,13 +33,14 @@ type sitting struct {
 	jobs        map[string]*job
 	nextJob     int
 	asks        map[askKey]*ask
-	shell       *sessionShell // with Options.SessionSandbox
+	denied      map[string]bool // paths of which the agent has been told that they were denied
+	shell       *sessionShell   // with Options.SessionSandbox
 	closed      bool
 }
 
 // sitting is one that has not begun.
 func (o Options) sitting(ctx context.Context) *sitting {
-	s := &sitting{options: o, jobs: map[string]*job{}, asks: map[askKey]*ask{}}
+	s := &sitting{options: o, jobs: map[string]*job{}, asks: map[askKey]*ask{}, denied: map[string]bool{}}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	var err error
 	if s.bwrap, err = sandbox.FindBwrap(o.Bwrap, o.Session.Caller.Directories().State); err != nil {
