@@ -79,7 +79,7 @@ type Session struct {
 // An Asking is what an agent says when it asks.
 type Asking struct {
 	Path   string         `json:"requestedPath" jsonschema:"absolute, or below the home directory as ~/x"`
-	Access profile.Access `json:"requestedAccess" jsonschema:"read_only or read_write"`
+	Access profile.Access `json:"requestedAccess" jsonschema:"read_only, copy_on_write or read_write"`
 	Reason string         `json:"reason,omitempty" jsonschema:"why, for the person who decides"`
 }
 

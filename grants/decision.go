@@ -156,8 +156,8 @@ func (d Decision) check(q Question) error {
 	switch {
 	case d.Path == "":
 		return refuse("path is missing: write out what is granted")
-	case d.Access != profile.ReadOnly && d.Access != profile.ReadWrite:
-		return refuse("access must be read_only or read_write")
+	case !d.Access.Grantable():
+		return refuse("access must be " + profile.Accesses)
 	case d.Access > q.Access:
 		return refuse("only " + q.Access.String() + " was asked for")
 	}

@@ -99,8 +99,8 @@ func (r Rules) AskSeeing(sees func(path string) bool, path string, access profil
 	if err != nil {
 		return q, err
 	}
-	if access != profile.ReadOnly && access != profile.ReadWrite {
-		return q, &InvalidError{"access", "must be read_only or read_write"}
+	if !access.Grantable() {
+		return q, &InvalidError{"access", "must be " + profile.Accesses}
 	}
 	if err := checkText("reason", reason); err != nil {
 		return q, err

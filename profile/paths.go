@@ -74,22 +74,19 @@ func shortText(text string) string {
 	return text
 }
 
-// ParseGrant reads PATH[:ro|:rw][:explicit], as --grant takes it; read-only if it does not say. The long names of the
+// ParseGrant reads PATH[:ro|:cow|:rw][:explicit], as --grant takes it; read-only if it does not say. The long names of the
 // access are understood as well. A path with a colon in its last name needs the access written out: what stands behind the
 // colon could be a mistyped access, and would make another path of the one that was meant.
 func ParseGrant(text, home string) (Grant, error) {
 	path, explicit := strings.CutSuffix(text, ":explicit")
 	access := ReadOnly
 	if i := strings.LastIndexByte(path, ':'); i >= 0 {
-		switch path[i+1:] {
-		case "ro", "read_only":
-			path = path[:i]
-		case "rw", "read_write":
-			path, access = path[:i], ReadWrite
-		default:
-			if word := path[i+1:]; !strings.Contains(word, "/") {
-				return Grant{}, &PathError{text, fmt.Sprintf("%q is no access", shortText(word)), "write ro or rw behind the last colon, also where the path itself has one: PATH:ro"}
-			}
+		said, err := ParseAccess(path[i+1:])
+		switch {
+		case err == nil:
+			path, access = path[:i], said
+		case !strings.Contains(path[i+1:], "/"):
+			return Grant{}, &PathError{text, fmt.Sprintf("%q is no access", shortText(path[i+1:])), "write ro, cow or rw behind the last colon, also where the path itself has one: PATH:ro"}
 		}
 	}
 	path, err := ExpandPath(path, home)

@@ -8,8 +8,39 @@ type Access uint8
 const (
 	NoAccess Access = iota
 	ReadOnly
+	CopyOnWrite // can be written, and every change goes to a layer: the host stays as it was
 	ReadWrite
 )
+
+// Accesses are those that can be granted, the narrowest first, as they are said.
+const Accesses = "read_only, copy_on_write or read_write"
+
+// ParseAccess reads an access that can be granted, by its name or the short one.
+func ParseAccess(word string) (Access, error) {
+	switch word {
+	case "ro", "read_only":
+		return ReadOnly, nil
+	case "cow", "copy_on_write":
+		return CopyOnWrite, nil
+	case "rw", "read_write":
+		return ReadWrite, nil
+	}
+	return NoAccess, fmt.Errorf("%s is not %s", shorten(word), Accesses)
+}
+
+// Grantable reports whether a person can grant it.
+func (a Access) Grantable() bool { return a > NoAccess && a <= ReadWrite }
+
+// Verb is what it lets a command do, in words for people.
+func (a Access) Verb() string {
+	switch a {
+	case ReadWrite:
+		return "read and write"
+	case CopyOnWrite:
+		return "read, and change a copy of,"
+	}
+	return "read"
+}
 
 // Network says how much of the host's network the sandbox reaches. The zero value is none.
 type Network uint8
@@ -37,7 +68,7 @@ var DefaultSessionBusNames = []string{"org.freedesktop.secrets", "org.freedeskto
 
 // The names of each enumeration, by value, as they stand in configuration, flags and output.
 var (
-	accessNames     = []string{"none", "read_only", "read_write"}
+	accessNames     = []string{"none", "read_only", "copy_on_write", "read_write"}
 	networkNames    = []string{"disabled", "enabled", "filtered"}
 	sessionBusNames = []string{"deny", "filtered", "allow"}
 )
@@ -170,6 +201,8 @@ type Profile struct {
 	// PrivateTmp is a directory of this program's that stands at /tmp inside, writable, and outlives the sandbox. Empty: /tmp is
 	// in memory, and gone with it.
 	PrivateTmp string
+	// Layers is the directory in which this agent's changes to what it sees copy on write are kept.
+	Layers string
 	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.
 	AskSocket string
 

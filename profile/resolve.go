@@ -50,6 +50,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	if err := CheckAgent(p.Agent); err != nil {
 		return p, err
 	}
+	p.Layers = filepath.Join(caller.Directories().State, "layers", p.Agent)
 	settings := config.settings(p.Agent)
 	for _, step := range []func() error{
 		func() error { return p.resolveDirectories(caller, r) },

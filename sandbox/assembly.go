@@ -27,6 +27,9 @@ func (s *Step) apart() bool {
 
 // required reports whether the sandbox must not be without the step.
 func (s *Step) required() bool {
+	if s.inLayer {
+		return false // where there is nothing to mount it on, the command has removed that for itself alone
+	}
 	switch s.Purpose {
 	case Protects, Anchors, StandsIn, Hides:
 		return true
@@ -134,6 +137,9 @@ func (s *Step) mount() (mounts.Mount, bool) {
 		m.File = m.File || s.Kind == Socket
 		if s.Entries {
 			m.Kind, m.Mode = mounts.Entries, 0o755
+		}
+		if s.Layer != "" {
+			m.Kind, m.Layer = mounts.Overlay, s.Layer
 		}
 		return m, s.Source != "" && s.Source != ownProgram
 	case Mask, Absent, Dir:

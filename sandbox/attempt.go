@@ -35,6 +35,7 @@ type attempt struct {
 	mounter    *mounts.Mounter
 	watch      *mountWatch // nil: nothing to watch
 	mounted    []mounts.Mounted
+	layers     openLayers
 	ready      descriptor    // where the base tells that it is complete, and
 	release    descriptor    // what the command waits for: the mounter's ends
 	recorded   []byte        // what was read of bwrap's records so far
@@ -92,6 +93,14 @@ func (a *attempt) open(l Launcher) (err error) {
 		a.ruleset = a.pass(a.rules.ruleset)
 	}
 	base := a.plan
+	if l.byBwrap {
+		err = a.plan.withoutMounter()
+	} else if !l.bare {
+		err = a.layers.open(a.plan)
+	}
+	if err != nil {
+		return err
+	}
 	if !l.byBwrap {
 		base = a.divide(l.Live != nil)
 		if !l.bare {
@@ -393,6 +402,7 @@ func (a *attempt) close() {
 		a.channel.Close()
 	}
 	a.input.close()
+	a.layers.close()
 }
 
 func nulTerminated(words []string) []byte {

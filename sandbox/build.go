@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/cow"
 )
 
 // Build decides what the sandbox of a profile shows. The same profile on the same tree gives the same plan.
@@ -187,6 +188,12 @@ func (b *builder) grant(g profile.Grant, writable []string) error {
 	}
 	step := Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: g.Access, Origin: g.Origin, Pinned: true, explicit: g.Explicit, expected: g.Expected,
 		file: !w.Object.Mode.IsDir()}
+	if g.Access == profile.CopyOnWrite {
+		if step.file {
+			return b.leaveOut(g, NoticePathDenied, "copy on write takes a directory; grant the one that it is in")
+		}
+		step.Layer = join(b.profile.Layers, cow.Name(w.Real))
+	}
 	if w.Real != g.Path {
 		step.Typed = g.Path
 	}
@@ -206,7 +213,7 @@ func (b *builder) hold() {
 			if lead := join(above.Path, first); lead != path {
 				b.layers.put(Step{Kind: Mask, Path: lead, Mode: 0o755, Origin: baseline, Purpose: Anchors})
 			}
-		case step.Access == profile.ReadOnly && above.Kind == Bind && above.Access == profile.ReadWrite:
+		case step.Access < profile.ReadWrite && above.Kind == Bind && above.Access == profile.ReadWrite:
 			// "mv a z" in one run, and in the next what was read-only as a/b could be written as z/b.
 			step.narrows = true
 			b.anchor(parent(path))
@@ -239,7 +246,7 @@ func (b *builder) forbidden(w walk, access profile.Access) string {
 		if within(w.Real, own) {
 			return "holds clai-sandbox's own files"
 		}
-		if access == profile.ReadWrite && within(own, w.Real) {
+		if access > profile.ReadOnly && within(own, w.Real) {
 			return fmt.Sprintf("clai-sandbox keeps its own files in it (%s), so it cannot be writable", printable(own))
 		}
 	}

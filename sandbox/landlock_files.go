@@ -68,7 +68,7 @@ func newFileRules() (*fileRules, error) {
 
 // rightsFor are what an access comes to.
 func (r *fileRules) rightsFor(access profile.Access) uint64 {
-	if access == profile.ReadWrite {
+	if access > profile.ReadOnly {
 		return r.handled
 	}
 	return landlockReadOnly

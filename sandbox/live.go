@@ -170,6 +170,9 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	if l.mounter == nil {
 		return nil, l.failed(&plan, errByBwrap)
 	}
+	if err := l.attempt.layers.open(&plan); err != nil {
+		return nil, l.failed(&plan, err)
+	}
 	l.notices = nil
 	took, err := l.reconcile(&plan)
 	if err != nil {

@@ -165,7 +165,7 @@ func (l *Live) swap(plan *Plan, changed []string, related []int) (bool, error) {
 func (l *Live) request(tree mounts.Tree, place mounts.Place) mounts.Request {
 	r := mounts.Request{Tree: tree, Place: place}
 	for _, m := range tree[1:] {
-		if m.Kind == mounts.Bind || m.Kind == mounts.Entries || m.Kind == mounts.Carried {
+		if m.Kind == mounts.Bind || m.Kind == mounts.Entries || m.Kind == mounts.Carried || m.Kind == mounts.Overlay {
 			r.Keep = append(r.Keep, m.Path)
 		}
 	}

@@ -45,7 +45,7 @@ func (l *Live) tree(plan *Plan, top string, have []Step) (steps []Step, tree mou
 		}
 	}
 	if root == nil && !slices.ContainsFunc(tree, func(m mounts.Mount) bool {
-		return m.Kind == mounts.Bind || m.Kind == mounts.Carried || m.Kind == mounts.Entries
+		return m.Kind == mounts.Bind || m.Kind == mounts.Carried || m.Kind == mounts.Entries || m.Kind == mounts.Overlay
 	}) {
 		return nil, nil
 	}

@@ -73,6 +73,7 @@ type Step struct {
 	Kind   StepKind       `json:"kind" jsonschema:"how it is made"`
 	Path   string         `json:"path" jsonschema:"inside; no component is a symbolic link"`
 	Source string         `json:"source,omitempty" jsonschema:"of bind, copy and socket, and of a private directory that outlives the sandbox: the path on the host; of symlink: its text"`
+	Layer  string         `json:"layer,omitempty" jsonschema:"of what is copy_on_write: where changes are kept"`
 	Access profile.Access `json:"access,omitempty" jsonschema:"of bind and socket: what the command may do there"`
 	Mode   fs.FileMode    `json:"mode,omitempty" jsonschema:"of private, mask, empty, copy and dir: the permission bits"`
 	Origin profile.Origin `json:"origin" jsonschema:"why it is there"`
@@ -88,6 +89,7 @@ type Step struct {
 	// explicit binds show what is hidden below them.
 	explicit bool
 	file     bool // of a bind: its source is no directory
+	inLayer  bool // of what hides: what it stands on is seen copy on write
 	narrows  bool // it is read-only in something writable: without it, the command could do more
 	// expected is the object that has to be there, where a person allowed that one.
 	expected *profile.Expected

@@ -37,7 +37,7 @@ func (a *attempt) watchMounts() {
 		r := &a.requests[i]
 		for _, m := range r.Tree[1:] {
 			step := a.plan.at(m.Path)
-			if step == nil || !step.required() || a.plan.inOwn(m.Path) {
+			if step == nil || !step.required() || a.plan.inOwn(m.Path) || step.inLayer {
 				continue
 			}
 			w.covers[m.Path] = step.Kind == Mask || step.Kind == Empty || step.Kind == Socket

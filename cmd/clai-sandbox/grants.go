@@ -110,16 +110,15 @@ func withBroker(do func(context.Context, *client.Client) error) error {
 
 // accessFlag reads --access, or leaves the default.
 func accessFlag(c *cli.Context, byDefault profile.Access) (profile.Access, error) {
-	switch word := c.String("access"); word {
-	case "":
+	word := c.String("access")
+	if word == "" {
 		return byDefault, nil
-	case "ro", "read_only":
-		return profile.ReadOnly, nil
-	case "rw", "read_write":
-		return profile.ReadWrite, nil
-	default:
-		return profile.NoAccess, &usage{fmt.Sprintf("--access %q is not ro or rw", word), "clai-sandbox grants " + c.Command.Name + " --help"}
 	}
+	access, err := profile.ParseAccess(word)
+	if err != nil {
+		return access, &usage{"--access: " + err.Error(), "clai-sandbox grants " + c.Command.Name + " --help"}
+	}
+	return access, nil
 }
 
 // expiryFlag reads --for.
@@ -260,7 +259,7 @@ func grantsAllow(c *cli.Context) error {
 		if c.Bool("json") {
 			return printJSON(os.Stdout, answer)
 		}
-		fmt.Printf("%s may now %s %s%s\n", profile.Printable(r.Agent), verb(answer.Access), profile.Printable(answer.Path), lasting(answer))
+		fmt.Printf("%s may now %s %s%s\n", profile.Printable(r.Agent), answer.Access.Verb(), profile.Printable(answer.Path), lasting(answer))
 		return nil
 	})
 }
@@ -275,13 +274,6 @@ func pathTyped(typed string) (string, error) {
 		typed = filepath.Join(caller.WorkingDirectory, typed)
 	}
 	return profile.ExpandPath(typed, caller.Home)
-}
-
-func verb(access profile.Access) string {
-	if access == profile.ReadWrite {
-		return "read and write"
-	}
-	return "read"
 }
 
 // lasting says how long an answer holds.
@@ -308,7 +300,7 @@ func grantsDeny(c *cli.Context) error {
 		if _, err := broker.Decide(ctx, r.ID, grants.Decision{Kind: grants.Deny, Reason: c.String("reason"), Via: via}); err != nil {
 			return err
 		}
-		fmt.Printf("%s may not %s %s\n", profile.Printable(r.Agent), verb(r.RequestedAccess), profile.Printable(r.ResolvedPath))
+		fmt.Printf("%s may not %s %s\n", profile.Printable(r.Agent), r.RequestedAccess.Verb(), profile.Printable(r.ResolvedPath))
 		return nil
 	})
 }
@@ -394,7 +386,7 @@ func grantsConfirm(c *cli.Context) error {
 		if g, err = broker.Confirm(ctx, g.ID, c.String("resolved")); err != nil {
 			return err
 		}
-		fmt.Printf("%s may %s %s\n", profile.Printable(g.Agent), verb(g.Access), profile.Printable(g.Resolved))
+		fmt.Printf("%s may %s %s\n", profile.Printable(g.Agent), g.Access.Verb(), profile.Printable(g.Resolved))
 		return nil
 	})
 }
@@ -421,7 +413,7 @@ func grantsAdd(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s may %s %s (grant %s)\n", profile.Printable(g.Agent), verb(g.Access), profile.Printable(g.Path), g.ID)
+		fmt.Printf("%s may %s %s (grant %s)\n", profile.Printable(g.Agent), g.Access.Verb(), profile.Printable(g.Path), g.ID)
 		if g.Resolved != g.Path {
 			fmt.Printf("which leads to %s\n", profile.Printable(g.Resolved))
 		}

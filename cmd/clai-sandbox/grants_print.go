@@ -82,7 +82,7 @@ func printRequests(to io.Writer, list []grants.Request, now time.Time) {
 		if i > 0 {
 			fmt.Fprintln(to)
 		}
-		fmt.Fprintf(to, "%s  agent %s asks to %s %s\n", r.ID, profile.Printable(r.Agent), verb(r.RequestedAccess), profile.Printable(r.RequestedPath))
+		fmt.Fprintf(to, "%s  agent %s asks to %s %s\n", r.ID, profile.Printable(r.Agent), r.RequestedAccess.Verb(), profile.Printable(r.RequestedPath))
 		line := func(name, text string) { fmt.Fprintf(to, "  %-9s %s\n", name, text) }
 		if r.ResolvedPath != r.RequestedPath {
 			line("leads to", profile.Printable(r.ResolvedPath))

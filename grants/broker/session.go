@@ -100,8 +100,8 @@ func checkSpec(spec grants.SessionSpec) error {
 		return invalid("shown", fmt.Sprintf("has more than %d paths", maxShown))
 	}
 	for _, s := range spec.Shown {
-		if !clean(s.Path) || s.Access != profile.ReadOnly && s.Access != profile.ReadWrite {
-			return invalid("shown", "must be absolute, clean paths, read_only or read_write")
+		if !clean(s.Path) || !s.Access.Grantable() {
+			return invalid("shown", "must be absolute, clean paths, "+profile.Accesses)
 		}
 	}
 	for _, path := range append(slices.Clone(spec.Hidden), spec.Links...) {

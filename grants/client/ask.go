@@ -29,7 +29,7 @@ const (
 	AskUnavailable = 3 // nobody could be asked
 )
 
-const askUsage = `usage: fs_request_grant PATH [--access read_only|read_write] [--reason TEXT] [--json]
+const askUsage = `usage: fs_request_grant PATH [--access read_only|copy_on_write|read_write] [--reason TEXT] [--json]
 
 Asks the person outside for a path that this sandbox does not show, and waits for the answer. The answer may be for a path
 below it, or for less access. Exit status: 0 granted, 1 not granted, 2 not understood, 3 nobody could be asked.
@@ -151,7 +151,7 @@ func parseAsk(args []string) (a grants.Asking, asJSON bool, err error) {
 			}
 			if name == "--reason" {
 				a.Reason = value
-			} else if a.Access, err = parseAccess(value); err != nil {
+			} else if a.Access, err = profile.ParseAccess(value); err != nil {
 				return a, false, err
 			}
 		default:
@@ -165,16 +165,6 @@ func parseAsk(args []string) (a grants.Asking, asJSON bool, err error) {
 		return a, false, err
 	}
 	return a, asJSON, nil
-}
-
-func parseAccess(word string) (profile.Access, error) {
-	switch word {
-	case "ro", "read_only":
-		return profile.ReadOnly, nil
-	case "rw", "read_write":
-		return profile.ReadWrite, nil
-	}
-	return profile.NoAccess, fmt.Errorf("--access is read_only or read_write, and not %q", word)
 }
 
 func absolute(path string) (string, error) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // A Client is a broker behind a socket.
@@ -205,8 +206,8 @@ func (c *Client) Ask(ctx context.Context, session string, a grants.Asking) (answ
 
 // sendable finds what JSON cannot say, and would arrive as something else.
 func sendable(a grants.Asking) error {
-	if _, err := a.Access.MarshalText(); err != nil || a.Access.String() == "none" {
-		return &grants.InvalidError{Field: "requestedAccess", Why: "must be read_only or read_write"}
+	if !a.Access.Grantable() {
+		return &grants.InvalidError{Field: "requestedAccess", Why: "must be " + profile.Accesses}
 	}
 	return nil
 }

@@ -235,7 +235,7 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 		return nil
 	}
 	switch key := msg.String(); {
-	case !strings.Contains("oaprd", key):
+	case !strings.Contains("oaprcd", key):
 		m.message = "press ? for the keys"
 	case m.now().Sub(m.since) < guard:
 		m.message = "this request has only just come: look at it, and press the key again"
@@ -256,10 +256,24 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 			m.message = "it asks for no more than to read"
 			return nil
 		}
-		d.access = profile.ReadOnly + profile.ReadWrite - d.access
-		m.drafts[r.ID] = d
+		m.narrow(r, d, profile.ReadOnly)
+	case key == "c":
+		if r.RequestedAccess < profile.ReadWrite {
+			m.message = "it does not ask to write"
+			return nil
+		}
+		m.narrow(r, d, profile.CopyOnWrite)
 	}
 	return nil
+}
+
+// narrow makes the answer this access, or what was asked for if it is that already.
+func (m *model) narrow(r grants.Request, d draft, to profile.Access) {
+	if d.access == to {
+		to = r.RequestedAccess
+	}
+	d.access = to
+	m.drafts[r.ID] = d
 }
 
 func (m *model) move(by int) {
@@ -337,16 +351,9 @@ func done(r grants.Request, d grants.Decision) string {
 	agent, path := profile.Printable(r.Agent), profile.Printable(d.Path)
 	switch d.Kind {
 	case grants.AllowOnce:
-		return agent + " may " + verb(d.Access) + " " + path + ", in this session"
+		return agent + " may " + d.Access.Verb() + " " + path + ", in this session"
 	case grants.AllowAlways:
-		return agent + " may " + verb(d.Access) + " " + path
+		return agent + " may " + d.Access.Verb() + " " + path
 	}
-	return agent + " may not " + verb(r.RequestedAccess) + " " + profile.Printable(r.ResolvedPath)
-}
-
-func verb(access profile.Access) string {
-	if access == profile.ReadWrite {
-		return "read and write"
-	}
-	return "read"
+	return agent + " may not " + r.RequestedAccess.Verb() + " " + profile.Printable(r.ResolvedPath)
 }

@@ -63,7 +63,7 @@ func (m *model) parts() (top, body, bottom []string) {
 	}
 	if m.help {
 		body = append(body, "")
-		for _, text := range []string{"o  allow for this session", "a  allow always, for this agent; asks for how long", "p  narrow the path", "r  to read only, and back",
+		for _, text := range []string{"o  allow for this session", "a  allow always, for this agent; asks for how long", "p  narrow the path", "r  to read only, and back", "c  to write to a copy only, and back",
 			"d  deny; asks for a reason", "j, k  next and previous request", "q  leave; nothing is answered by that"} {
 			body = append(body, m.line(text))
 		}
@@ -74,7 +74,7 @@ func (m *model) parts() (top, body, bottom []string) {
 	if m.asking != askNothing {
 		bottom = append(bottom, m.line(prompts[m.asking]), m.inputLine(), m.line("enter: done   esc: not after all"))
 	} else {
-		bottom = append(bottom, m.line("o once   a always   p path   r read only   d deny   ? keys   q quit"))
+		bottom = append(bottom, m.line("o once   a always   p path   r read only   c copy   d deny   ? keys   q quit"))
 	}
 	return top, body, bottom
 }
@@ -102,13 +102,13 @@ func shownTyped(text []rune) string {
 // request describes a request. The path comes apart from the rest: a person must see all of it.
 func (m *model) request(r grants.Request, d draft) (path, rest []string) {
 	add := func(name, text string) { rest = append(rest, m.wrapped(name, text, 6)...) }
-	path = append(path, m.line(bold+profile.Printable(r.Agent)+plain+" asks to "+bold+verb(r.RequestedAccess)+plain))
+	path = append(path, m.line(bold+profile.Printable(r.Agent)+plain+" asks to "+bold+r.RequestedAccess.Verb()+plain))
 	path = append(path, m.wrapped("", profile.Printable(r.RequestedPath), maxPathLines)...)
 	if r.ResolvedPath != r.RequestedPath {
 		path = append(path, m.wrapped("leads to", profile.Printable(r.ResolvedPath), maxPathLines)...)
 	}
 	if (d != draft{r.ResolvedPath, r.RequestedAccess}) {
-		path = append(path, m.wrapped("you give", verb(d.access)+" "+profile.Printable(d.path), maxPathLines)...)
+		path = append(path, m.wrapped("you give", d.access.Verb()+" "+profile.Printable(d.path), maxPathLines)...)
 	}
 	for _, w := range r.Warnings {
 		add("warning", text.Line(w.Text))

@@ -26,7 +26,7 @@ const (
 // RequestGrant are the arguments of fs_request_grant.
 type RequestGrant struct {
 	Path   string `json:"path" jsonschema:"absolute, below the home directory as ~/x, or below the workspace"`
-	Access string `json:"access" jsonschema:"read_only or read_write"`
+	Access string `json:"access" jsonschema:"read_only, copy_on_write (write to a copy of its own) or read_write"`
 	Reason string `json:"reason" jsonschema:"why, for the person who decides"`
 }
 
@@ -104,8 +104,8 @@ func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest
 	if asking.Path, err = s.absolute(in.Path, prepared.Profile); err != nil {
 		return r, nil, err
 	}
-	if err := asking.Access.UnmarshalText([]byte(in.Access)); err != nil || asking.Access == profile.NoAccess {
-		return r, nil, fmt.Errorf("access %q is not read_only or read_write", in.Access)
+	if asking.Access, err = profile.ParseAccess(in.Access); err != nil {
+		return r, nil, fmt.Errorf("access: %w", err)
 	}
 	a, isNew, err := s.ask(asking)
 	if err != nil {
@@ -279,11 +279,7 @@ func (s *sitting) pending(asking grants.Asking, a *ask) (grants.Request, bool) {
 
 // question words a request for a person.
 func question(r grants.Request) string {
-	verb := "read"
-	if r.RequestedAccess == profile.ReadWrite {
-		verb = "read and write"
-	}
-	lines := []string{fmt.Sprintf("The agent %s asks to %s %s", profile.Printable(r.Agent), verb, profile.Printable(r.RequestedPath))}
+	lines := []string{fmt.Sprintf("The agent %s asks to %s %s", profile.Printable(r.Agent), r.RequestedAccess.Verb(), profile.Printable(r.RequestedPath))}
 	if r.ResolvedPath != r.RequestedPath {
 		lines = append(lines, "which leads to "+profile.Printable(r.ResolvedPath))
 	}
@@ -298,9 +294,9 @@ func question(r grants.Request) string {
 
 // elicitSchema is the form: the protocol allows flat ones only.
 func elicitSchema(r grants.Request) map[string]any {
-	accesses := []string{profile.ReadOnly.String()}
-	if r.RequestedAccess == profile.ReadWrite {
-		accesses = append(accesses, profile.ReadWrite.String())
+	var accesses []string
+	for access := profile.ReadOnly; access <= r.RequestedAccess; access++ {
+		accesses = append(accesses, access.String())
 	}
 	return map[string]any{
 		"type": "object",

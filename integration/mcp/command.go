@@ -34,7 +34,7 @@ type Missing struct {
 	Kind   string `json:"kind" jsonschema:"path or domain"`
 	Path   string `json:"path,omitempty" jsonschema:"of a path: what to ask for"`
 	Domain string `json:"domain,omitempty" jsonschema:"of a domain: the host, with its port where that is known"`
-	Access string `json:"access,omitempty" jsonschema:"of a path: read_only or read_write"`
+	Access string `json:"access,omitempty" jsonschema:"of a path: read_only, copy_on_write or read_write"`
 	Why    string `json:"why" jsonschema:"not_granted, hidden, read_only, domain_refused or network_disabled"`
 	Hint   string `json:"hint" jsonschema:"what to do about it"`
 }

@@ -22,7 +22,7 @@ type Explanation struct {
 	Text    string `json:"text"`
 	Path    string `json:"path,omitempty"`
 	Visible bool   `json:"visible" jsonschema:"of a path: whether the sandbox shows it"`
-	Access  string `json:"access,omitempty" jsonschema:"of a path: none, read_only or read_write"`
+	Access  string `json:"access,omitempty" jsonschema:"of a path: none, read_only, copy_on_write or read_write"`
 }
 
 func (s *sitting) addExplain(server *sdk.Server) {

@@ -131,11 +131,7 @@ func (d *desktop) show(ctx context.Context, r grants.Request) {
 		}
 		actions = append(actions, keyDeny, "Deny")
 	}
-	verb := "read"
-	if r.RequestedAccess == profile.ReadWrite {
-		verb = "read and write"
-	}
-	summary := fmt.Sprintf("%s asks to %s", profile.Printable(r.Agent), verb)
+	summary := fmt.Sprintf("%s asks to %s", profile.Printable(r.Agent), r.RequestedAccess.Verb())
 	var id uint32
 	err := d.conn.Object(service, object).CallWithContext(ctx, service+".Notify", 0, appName, uint32(0), "dialog-password", summary, d.body(r), actions,
 		map[string]dbus.Variant{"urgency": dbus.MakeVariant(byte(1)), "category": dbus.MakeVariant("im.received")}, int32(0)).Store(&id)

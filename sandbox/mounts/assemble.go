@@ -346,6 +346,8 @@ func (a *assembly) object(index int) *result {
 		return a.bind(index)
 	case Carried:
 		return a.carried(m)
+	case Overlay:
+		return a.overlay(index)
 	case Private:
 		context := a.do(unix.SYS_FSOPEN, "tmpfs", unix.FSOPEN_CLOEXEC)
 		a.do(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_STRING, "mode", fmt.Sprintf("%04o", unixMode(m.Mode)), 0)
@@ -383,6 +385,41 @@ func (a *assembly) bind(index int) *result {
 	}
 	limited := setattr(a.script, trampoline.MayFail, object, unix.AT_RECURSIVE, attributes)
 	a.sources = append(a.sources, source{index: index, call: limited})
+	return object
+}
+
+// overlay puts a layer over one of the host's directories. The names by which the kernel finds both are the stage's, so that those of
+// the host are not seen inside. What the host has mounted below the directory is not in it.
+func (a *assembly) overlay(index int) *result {
+	m := &a.tree[index]
+	stand := func(path string, look bool) string {
+		open := a.try(unix.SYS_OPENAT2, atCWD, path, a.how(), howSize)
+		if look {
+			a.look(index, open)
+		}
+		object := a.try(unix.SYS_OPEN_TREE, open, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+		a.sources = append(a.sources, source{index: index, call: object})
+		name := a.m.place()
+		a.make(name, false)
+		a.try(unix.SYS_MOVE_MOUNT, object, "", stageFD, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		a.close(object)
+		a.close(open)
+		a.m.litter = append(a.m.litter, name)
+		return stagePlace + "/" + name
+	}
+	lower, layer := stand(m.Source, true), stand(m.Layer, false)
+	context := a.try(unix.SYS_FSOPEN, "overlay", unix.FSOPEN_CLOEXEC)
+	for _, option := range [][2]string{{"lowerdir", lower}, {"upperdir", layer + "/" + LayerUpper}, {"workdir", layer + "/" + LayerWork}} {
+		a.try(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_STRING, option[0], option[1], 0)
+	}
+	a.try(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_FLAG, "userxattr", 0, 0)
+	created := a.try(unix.SYS_FSCONFIG, context, unix.FSCONFIG_CMD_CREATE, 0, 0, 0)
+	a.sources = append(a.sources, source{index: index, call: created})
+	object := a.try(unix.SYS_FSMOUNT, context, fsmountCloexec, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	a.close(context)
+	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	setattr(a.script, trampoline.MayFail, object, 0, attributes)
+	a.sources = append(a.sources, source{index: index, call: object})
 	return object
 }
 

@@ -28,13 +28,15 @@ const (
 	Symlink                 // a symbolic link, in a directory of the sandbox's own
 	Private                 // a directory in memory that the command may write
 	Carried                 // what the sandbox has at the path already, with all that is mounted below
+	Overlay                 // the host's directory as it is, and writable: what is changed goes to a layer (Linux 5.11)
 )
 
 // A Mount is one part of a tree.
 type Mount struct {
 	Kind     Kind
 	Path     string // inside; no component is a symbolic link
-	Source   string // of Bind, Entries and Copy: on the host, no component is a symbolic link; of Symlink: its text
+	Source   string // of Bind, Entries, Copy and Overlay: on the host, no component is a symbolic link; of Symlink: its text
+	Layer    string // of Overlay: on the host, with the directories LayerUpper and LayerWork, which nothing else may use meanwhile
 	Writable bool   // of Bind
 	Mode     fs.FileMode
 	File     bool // it is no directory
@@ -43,6 +45,12 @@ type Mount struct {
 	// Optional mounts are left out where their source is gone or is something else; any other ends the assembly.
 	Optional bool
 }
+
+// What a layer consists of.
+const (
+	LayerUpper = "upper" // what was changed
+	LayerWork  = "work"  // the kernel's
+)
 
 // own reports whether the mount is of the sandbox's own making, so that places to mount on can be made in it.
 func (m *Mount) own() bool { return m.Kind == Entries || m.Kind == Mask }

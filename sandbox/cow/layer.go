@@ -1,0 +1,95 @@
+// Package cow keeps what commands change in directories that they see copy on write. A layer is a directory in this program's state,
+// which no sandbox sees but merged with what lies below it.
+package cow
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
+)
+
+// A Layer is one that is open: nobody else mounts it meanwhile.
+type Layer struct {
+	Dir  string
+	lock int
+}
+
+// About says what a layer is of. It is in the file layer.json.
+type About struct {
+	Path string `json:"path"` // the directory that is seen copy on write
+	Made int64  `json:"madeAtUnixMs"`
+}
+
+// ErrInUse means that another sandbox has a layer.
+var ErrInUse = errors.New("another sandbox uses the layer")
+
+// Name is the name of the layer of a directory, among those of one agent: the end of the path, to be read by people, and a hash of it.
+func Name(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	base := filepath.Base(path)
+	if len(base) > 100 || base == "/" {
+		base = "layer"
+	}
+	return fmt.Sprintf("%s-%x", base, sum[:8])
+}
+
+// Open opens the layer at dir, which is of the directory at path, and makes it if it is not there. The directory is not looked at
+// for more than its mode.
+func Open(dir, path string, mode fs.FileMode) (*Layer, error) {
+	lock, err := unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err == unix.ENOENT {
+		lock, err = create(dir, path, mode)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the layer %s: %w", dir, err)
+	}
+	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(lock)
+		if err == unix.EWOULDBLOCK {
+			err = ErrInUse
+		}
+		return nil, err
+	}
+	return &Layer{Dir: dir, lock: lock}, nil
+}
+
+// create makes a layer. Its lock comes last: a layer that has one is whole.
+func create(dir, path string, mode fs.FileMode) (int, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return -1, err
+	}
+	about, err := json.Marshal(About{path, time.Now().UnixMilli()})
+	if err != nil {
+		return -1, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "layer.json"), append(about, '\n'), 0o600); err != nil {
+		return -1, err
+	}
+	upper := filepath.Join(dir, mounts.LayerUpper)
+	for _, name := range []string{upper, filepath.Join(dir, mounts.LayerWork)} {
+		if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return -1, err
+		}
+	}
+	if err := os.Chmod(upper, mode.Perm()); err != nil { // what is seen at the path has the mode of the upper directory
+		return -1, err
+	}
+	return unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+}
+
+// Close gives a layer back.
+func (l *Layer) Close() {
+	if l.lock >= 0 {
+		unix.Close(l.lock)
+		l.lock = -1
+	}
+}
