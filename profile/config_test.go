@@ -42,7 +42,7 @@ func TestAMistakeIsNamedWithItsKey(t *testing.T) {
 		{`{"agents": {"main": {"execution": {"sandbox": {"network": "on"}}}}}`,
 			`config.json:1:59: agents.main.execution.sandbox.network: "on" is not disabled, enabled or filtered`},
 		{`{"agents": {"main": {"execution": {"filesystem": {"extraPaths": [{"path": "/a", "access": "none"}]}}}}}`,
-			`"none" is not read_only or read_write`},
+			`"none" is not read_only, copy_on_write or read_write`},
 		{`{"agents": {"main": {"execution": {"limits": {"timeoutSeconds": -1}}}}}`, "must be a whole number from 0"},
 		{`{"agents": {"main": {"execution": {"limits": {"timeoutSeconds": 1e3}}}}}`, "must be a whole number from 0"},
 		{`{"agents": {"main": {"execution": {"limits": {"timeoutSeconds": 99999999999999999999}}}}}`, "must be a whole number from 0"},

@@ -175,6 +175,10 @@ type Profile struct {
 	// configuration and before those of the command line.
 	Grants []Grant
 
+	// Caches are directories in a readable home in which tools keep what they download and build, and what becomes of them.
+	Caches     Caches
+	CachePaths []CachePath
+
 	// Hidden are paths that only a grant of their own, or an explicit one above them, shows.
 	Hidden []HiddenPath
 	// Protected are names that are read-only in writable directories besides the usual ones, see ProtectedIn; Unprotected

@@ -13,7 +13,9 @@ import (
 type Request struct {
 	Agent            string   // empty: main
 	Workspace        string   // empty: the caller's working directory
-	Grants           []string // PATH[:ro|:rw][:explicit]
+	WorkspaceAccess  string   // ro, cow, rw or none; empty: as the configuration says
+	Caches           string   // cow, private, off or rw; empty: as the configuration says
+	Grants           []string // PATH[:ro|:cow|:rw][:explicit]
 	Hide             []string // paths
 	Protect          []string // names in writable directories
 	Unprotect        []string
@@ -57,6 +59,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveGrants(settings, r) },
 		func() error { return p.resolveHidden(settings, r) },
 		func() error { p.dropNarrowing(); return nil },
+		func() error { return p.resolveCaches(settings, r) },
 		func() error { return p.resolveProtected(settings, r) },
 		func() error { return p.resolveNetwork(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
@@ -128,7 +131,9 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 		}
 	}
 	configured := len(p.Grants)
-	p.Grants = append(p.Grants, Grant{Path: p.Workspace, Access: ReadWrite, Origin: Origin{Kind: OriginWorkspace}})
+	if err := p.resolveWorkspaceAccess(settings, r); err != nil {
+		return err
+	}
 	for _, text := range r.Grants {
 		g, err := ParseGrant(text, p.Home)
 		if err != nil {
@@ -141,6 +146,50 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 	p.Grants = slices.Insert(p.Grants, configured, r.Stored...)
 	if n := len(p.Grants); n > MaxGrants {
 		return fmt.Errorf("%d grants: at most %d; grant a directory above them instead", n, MaxGrants)
+	}
+	return nil
+}
+
+// resolveWorkspaceAccess grants the workspace. Without any access, the command starts in its own /tmp.
+func (p *Profile) resolveWorkspaceAccess(settings executionConfig, r Request) error {
+	access := ReadWrite
+	if configured := settings.Filesystem.WorkspaceAccess; configured != nil {
+		access = *configured
+	}
+	if word := r.WorkspaceAccess; word == "none" {
+		access = NoAccess
+	} else if word != "" {
+		var err error
+		if access, err = ParseAccess(word); err != nil {
+			return fmt.Errorf("--workspace-access: %w or none", err)
+		}
+	}
+	if access == NoAccess {
+		p.WorkingDirectory = "/tmp"
+		return nil
+	}
+	p.Grants = append(p.Grants, Grant{Path: p.Workspace, Access: access, Origin: Origin{Kind: OriginWorkspace}})
+	return nil
+}
+
+// resolveCaches lists the caches of a home that is readable.
+func (p *Profile) resolveCaches(settings executionConfig, r Request) error {
+	if configured := settings.Filesystem.Caches; configured != nil {
+		p.Caches = *configured
+	}
+	if r.Caches != "" {
+		if err := p.Caches.UnmarshalText([]byte(r.Caches)); err != nil {
+			return fmt.Errorf("--caches: %w", err)
+		}
+	}
+	var home Grant
+	for _, g := range p.Grants {
+		if Within(p.Home, g.Path) && len(g.Path) >= len(home.Path) {
+			home = g
+		}
+	}
+	if p.Caches != CachesOff && home.Access == ReadOnly {
+		p.CachePaths = cachePaths(p.Home)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func (p *Plan) Args() []string {
 func (p *Plan) bare() Plan {
 	bare := *p
 	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool {
-		return step.Purpose == StandsIn || step.Purpose == Leads || step.Source == ownProgram
+		return step.Purpose == StandsIn || step.Purpose == Leads || step.Source == ownProgram || step.ofLayer()
 	})
 	return bare
 }
@@ -128,6 +128,10 @@ func (p *Plan) Beyond() []string {
 		switch {
 		case step.Entries:
 			lines = append(lines, "entry by entry, so that what comes later is not seen: "+printable(step.Path))
+		case step.Layer != "" && step.Kind == Bind:
+			lines = append(lines, "copy on write, changes kept in "+printable(step.Layer)+": "+printable(step.Path))
+		case step.Purpose == Caches && step.Kind == Symlink:
+			lines = append(lines, "a cache of the agent's own, kept in "+printable(p.cachesLayer())+": "+printable(step.Path))
 		case step.Purpose == StandsIn:
 			lines = append(lines, "cannot be made: "+printable(step.Path))
 		case step.Pinned && step.Purpose == "":

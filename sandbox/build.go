@@ -24,6 +24,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	if err := b.grants(); err != nil {
 		return Plan{}, err
 	}
+	b.caches()
 	b.hold()
 	b.hide()
 	b.protect()

@@ -2,11 +2,16 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // openLayers are the layers that an attempt has open, by the paths of what lies below them.
@@ -15,32 +20,64 @@ type openLayers struct {
 	byPath map[string]*cow.Layer
 }
 
+// maxCacheLayers is how many sandboxes of one agent may have a layer over the same cache at a time. Further ones only read it.
+const maxCacheLayers = 8
+
 // open opens the layers of a plan's steps, as far as they are not open yet.
 func (o *openLayers) open(plan *Plan) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, step := range plan.Steps {
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
 		if step.Layer == "" || o.byPath[step.Path] != nil {
 			continue
 		}
-		object, err := Host{}.Lstat(step.Source)
-		if err != nil {
-			continue // it is left out
+		mode := step.Mode
+		if step.Kind == Bind {
+			object, err := Host{}.Lstat(step.Source)
+			if err != nil {
+				continue // it is left out
+			}
+			mode = object.Mode
 		}
-		layer, err := cow.Open(step.Layer, step.Path, object.Mode)
-		if errors.Is(err, cow.ErrInUse) {
+		layer, err := step.openLayer(mode)
+		switch {
+		case errors.Is(err, cow.ErrInUse) && step.Purpose == Caches:
+			step.Access, step.Layer = profile.ReadOnly, ""
+			continue
+		case errors.Is(err, cow.ErrInUse):
 			return &SetupError{Path: step.Path, Why: "another sandbox of this agent has it copy on write",
 				Hint: "wait until that one has ended, or run this command as another agent"}
-		}
-		if err != nil {
+		case err != nil:
 			return &SetupError{Path: step.Path, Why: "cannot be seen copy on write: " + reason(err)}
 		}
 		if o.byPath == nil {
 			o.byPath = map[string]*cow.Layer{}
 		}
 		o.byPath[step.Path] = layer
+		for name := range strings.FieldsSeq(step.made) {
+			layer.Make(name)
+		}
 	}
 	return nil
+}
+
+// openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes another one.
+func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
+	if s.Kind == Private {
+		return cow.Share(s.Layer, s.Path, mode)
+	}
+	first := s.Layer
+	for n := 1; n <= maxCacheLayers; n++ {
+		if n > 1 {
+			s.Layer = fmt.Sprintf("%s-%d", first, n)
+		}
+		layer, err = cow.Open(s.Layer, s.Path, mode)
+		if !errors.Is(err, cow.ErrInUse) || s.Purpose != Caches {
+			break
+		}
+	}
+	return layer, err
 }
 
 // close gives the layers back. Nothing has them mounted any more.
@@ -53,8 +90,62 @@ func (o *openLayers) close() {
 	o.byPath = nil
 }
 
+// cachesDirectory is where the caches are that the home has not.
+const cachesDirectory = insideDirectory + "caches"
+
+var cachesOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "caches"}
+
+// caches shows the caches of a readable home, so that the command can write them. It comes after all grants: those for a cache, or
+// above or below one, stand. Where the home has none, a link leads to one of the agent's own: all of those are one mount.
+func (b *builder) caches() {
+	own := Step{Kind: Private, Path: cachesDirectory, Mode: fileMode(0o700), Origin: cachesOrigin, Purpose: Caches, Layer: join(b.profile.Layers, "caches")}
+	own.Source = join(own.Layer, mounts.LayerUpper)
+	for _, c := range b.profile.CachePaths {
+		w, err := follow(b.tree, c.Path)
+		missing := errors.Is(err, syscall.ENOENT) && len(w.Rest) > 0
+		above := b.layers.at(w.Real)
+		switch {
+		case err != nil && !missing, len(w.Links) > 0, above == nil || above.Kind != Bind || !above.Pinned || above.Access != profile.ReadOnly:
+		case missing || b.profile.Caches == profile.CachesPrivate:
+			if c.Made && b.profile.Caches != profile.CachesReadWrite && (w.Real == b.profile.Home || parent(w.Real) == b.profile.Home || above.Entries) {
+				name, _ := strings.CutPrefix(c.Path, b.profile.Home+"/")
+				name = strings.ReplaceAll(name, "/", "_")
+				b.layers.put(Step{Kind: Symlink, Path: c.Path, Source: join(cachesDirectory, name), Origin: cachesOrigin, Purpose: Caches})
+				b.enumerate(parent(w.Real))
+				own.made += name + " "
+			}
+		case above.Path == w.Real, !w.Object.Mode.IsDir(), b.holdsOwn(w.Real):
+		case b.profile.Caches == profile.CachesReadWrite:
+			b.layers.put(Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.ReadWrite, Origin: cachesOrigin, Purpose: Caches, Pinned: true})
+		default:
+			b.layers.put(Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.CopyOnWrite, Origin: cachesOrigin, Purpose: Caches, Pinned: true,
+				Layer: join(b.profile.Layers, cow.Name(w.Real))})
+		}
+	}
+	if own.made != "" {
+		b.layers.put(own)
+	}
+}
+
+// ofLayer reports whether a step is of no use without the layer of a cache.
+func (s *Step) ofLayer() bool { return s.Purpose == Caches && s.Access != profile.ReadWrite }
+
+// cachesLayer is where the caches are that the home has not.
+func (p *Plan) cachesLayer() string {
+	if own := p.at(cachesDirectory); own != nil {
+		return own.Layer
+	}
+	return ""
+}
+
+// holdsOwn reports whether this program keeps its own files in a directory.
+func (b *builder) holdsOwn(dir string) bool {
+	return slices.ContainsFunc(b.own, func(own string) bool { return within(own, dir) })
+}
+
 // withoutMounter refuses what bwrap's own options cannot make.
 func (p *Plan) withoutMounter() error {
+	p.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Purpose == Caches && s.ofLayer() })
 	i := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Access == profile.CopyOnWrite })
 	if i < 0 {
 		return nil

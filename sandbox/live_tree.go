@@ -23,8 +23,8 @@ func (l *Live) tree(plan *Plan, top string, have []Step) (steps []Step, tree mou
 	}
 	old, next := decisive(have), decisive(below)
 	kept := func(step Step) bool {
-		if step.Kind == Private {
-			return slices.ContainsFunc(have, func(s Step) bool { return s.Kind == Private && s.Path == step.Path })
+		if step.Kind == Private || step.Purpose == Caches {
+			return slices.ContainsFunc(have, func(s Step) bool { return s.Kind == step.Kind && s.Path == step.Path })
 		}
 		was, ok := old[step.Path]
 		_, is := next[step.Path]

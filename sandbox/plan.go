@@ -88,9 +88,10 @@ type Step struct {
 	Entries bool `json:"entries,omitempty" jsonschema:"of a bind: the entries that the host has at the start, each for itself"`
 	// explicit binds show what is hidden below them.
 	explicit bool
-	file     bool // of a bind: its source is no directory
-	inLayer  bool // of what hides: what it stands on is seen copy on write
-	narrows  bool // it is read-only in something writable: without it, the command could do more
+	file     bool   // of a bind: its source is no directory
+	made     string // of the directory of the caches: what is in it
+	inLayer  bool   // of what hides: what it stands on is seen copy on write
+	narrows  bool   // it is read-only in something writable: without it, the command could do more
 	// expected is the object that has to be there, where a person allowed that one.
 	expected *profile.Expected
 	// content is that of a file which is made for as long as the command runs.
@@ -107,6 +108,7 @@ const (
 	StandsIn Purpose = "stands_in" // something else in the place of what must not be made
 	Worktree Purpose = "worktree"  // what git needs of the repository that a worktree belongs to
 	Leads    Purpose = "leads"     // a directory above something hidden
+	Caches   Purpose = "cache"     // what tools download and build for their person
 )
 
 // A NoticeKind tells programs what a notice is about. The names are the same in every interface of the project.

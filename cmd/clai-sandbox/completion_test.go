@@ -147,8 +147,8 @@ func TestTheTabKeyCompletes(t *testing.T) {
 				{"clai-sandbox run --cwd wit\t -- true", "[run][--cwd][with space][--][true]"},
 				{"clai-sandbox run --workspace subf\t", "[run][--workspace][subf]"},
 				{"clai-sandbox run --grant fil\t -- true", "[run][--grant][file][--][true]"},
-				{"clai-sandbox run --grant file:\tw -- true", "[run][--grant][file:rw][--][true]"},
-				{"clai-sandbox explain --grant=$PWD/file:\to --grant /x:rw --path fil\t", "[explain][--grant][HERE/file:ro][--grant][/x:rw][--path][file]"},
+				{"clai-sandbox run --grant file:\trw -- true", "[run][--grant][file:rw][--][true]"},
+				{"clai-sandbox explain --grant=$PWD/file:\tro --grant /x:rw --path fil\t", "[explain][--grant][HERE/file:ro][--grant][/x:rw][--path][file]"},
 				{"clai-sandbox run --env MY_OWN_V\tcmd", "[run][--env][MY_OWN_VARIABLE][cmd]"},
 				{"clai-sandbox run --timeout 9\t cmd", "[run][--timeout][9][cmd]"},
 				// The command inside, and what is its own.
@@ -229,11 +229,13 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		return slices.Sorted(slices.Values(value.Want))
 	}
 	wanted := map[string][]string{
-		"network":     wordsOf(new(profile.Network).UnmarshalText(nil)),
-		"session-bus": wordsOf(new(profile.SessionBus).UnmarshalText(nil)),
-		"grant":       {":ro", ":rw"},
-		"host":        {"gateway", "node"},
-		"access":      {"ro", "rw"},
+		"network":          wordsOf(new(profile.Network).UnmarshalText(nil)),
+		"session-bus":      wordsOf(new(profile.SessionBus).UnmarshalText(nil)),
+		"grant":            {":cow", ":ro", ":rw"},
+		"host":             {"gateway", "node"},
+		"access":           {"cow", "ro", "rw"},
+		"workspace-access": {"cow", "none", "ro", "rw"},
+		"caches":           {"cow", "off", "private", "rw"},
 	}
 	free := []string{"agent", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason", "listen"}
 	completedApp(newApp()).each(func(c completedCommand) {

@@ -86,7 +86,8 @@ type explanation struct {
 	Protections      []string            `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
 	Notices          []sandbox.Notice    `json:"notices" jsonschema:"what a person should know"`
 
-	bus string // the session bus, for a person
+	bus  string // the session bus, for a person
+	home string // of the caller
 }
 
 type variableOrigin struct {
@@ -126,6 +127,7 @@ func newExplanation(j job) explanation {
 		Protections:      sandbox.Protections(&j.plan),
 		Notices:          append([]sandbox.Notice{}, j.plan.Notices...),
 		bus:              j.plan.DescribeBus(),
+		home:             j.profile.Home,
 	}
 	for _, v := range j.plan.Environment {
 		e.Environment = append(e.Environment, variableOrigin{v.Name, v.Origin})
@@ -137,10 +139,20 @@ func (e explanation) print() {
 	fmt.Printf("agent %s\nworkspace %s\nworking directory %s\n\n", oneLine(e.Agent), oneLine(e.Workspace), oneLine(e.WorkingDirectory))
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "PATH\tWHAT\tFROM")
+	var caches []string
 	for _, step := range e.Mounts {
-		if step.Kind != sandbox.Seal && step.Purpose != sandbox.Leads {
+		switch {
+		case step.Kind == sandbox.Seal, step.Purpose == sandbox.Leads:
+		case step.Purpose == sandbox.Caches && step.Kind != sandbox.Bind: // one line for all of them
+			if step.Kind == sandbox.Symlink {
+				caches = append(caches, strings.TrimPrefix(step.Path, e.home+"/"))
+			}
+		default:
 			fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(step.Path), oneLine(what(step)), oneLine(step.Origin.String()))
 		}
+	}
+	if len(caches) > 0 {
+		fmt.Fprintf(table, "%s/{%s}\tthe agent's own, writable\tdefault caches\n", oneLine(e.home), oneLine(strings.Join(caches, ",")))
 	}
 	fmt.Fprintln(table, "everything else\tnot there")
 	fmt.Fprintln(table)

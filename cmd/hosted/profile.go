@@ -19,7 +19,9 @@ func ProfileFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "use the configuration of agent `NAME`"},
 		&cli.StringFlag{Name: "workspace", Usage: "make `DIR` writable (default: the working directory)"},
-		&cli.StringSliceFlag{Name: "grant", KeepSpace: true, Usage: "show `PATH`[:ro|:rw][:explicit], read-only if not said, hidden paths below it only if explicit; may be repeated"},
+		&cli.StringFlag{Name: "workspace-access", Usage: "let the command do `rw|ro|cow|none` in its workspace; with cow its changes are kept apart (default: the configuration's, else rw)"},
+		&cli.StringFlag{Name: "caches", Usage: "make tools' caches in a readable home `cow|private|off|rw` (default: the configuration's, else cow)"},
+		&cli.StringSliceFlag{Name: "grant", KeepSpace: true, Usage: "show `PATH`[:ro|:cow|:rw][:explicit], read-only if not said, hidden paths below it only if explicit; may be repeated"},
 		&cli.StringSliceFlag{Name: "hide", KeepSpace: true, Usage: "hide `PATH` as credential stores are hidden: only a grant of its own shows it; may be repeated"},
 		&cli.StringSliceFlag{Name: "protect", KeepSpace: true, Usage: "make `NAME` read-only in writable directories, as .git/hooks is; may be repeated"},
 		&cli.StringSliceFlag{Name: "unprotect", KeepSpace: true, Usage: "leave `NAME` writable where the workspace is, such as .vscode; may be repeated"},
@@ -54,6 +56,8 @@ func RequestFrom(c *cli.Context) (profile.Request, error) {
 		DenyDomains:      c.StringSlice("deny-domain"),
 		SessionBus:       c.String("session-bus"),
 		SessionBusNames:  c.StringSlice("session-bus-name"),
+		WorkspaceAccess:  c.String("workspace-access"),
+		Caches:           c.String("caches"),
 		NestedNamespaces: c.Bool("allow-nesting"),
 	}
 	for _, name := range []string{"agent", "workspace", "cwd", "network", "session-bus"} {

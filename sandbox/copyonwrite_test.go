@@ -1,0 +1,234 @@
+package sandbox
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// copying makes the host's workspace copy on write.
+func (h *host) copying() *host {
+	needMounts(h.t.(*testing.T))
+	h.profile.Layers = filepath.Join(h.profile.Home, ".local/state/clai-sandbox/layers/main")
+	h.profile.Grants[1].Access = profile.CopyOnWrite
+	return h
+}
+
+// contentOf is all that is below a directory, with contents.
+func contentOf(t *testing.T, dir string) string {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", `cd "$1" && find . -printf '%P %y %m %l\n' | sort && find . -type f -exec cat {} +`, "sh", dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestWhatIsWrittenCopyOnWriteStaysInTheLayer(t *testing.T) {
+	h := newHost(t).copying()
+	work := h.profile.Workspace
+	for _, name := range []string{"changed", "removed", "dir/inner", "renamed", "dir2/inner", ".git/config", ".envrc"} {
+		h.write(work+"/"+name, "as it was\n")
+	}
+	h.symlink("changed", work+"/link")
+	before := contentOf(t, work)
+	h.sh(`set -e
+		echo new > new; echo more >> changed; rm removed; rm -r dir; mkdir dir; echo x > dir/other; mv renamed elsewhere; chmod 700 dir2
+		echo through > link; ln -sf /etc/passwd link; echo '[core] fsmonitor = evil' > .git/config; echo evil > .envrc; mkdir .vscode; echo evil > .vscode/tasks.json`)
+	if after := contentOf(t, work); after != before {
+		t.Errorf("the host has\n%s\nafter\n%s", after, before)
+	}
+	// The next command of the agent sees what the first one made; another agent does not.
+	if out := h.sh("cat new changed dir/other elsewhere .envrc; ls; readlink link"); out != "new\nthrough\nx\nas it was\nevil\nchanged\ndir\ndir2\nelsewhere\nlink\nnew\n/etc/passwd\n" {
+		t.Errorf("%q", out)
+	}
+	h.profile.Layers = filepath.Dir(h.profile.Layers) + "/other"
+	if out := h.sh("cat .envrc changed; ls"); out != "as it was\nas it was\nchanged\ndir\ndir2\nlink\nremoved\nrenamed\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// What the host has is seen while it changes, but for what the command has changed itself.
+func TestTheHostsChangesAreSeenCopyOnWrite(t *testing.T) {
+	h := newHost(t).copying()
+	work := h.profile.Workspace
+	h.write(work+"/a", "1\n")
+	h.write(work+"/b", "1\n")
+	h.sh("echo mine > a")
+	h.write(work+"/a", "2\n")
+	h.write(work+"/b", "2\n")
+	h.write(work+"/c", "2\n")
+	if out := h.sh("cat a b c"); out != "mine\n2\n2\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// What hides, and what is granted otherwise below, is on the merged directory, and nothing in the layer takes it off.
+func TestWhatHidesHoldsCopyOnWrite(t *testing.T) {
+	h := newHost(t).copying()
+	work := h.profile.Workspace
+	h.write(work+"/sub/secret/key", "secret\n")
+	h.write(work+"/sub/token", "secret\n")
+	h.write(work+"/sub/data/file", "data\n")
+	h.write(work+"/sub/shared/file", "shared\n")
+	for _, name := range []string{"/sub/secret", "/sub/token"} {
+		h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: work + name})
+	}
+	h.grant(work+"/sub/data", profile.ReadOnly)
+	h.grant(work+"/sub/shared", profile.ReadWrite)
+	for range 2 {
+		out := h.sh(`cat sub/secret/key sub/token 2>/dev/null; rm -rf sub/secret sub/token 2>/dev/null; mv sub other 2>/dev/null; ln -s sub/secret l 2>/dev/null
+			cp -r sub copied 2>/dev/null; rm -rf sub 2>/dev/null; mkdir -p sub/secret 2>/dev/null
+			find . -type f -exec cat {} + 2>/dev/null | grep secret; echo x >> sub/data/file 2>/dev/null || echo refused; echo more >> sub/shared/file; cat sub/data/file`)
+		if out != "refused\ndata\n" {
+			t.Fatalf("%q", out)
+		}
+	}
+	if text, _ := os.ReadFile(work + "/sub/shared/file"); !strings.HasSuffix(string(text), "more\n") {
+		t.Errorf("%q", text)
+	}
+	if text, _ := os.ReadFile(work + "/sub/token"); string(text) != "secret\n" {
+		t.Errorf("%q", text)
+	}
+}
+
+// A directory that is seen copy on write in a writable one cannot be moved to where the next command writes it.
+func TestCopyOnWriteInAWritableDirectory(t *testing.T) {
+	h := newHost(t).copying()
+	work := h.profile.Workspace
+	h.profile.Grants[1].Access = profile.ReadWrite
+	h.write(work+"/a/b/file", "as it was\n")
+	h.grant(work+"/a/b", profile.CopyOnWrite)
+	for range 2 {
+		h.sh("mv a z 2>/dev/null; mv a/b z 2>/dev/null; echo x > a/b/file; echo x > z/b/file 2>/dev/null; echo x > z/file 2>/dev/null; true")
+	}
+	if text, _ := os.ReadFile(work + "/a/b/file"); string(text) != "as it was\n" {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestOneLayerIsMountedOnceAtATime(t *testing.T) {
+	h := newHost(t).copying()
+	h.profile.CachePaths = []profile.CachePath{{Path: h.mkdir(h.profile.Home + "/.cache"), Made: true}, {Path: h.profile.Home + "/.npm", Made: true}}
+	h.liveShell().expect("echo first", "first")
+	_, second := h.launcher.Run(t.Context(), h.build(), []string{"/bin/true"}, Stdio{})
+	h.profile.Grants[1].Access = profile.ReadWrite
+	other := h.sh("echo x > ~/.cache/x && echo x > ~/.npm/x && cat ~/.npm/x")
+	var setup *SetupError
+	if !errors.As(second, &setup) || !strings.Contains(setup.Why, "another sandbox") {
+		t.Errorf("%v", second)
+	}
+	if other != "x\n" {
+		t.Errorf("a cache: %q", other)
+	}
+}
+
+// Caches are written without an option, and nothing that a command puts there reaches anybody else.
+func TestCachesAreWrittenCopyOnWrite(t *testing.T) {
+	h := newHost(t).copying()
+	home := h.profile.Home
+	h.profile.Grants[1].Access = profile.ReadWrite
+	h.write(home+"/.cache/warm", "the host's\n")
+	h.write(home+"/.cargo/credentials.toml", "secret\n")
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: home + "/.cargo/credentials.toml"})
+	for _, name := range []string{".cache", ".npm", ".cargo", ".local/share/uv", "go"} {
+		h.profile.CachePaths = append(h.profile.CachePaths, profile.CachePath{Path: home + "/" + name, Made: true})
+	}
+	before := contentOf(t, home+"/.cache") + contentOf(t, home+"/.cargo")
+	out := h.sh(`cat ~/.cache/warm; cat ~/.cargo/credentials.toml; rm -rf ~/.cache/warm
+		for dir in .cache .npm .cargo .local/share/uv go; do mkdir -p ~/$dir/new/deep && echo poison > ~/$dir/new/deep/file || echo cannot $dir; done
+		echo x 2>/dev/null > ~/elsewhere || echo refused; mkdir ~/.other 2>/dev/null || echo refused`)
+	if out != "the host's\nrefused\nrefused\n" {
+		t.Errorf("%q", out)
+	}
+	if out := h.sh(`cat ~/.npm/new/deep/file ~/go/new/deep/file ~/.cache/new/deep/file ~/.local/share/uv/new/deep/file; ls ~/.cache/warm 2>&1 || true`); !strings.HasPrefix(out, "poison\npoison\npoison\npoison\nls: ") {
+		t.Errorf("the second time: %q", out)
+	}
+	if after := contentOf(t, home+"/.cache") + contentOf(t, home+"/.cargo"); after != before {
+		t.Errorf("the host has\n%s", after)
+	}
+	for _, name := range []string{".npm", "go", ".local/share"} {
+		if _, err := os.Lstat(home + "/" + name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the host has %s: %v", name, err)
+		}
+	}
+	h.profile.Layers = filepath.Dir(h.profile.Layers) + "/other"
+	if out := h.sh("cat ~/.cache/warm; ls ~/.npm ~/go"); strings.Contains(out, "new") {
+		t.Errorf("another agent: %q", out)
+	}
+	h.profile.Caches = profile.CachesPrivate
+	if out := h.sh("ls -A ~/.cache; echo x > ~/.cache/x && echo written"); out != "written\n" {
+		t.Errorf("private: %q", out)
+	}
+}
+
+// A grant decides, whatever is usual for a cache.
+func TestAGrantOfACacheStands(t *testing.T) {
+	h := newHost(t).copying()
+	home := h.profile.Home
+	h.profile.Grants[1].Access = profile.ReadWrite
+	h.mkdir(home + "/.cache/go-build")
+	h.profile.CachePaths = []profile.CachePath{{Path: home + "/.cache", Made: true}}
+	h.grant(home+"/.cache/go-build", profile.ReadWrite)
+	h.sh("echo x > ~/.cache/go-build/x; echo x > ~/.cache/x")
+	if _, err := os.Lstat(home + "/.cache/go-build/x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(home + "/.cache/x"); err == nil {
+		t.Error("it reached the host")
+	}
+	h.grant(home+"/.cache", profile.ReadOnly)
+	if out := h.sh("echo x 2>/dev/null > ~/.cache/y || echo refused"); out != "refused\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestCopyOnWriteComesLive(t *testing.T) {
+	h := newHost(t).copying()
+	h.profile.Grants[1].Access = profile.ReadWrite
+	file := h.write(h.outside()+"/data/file", "as it was\n")
+	dir := filepath.Dir(file)
+	s := h.liveShell()
+	s.expect("cat "+file, "…No such file or directory")
+	h.grant(dir, profile.CopyOnWrite)
+	s.show()
+	s.expect("echo mine > "+file+" && cat "+file, "mine")
+	h.revoke(dir)
+	s.show()
+	s.expect("cat "+file, "…No such file or directory")
+	h.grant(dir, profile.CopyOnWrite)
+	s.show()
+	s.expect("cat "+file, "mine")
+	h.revoke(dir)
+	h.grant(dir, profile.ReadOnly)
+	s.show()
+	s.expect("cat "+file, "as it was")
+	if text, _ := os.ReadFile(file); string(text) != "as it was\n" {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestCopyOnWriteTakesADirectoryAndAMounter(t *testing.T) {
+	h := newHost(t).copying()
+	h.profile.Grants[1].Access = profile.ReadWrite
+	h.profile.Grants = append(h.profile.Grants, profile.Grant{Path: h.write(h.outside()+"/file", ""), Access: profile.CopyOnWrite, Origin: profile.Origin{Kind: profile.OriginFlag}})
+	if _, err := Build(h.profile, Host{}); err == nil || !strings.Contains(err.Error(), "takes a directory") {
+		t.Errorf("%v", err)
+	}
+	h.profile.Grants = h.profile.Grants[:2]
+	h.profile.CachePaths = []profile.CachePath{{Path: h.mkdir(h.profile.Home + "/.cache"), Made: true}, {Path: h.profile.Home + "/.npm", Made: true}}
+	h.launcher.byBwrap = true
+	if out := h.sh("echo x 2>/dev/null > ~/.cache/x || echo refused; ls -A ~/.npm 2>/dev/null || echo none"); out != "refused\nnone\n" {
+		t.Errorf("%q", out)
+	}
+	h.grant(h.mkdir(h.outside()+"/data"), profile.CopyOnWrite)
+	if _, err := h.launcher.Run(t.Context(), h.build(), []string{"/bin/true"}, Stdio{}); err == nil || !strings.Contains(err.Error(), "copy on write") {
+		t.Errorf("%v", err)
+	}
+}
