@@ -31,6 +31,9 @@ func (p *Plan) access(name string) profile.Access {
 	}
 }
 
+// AccessTo is what the plan's grants let a command do at a path of the host's.
+func (p *Plan) AccessTo(path string) profile.Access { return p.access(path) }
+
 // decisive are the steps that a change of the grants can change, by their paths: what grants show, and what hides below them.
 func decisive(steps []Step) map[string]Step {
 	shown := map[string]Step{}

@@ -34,13 +34,26 @@ func Text(a About) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	add("Commands and file tools run in a sandbox. It shows the host's files at their own paths, and only what was granted.")
-	add("Readable and writable: the workspace %s%s, and a private /tmp.", profile.Printable(a.Profile.Workspace), also(granted(a.Plan, profile.ReadWrite, a.Profile.Workspace)))
+	workspace := "the workspace " + profile.Printable(a.Profile.Workspace)
+	access := a.Plan.AccessTo(a.Profile.Workspace)
+	writable := granted(a.Plan, profile.ReadWrite, a.Profile.Workspace)
+	if access == profile.ReadWrite {
+		writable = append([]string{workspace}, writable...)
+	}
+	add("Readable and writable: %s.", listed(append(writable, "a private /tmp")))
+	copied := granted(a.Plan, profile.CopyOnWrite, a.Profile.Workspace)
+	if access == profile.CopyOnWrite {
+		copied = append([]string{workspace}, copied...)
+	}
+	if len(copied) > 0 {
+		add("Writable as a copy: %s. Your changes there last, but reach nobody else until a person has applied them.", listed(copied))
+	}
 	add("Readable: the system%s%s. Everything else of the machine is not there: a path that exists on the host may be missing here.", system(a.Plan), also(granted(a.Plan, profile.ReadOnly, "")))
 	if hidden := len(a.Plan.Hidden); hidden > 0 {
 		add("Credential stores are hidden, also below readable directories.")
 	}
 	if a.CanAsk {
-		add("To get more, ask: the tool or program fs_request_grant, with the path, read_only or read_write, and the reason. A person answers, and may grant less. A refused path is refused; do not look for a way around it.")
+		add("To get more, ask: the tool or program fs_request_grant, with the path, read_only, copy_on_write or read_write, and the reason. A person answers, and may grant less. A refused path is refused; do not look for a way around it.")
 	} else {
 		add("Nobody can be asked for more from here; say what is missing and why.")
 	}

@@ -14,9 +14,9 @@ func TestTextSaysWhatHolds(t *testing.T) {
 		return sandbox.Step{Kind: sandbox.Bind, Path: path, Access: access, Origin: profile.Origin{Kind: profile.OriginConfig}}
 	}
 	plan := &sandbox.Plan{Network: profile.NetworkDisabled, Hidden: []string{"/home/you/.ssh"},
-		Steps: []sandbox.Step{grant("/data", profile.ReadWrite), grant("/ref\x1b", profile.ReadOnly)}}
+		Steps: []sandbox.Step{grant("/work", profile.ReadWrite), grant("/data", profile.ReadWrite), grant("/copy", profile.CopyOnWrite), grant("/ref\x1b", profile.ReadOnly)}}
 	text := Text(About{Profile: profile.Profile{Workspace: "/work"}, Plan: plan, CanAsk: true})
-	for _, part := range []string{"workspace /work, /data", `/ref\x1b`, "fs_request_grant", "Network: none", "Credential stores are hidden", "Never rewrite authorship"} {
+	for _, part := range []string{"workspace /work, /data", "Writable as a copy: /copy.", `/ref\x1b`, "fs_request_grant", "Network: none", "Credential stores are hidden", "Never rewrite authorship"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("no %q in %s", part, text)
 		}
