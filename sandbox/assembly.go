@@ -87,7 +87,7 @@ func (p *Plan) requests(forest map[string][]Step, live bool) []mounts.Request {
 			for _, step := range steps {
 				if m, ok := step.mount(); ok {
 					r.Tree = append(r.Tree, m)
-					if live && step.Path != root && step.decides() {
+					if live && (step.Path == root || step.decides()) {
 						r.Keep = append(r.Keep, step.Path)
 					}
 				}

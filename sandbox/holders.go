@@ -1,11 +1,12 @@
 package sandbox
 
 import (
-	"bufio"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -16,16 +17,15 @@ import (
 const maxHolders = 8
 
 // holders finds the processes inside that still have a place of their own in a mount that is not there any more: as working directory,
-// as an open file or directory. Unless files are locked, they can reach from it what lies below. init is pid 1 inside, by its number outside.
-func holders(init int, locked bool) []Notice {
+// as an open file or directory. Unless files are locked, they can reach from it what lies below. init is pid 1 inside, by its number
+// outside; there are the mounts that were there when the last one was taken away.
+func holders(init int, there map[uint64]bool, locked bool) []Notice {
 	can := "what it has open stays open until it ends"
 	if !locked {
 		can = "and can read what lies there until it ends"
 	}
-	known := mountsOf("self")
-	for id := range mountsOf(strconv.Itoa(init)) {
-		known[id] = true
-	}
+	all := sync.OnceValue(func() map[uint64]bool { return mountsOf("self", strconv.Itoa(init)) })
+	known := func(id uint64) bool { return there[id] || all()[id] }
 	var notices []Notice
 	for _, pid := range descendantsOf(init) {
 		place := heldBy(pid, known)
@@ -43,7 +43,7 @@ func holders(init int, locked bool) []Notice {
 }
 
 // heldBy is a place that a process holds in a mount that is in none of the namespaces.
-func heldBy(pid int, known map[uint64]bool) string {
+func heldBy(pid int, known func(id uint64) bool) string {
 	base := fmt.Sprintf("/proc/%d/", pid)
 	names := []string{"cwd", "root"}
 	open, _ := os.ReadDir(base + "fd")
@@ -54,7 +54,7 @@ func heldBy(pid int, known map[uint64]bool) string {
 		var info unix.Statx_t
 		err := unix.Statx(unix.AT_FDCWD, base+name, 0, unix.STATX_MNT_ID|unix.STATX_TYPE, &info)
 		kind := info.Mode & unix.S_IFMT
-		if err != nil || info.Mask&unix.STATX_MNT_ID == 0 || known[info.Mnt_id] || kind != unix.S_IFREG && kind != unix.S_IFDIR {
+		if err != nil || info.Mask&unix.STATX_MNT_ID == 0 || kind != unix.S_IFREG && kind != unix.S_IFDIR || known(info.Mnt_id) {
 			continue
 		}
 		place, err := os.Readlink(base + name)
@@ -66,23 +66,14 @@ func heldBy(pid int, known map[uint64]bool) string {
 	return ""
 }
 
-// mountsOf are the numbers of the mounts in a process's namespace.
-func mountsOf(process string) map[uint64]bool {
-	ids := map[uint64]bool{}
-	file, err := os.Open("/proc/" + process + "/mountinfo")
-	if err != nil {
-		return ids
+// mountsOf are the numbers of the mounts in the namespaces of processes.
+func mountsOf(processes ...string) map[uint64]bool {
+	all := map[uint64]bool{}
+	for _, process := range processes {
+		ids, _ := mounts.IDs(process)
+		maps.Copy(all, ids)
 	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		number, _, _ := strings.Cut(lines.Text(), " ")
-		if id, err := strconv.ParseUint(number, 10, 64); err == nil {
-			ids[id] = true
-		}
-	}
-	return ids
+	return all
 }
 
 // endWriters ends the processes inside that have a file of a mount open for writing: as long as one has, the kernel does not make

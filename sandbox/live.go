@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +31,8 @@ type Live struct {
 	ready   chan struct{} // closed when there is an attempt
 	once    sync.Once
 	mounter *mounts.Mounter
-	base    []Step // what the sandbox began with, as far as it still shows
+	init    atomic.Int64 // pid 1 inside, by its number outside, once the command has begun
+	base    []Step       // what the sandbox began with, as far as it still shows
 	begun   map[string]mounts.Mounted
 	layers  []layer
 	watched []Watched // what is looked through for the grants that came
@@ -111,16 +113,18 @@ func (l *Live) running(ctx context.Context) (init int, err error) {
 	}
 	for {
 		l.attempt.process.mu.Lock()
-		init, over := 0, l.attempt.process.reaped
-		if !over {
+		init, over := int(l.init.Load()), l.attempt.process.reaped
+		if !over && init == 0 {
 			init = l.attempt.init()
+			if len(childrenOf(init)) > 0 && l.attempt.executed() {
+				l.init.Store(int64(init))
+			}
 		}
-		begun := len(childrenOf(init)) > 0 && l.attempt.executed()
 		l.attempt.process.mu.Unlock()
 		switch {
 		case over:
 			return 0, ErrNotLive
-		case begun:
+		case l.init.Load() != 0:
 			return init, nil
 		}
 		select {
@@ -181,7 +185,7 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	l.watch(&plan)
 	notices := append(slices.Clone(plan.Notices), l.notices...)
 	if took {
-		notices = append(notices, holders(init, l.attempt.rules != nil)...)
+		notices = append(notices, holders(init, l.mounter.There(), l.attempt.rules != nil)...)
 	}
 	return notices, nil
 }

@@ -166,7 +166,7 @@ func (l *Live) swap(plan *Plan, changed []string, related []int) (bool, error) {
 
 // request is a tree with what of it may have to be taken away for itself.
 func (l *Live) request(tree mounts.Tree, place mounts.Place) mounts.Request {
-	r := mounts.Request{Tree: tree, Place: place}
+	r := mounts.Request{Tree: tree, Place: place, Keep: []string{tree.Path()}}
 	for _, m := range tree[1:] {
 		if m.Kind == mounts.Bind || m.Kind == mounts.Entries || m.Kind == mounts.Carried || m.Kind == mounts.Overlay {
 			r.Keep = append(r.Keep, m.Path)
@@ -240,6 +240,10 @@ func (l *Live) narrow(m mounts.Mounted, how narrowed) error {
 func (l *Live) takeAway(m mounts.Mounted, place mounts.Place) error {
 	if m.ID == 0 {
 		return errors.New("it is not known what is mounted there")
+	}
+	err := l.mounter.Unmount(m, place)
+	if !errors.Is(err, mounts.ErrWritten) {
+		return err
 	}
 	if err := l.narrow(m, narrowRoot); err != nil {
 		return err

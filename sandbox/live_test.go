@@ -9,9 +9,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -442,14 +444,100 @@ import os; os.closerange(3, 100); open("mapped", "w").write("x"); time.sleep(100
 	if _, err := s.live.Show(context.Background(), h.profile); err == nil || !strings.Contains(err.Error(), "so the sandbox was ended") {
 		t.Errorf("%v", err)
 	}
+	s.expectEnd(dir)
+}
+
+// expectEnd expects that the sandbox was ended because a path could not be taken away, and that its result says so.
+func (s *liveShell) expectEnd(path string) {
+	s.t.Helper()
 	select {
 	case err := <-s.ended:
-		if err != nil || !slices.ContainsFunc(s.told, func(n Notice) bool { return n.Path == dir && strings.Contains(n.Text, "so the sandbox was ended") }) {
-			t.Errorf("%+v, %v", s.told, err)
+		if err != nil || !slices.ContainsFunc(s.told, func(n Notice) bool { return n.Path == path && strings.Contains(n.Text, "so the sandbox was ended") }) {
+			s.t.Errorf("%+v, %v", s.told, err)
 		}
 		s.ended <- nil
 	case <-time.After(10 * time.Second):
-		t.Error("it runs on")
+		s.t.Error("it runs on")
+	}
+}
+
+// mistake makes what is unmounted be one mount, and what has to be gone another one.
+func (s *liveShell) mistake(unmounted, gone string) {
+	at := func(path string) layer {
+		return s.live.layers[slices.IndexFunc(s.live.layers, func(l layer) bool { return l.path == path })]
+	}
+	wrong := at(unmounted).mounted[unmounted]
+	wrong.ID = at(gone).mounted[gone].ID
+	at(unmounted).mounted[unmounted] = wrong
+}
+
+// The kernel's word that something was unmounted is not believed: if the mount is still in the list of mounts, the sandbox is ended.
+func TestWhatIsNotProvedGoneEndsTheSandbox(t *testing.T) {
+	h := newHost(t)
+	first, second := h.mkdir(h.outside()+"/first"), h.mkdir(h.outside()+"/second")
+	s := h.liveShell()
+	h.grant(first, profile.ReadOnly)
+	h.grant(second, profile.ReadOnly)
+	s.show()
+	s.expect("ls -d "+first, first)
+	s.mistake(first, second)
+	h.revoke(first)
+	if _, err := s.live.Show(context.Background(), h.profile); err == nil || !strings.Contains(err.Error(), "so the sandbox was ended") {
+		t.Errorf("%v", err)
+	}
+	s.expectEnd(first)
+}
+
+// What is put in the place of something is proved to be there alone, too.
+func TestWhatIsNotProvedReplacedEndsTheSandbox(t *testing.T) {
+	h := newHost(t)
+	first, second := h.mkdir(h.outside()+"/first"), h.mkdir(h.outside()+"/second")
+	s := h.liveShell()
+	h.grant(first, profile.ReadWrite)
+	h.grant(second, profile.ReadOnly)
+	s.show()
+	s.mistake(first, second)
+	h.revoke(first)
+	h.grant(first, profile.ReadOnly)
+	if _, err := s.live.Show(context.Background(), h.profile); err == nil || !strings.Contains(err.Error(), "so the sandbox was ended") {
+		t.Errorf("%v", err)
+	}
+	s.expectEnd(first)
+}
+
+// A grant that arrives before the command has begun waits: until then the trampoline enters the working directory and makes the rules of
+// the Landlock layer, for what is mounted at that moment. Its report's other end is closed when it has become the command.
+func TestAGrantThatArrivesBeforeTheCommandHasBegunWaits(t *testing.T) {
+	// As bwrap, pid 1 inside, and the trampoline are: each the other's only child.
+	tree := exec.Command("/bin/sh", "-c", "/bin/sh -c '/bin/sleep 1000 & echo; wait' & wait")
+	tree.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := tree.StdoutPipe()
+	if err == nil {
+		err = tree.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Wait()
+	defer syscall.Kill(-tree.Process.Pid, syscall.SIGKILL)
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.close()
+	live := &Live{}
+	live.begin(&attempt{plan: &Plan{}, report: read, ended: make(chan struct{}), process: &process{pid: tree.Process.Pid}})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := live.running(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("before: %v", err)
+	}
+	write.close()
+	if init, err := live.running(context.Background()); err != nil || init != childrenOf(tree.Process.Pid)[0] {
+		t.Errorf("after: %d, %v", init, err)
 	}
 }
 
@@ -570,10 +658,19 @@ func BenchmarkAGrantReachesARunningSandbox(b *testing.B) {
 	dir := h.mkdir(h.outside() + "/data")
 	s := h.liveShell()
 	s.sh("true")
+	var came, went []time.Duration
 	for b.Loop() {
+		began := time.Now()
 		h.grant(dir, profile.ReadOnly)
 		s.show()
+		came = append(came, time.Since(began))
 		h.revoke(dir)
 		s.show()
+		went = append(went, time.Since(began)-came[len(came)-1])
+	}
+	for name, took := range map[string][]time.Duration{"in": came, "out": went} {
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms/"+name)
+		b.ReportMetric(float64(took[0].Microseconds())/1000, "ms/"+name+"-min")
 	}
 }

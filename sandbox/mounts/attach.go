@@ -49,8 +49,12 @@ func (s *script) makePoint(own, name string, file, shared bool) {
 	}
 	view := s.view(own, shared)
 	for i, c := range rel {
-		if c == '/' {
+		if dir := own + "\x00" + rel[:i]; c == '/' && !s.made[dir] {
 			s.try(unix.SYS_MKDIRAT, view, rel[:i], 0o755)
+			if s.made == nil {
+				s.made = map[string]bool{}
+			}
+			s.made[dir] = !shared // in a shared one the command may take it away again
 		}
 	}
 	if file {
@@ -61,7 +65,7 @@ func (s *script) makePoint(own, name string, file, shared bool) {
 }
 
 // view is one of the sandbox's own directories, to be written. Those are closed to all writing, but for the shared ones, so it is another
-// mount of the same directory. It stays open until closeViews: to let such a mount go takes the kernel longer than all else.
+// mount of the same directory. It stays open until tidy.
 func (s *script) view(own string, shared bool) *result {
 	if view := s.views[own]; view != nil {
 		return view
@@ -71,20 +75,13 @@ func (s *script) view(own string, shared bool) *result {
 	if !shared {
 		view = s.do(unix.SYS_OPEN_TREE, dir, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 		setattr(s, 0, view, 0, unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
-		s.close(dir)
+		s.later(dir)
 	}
 	if s.views == nil {
 		s.views = map[string]*result{}
 	}
 	s.views[own] = view
 	return view
-}
-
-func (s *script) closeViews() {
-	for _, view := range s.views {
-		s.close(view)
-	}
-	s.views = nil
 }
 
 // setAside moves away what a command put where one of the sandbox's own directories has to stand.
@@ -117,7 +114,7 @@ func (m *Mounter) home(err error) {
 type Request struct {
 	Tree  Tree
 	Place Place
-	// Keep are paths of the tree, besides its root, that may have to be taken away or looked after for themselves.
+	// Keep are paths of the tree that may have to be taken away or looked after for themselves.
 	Keep []string
 }
 
@@ -174,32 +171,51 @@ func (m *Mounter) together(requests []Request, waited *bool, last bool) (mounted
 	s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
 	var looks []look
 	for i, t := range trees {
-		s.close(s.attach(t, kept[i].Place))
-		looks = append(looks, look{t.tree.Path(), t.root, s.statx(t.root)})
-		for _, name := range kept[i].Keep {
-			open := s.on("open", name).try(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
-			looks = append(looks, look{name, open, s.statx(open)})
-		}
+		s.later(s.attach(t, kept[i].Place))
+		looks = append(looks, s.keep(t, kept[i].Keep)...)
 	}
 	s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
 	if last {
 		s.on("release the command", "/").do(unix.SYS_WRITE, goFD, "!", 1)
 		s.close(&result{value: goFD})
 	}
-	s.closeViews()
-	s.clean()
 	if err := s.flush(); err != nil {
 		return nil, left, err
 	}
-	return mountedOf(looks), left, nil
+	mounted = s.mounted(looks)
+	s.tidy()
+	return mounted, left, nil
 }
 
-// mountedOf are those that are mounts of their own.
-func mountedOf(looks []look) []Mounted {
+// keep opens what of a mounted tree may have to be taken away or looked after for itself. It is in the sandbox's namespace.
+func (s *script) keep(t *assembled, names []string) (looks []look) {
+	isKept := false
+	for _, name := range names {
+		open := t.root
+		if isRoot := name == t.tree.Path(); isRoot {
+			isKept = true
+		} else {
+			open = s.on("open", name).try(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
+		}
+		looks = append(looks, look{name, open, s.statx(open)})
+	}
+	if !isKept {
+		s.later(t.root)
+	}
+	return looks
+}
+
+// mounted are those that are mounts of their own.
+func (s *script) mounted(looks []look) []Mounted {
 	var list []Mounted
 	for _, l := range looks {
-		if is := identify(l.stat.data); l.open.failed() == nil && is.root {
+		if l.open.failed() != nil || l.stat.failed() != nil {
+			continue
+		}
+		if is := identify(l.stat.data); is.root {
 			list = append(list, Mounted{Path: l.path, ID: is.mount, fd: l.open.value})
+		} else {
+			s.later(l.open)
 		}
 	}
 	return list
@@ -232,13 +248,13 @@ func (m *Mounter) clear(r Request) error {
 		s.on("make", name).makePoint(r.Place.Own, name, r.Tree[0].File || r.Tree[0].Kind == Empty, true)
 		open := s.try(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
 		stat := s.statx(open)
-		s.close(open)
-		s.closeViews()
+		s.later(open)
 		s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
 		if err := s.flush(); err != nil {
 			m.home(err)
 			return err
 		}
+		s.tidy()
 		if open.failed() == nil && identify(stat.data).isDir != (r.Tree[0].File || r.Tree[0].Kind == Empty) {
 			return nil
 		}

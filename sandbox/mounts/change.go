@@ -1,7 +1,7 @@
 package mounts
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -66,7 +66,6 @@ func (m *Mounter) swap(old Mounted, r Request, t *assembled) ([]Mounted, error) 
 	if m.old || beneath.failed() != nil {
 		// The old one steps aside for as long as it takes to put the new one in its place.
 		s.on("move", name).makePoint("/", asidePlace, r.Tree[0].File, false)
-		s.closeViews()
 		aside := s.do(unix.SYS_OPENAT2, atCWD, asidePlace, s.how(), howSize)
 		s.do(unix.SYS_MOVE_MOUNT, old.fd, "", aside, "", emptyPaths)
 		s.close(aside)
@@ -84,21 +83,16 @@ func (m *Mounter) swap(old Mounted, r Request, t *assembled) ([]Mounted, error) 
 	if m.old || beneath.failed() != nil {
 		s.on("remove", asidePlace).removePoint("/", asidePlace)
 	}
-	for _, open := range held {
-		s.close(open)
-	}
-	s.try(unix.SYS_CLOSE, old.fd)
-	looks := []look{{name, t.root, s.statx(t.root)}}
-	for _, path := range r.Keep {
-		open := s.on("open", path).try(unix.SYS_OPENAT2, atCWD, path, s.how(), howSize)
-		looks = append(looks, look{path, open, s.statx(open)})
-	}
+	s.unused = append(s.unused, held...)
+	s.later(&result{value: old.fd})
+	looks := s.keep(t, r.Keep)
 	s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
-	s.clean()
 	if err := s.flush(); err != nil {
 		return nil, err
 	}
-	return mountedOf(looks), m.gone(old)
+	mounted := s.mounted(looks)
+	s.tidy()
+	return mounted, m.gone(old)
 }
 
 // unmount takes exactly the mount away whose root is open, wherever it is by now, and what is mounted on it.
@@ -108,23 +102,31 @@ func (s *script) unmount(root int) {
 	s.do(unix.SYS_CHDIR, "/")
 }
 
-// Unmount takes away what was mounted, and proves that it is gone. The places that were made for it go as well, where they are
-// the sandbox's own.
+// ErrWritten means that nothing was taken away, because something inside has a file there open for writing.
+var ErrWritten = errors.New("a file there is open for writing")
+
+// Unmount takes away what was mounted, and proves that it is gone. It is made read-only first, as by Narrow: if that is refused,
+// nothing is done, and the error is ErrWritten. The places that were made for it go as well, where they are the sandbox's own.
 func (m *Mounter) Unmount(old Mounted, place Place) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.script()
 	s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
+	narrowed := setattr(s.on("make read-only", old.Path), 0, old.fd, 0, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	s.on("unmount", old.Path).unmount(old.fd)
-	s.try(unix.SYS_CLOSE, old.fd)
+	s.later(&result{value: old.fd})
 	if place.Own != "" && !place.Shared {
 		s.on("remove", old.Path).removePoint(place.Own, old.Path)
 	}
 	s.on("leave", "/").do(unix.SYS_SETNS, hostFD, unix.CLONE_NEWNS)
 	if err := s.flush(); err != nil {
 		m.home(err)
+		if s.failed == narrowed && errors.Is(err, unix.EBUSY) {
+			return ErrWritten
+		}
 		return err
 	}
+	s.tidy()
 	return m.gone(old)
 }
 
@@ -137,14 +139,14 @@ func (s *script) removePoint(own, name string) {
 	dir := s.try(unix.SYS_OPENAT2, atCWD, own, s.how(), howSize)
 	view := s.try(unix.SYS_OPEN_TREE, dir, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	setattr(s, 1, view, 0, unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
-	s.close(dir)
+	s.later(dir)
+	s.later(view)
 	s.try(unix.SYS_UNLINKAT, view, rel, 0) // a file; not a directory
 	for rel != "" {
 		s.try(unix.SYS_UNLINKAT, view, rel, unix.AT_REMOVEDIR)
 		at := strings.LastIndexByte(rel, '/')
 		rel = rel[:max(at, 0)]
 	}
-	s.close(view)
 }
 
 // gone proves that a mount is not there any more.
@@ -152,19 +154,27 @@ func (m *Mounter) gone(old Mounted) error {
 	if old.ID == 0 {
 		return nil // Linux before 5.8: the kernel's word for umount(2) is all that there is
 	}
-	ids, err := mountIDs(m.init)
+	ids, err := IDs(strconv.Itoa(m.init))
 	if err != nil {
 		return err
 	}
 	if ids[old.ID] {
 		return &Error{Path: old.Path, Op: "unmount", Err: unix.EBUSY}
 	}
+	m.there = ids
 	return nil
 }
 
-// mountIDs are the numbers of the mounts in a process's namespace.
-func mountIDs(process int) (map[uint64]bool, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", process))
+// There are the numbers of the mounts in the sandbox's namespace when one was last proved gone, or nil.
+func (m *Mounter) There() map[uint64]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.there
+}
+
+// IDs are the numbers of the mounts in the namespace of a process, which is a directory of /proc.
+func IDs(process string) (map[uint64]bool, error) {
+	text, err := os.ReadFile("/proc/" + process + "/mountinfo")
 	if err != nil {
 		return nil, err
 	}

@@ -23,10 +23,13 @@ type Mounter struct {
 	mu     sync.Mutex
 	pid    int
 	socket int
-	stage  int      // names in its own file system in memory that were used
-	litter []string // places there that are of no use any more
-	init   int      // pid 1 of the sandbox, by its number outside
-	old    bool     // as with a kernel before Linux 6.5, for tests
+	stage  int                // names in its own file system in memory that were used
+	litter []string           // places there that are of no use any more
+	sent   []*trampoline.List // whose answers nobody waited for
+	lost   bool               // an answer did not come in time
+	there  map[uint64]bool    // see There
+	init   int                // pid 1 of the sandbox, by its number outside
+	old    bool               // as with a kernel before Linux 6.5, for tests
 }
 
 // Descriptors of the mounter.

@@ -13,18 +13,22 @@ const howSize = 24 // struct open_how
 
 // how is a struct open_how that opens an object itself, and follows no symbolic link on the way.
 func (s *script) how() uint64 {
-	return s.list.Words(unix.O_PATH|unix.O_CLOEXEC, 0, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+	if s.openHow == 0 {
+		s.openHow = s.list.Words(unix.O_PATH|unix.O_CLOEXEC, 0, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+	}
+	return s.openHow
 }
 
 const statxSize = 256 // struct statx
 
 // statx asks what an open object is.
 func (s *script) statx(open *result) *result {
-	buffer := s.list.Put(make([]byte, statxSize))
+	buffer := s.list.Put(emptyStatx[:])
 	r := s.call(trampoline.MayFail, unix.SYS_STATX, open, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BTIME|unix.STATX_MNT_ID, buffer)
-	r.buffer, r.data = buffer, make([]byte, statxSize)
-	return r
+	return r.fills(buffer, statxSize)
 }
+
+var emptyStatx [statxSize]byte
 
 const handleSize = 8 + 128 // struct file_handle with the longest handle
 
@@ -34,9 +38,7 @@ func (s *script) handle(open *result) *result {
 	binary.NativeEndian.PutUint32(text, handleSize-8)
 	buffer := s.list.Put(text)
 	mount := s.list.Put(make([]byte, 8))
-	r := s.call(trampoline.MayFail, unix.SYS_NAME_TO_HANDLE_AT, open, "", buffer, mount, unix.AT_EMPTY_PATH)
-	r.buffer, r.data = buffer, make([]byte, handleSize)
-	return r
+	return s.call(trampoline.MayFail, unix.SYS_NAME_TO_HANDLE_AT, open, "", buffer, mount, unix.AT_EMPTY_PATH).fills(buffer, handleSize)
 }
 
 // An identity is what statx(2) says of an object.

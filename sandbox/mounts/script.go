@@ -17,7 +17,12 @@ type script struct {
 	path    string // what the calls are about, for errors
 	op      string
 	err     error
+	failed  *result            // the call that ended it
+	openHow uint64             // the address of a struct open_how in this piece's data, if it has one
+	results []result           // some to be used
 	views   map[string]*result // of the sandbox's own directories, to write in: see view
+	made    map[string]bool    // directories that are made in them
+	unused  []*result          // open descriptors that are of no use any more: see later
 }
 
 // A result is what a call returned, or will return.
@@ -27,8 +32,9 @@ type result struct {
 	value  int // afterwards
 	path   string
 	op     string
-	// of a call that fills a buffer: where it is in the list's data, and what was in it afterwards
+	// of a call that fills a buffer: where it is in the list's data, how long it is, and what was in it afterwards
 	buffer uint64
+	size   int
 	data   []byte
 }
 
@@ -49,7 +55,7 @@ func (s *script) on(op, path string) *script {
 
 // call adds a call. Arguments are numbers, texts, and results of earlier calls.
 func (s *script) call(flags uint32, number uintptr, arguments ...any) *result {
-	list := make([]uint64, len(arguments))
+	var list [6]uint64
 	for i, argument := range arguments {
 		switch a := argument.(type) {
 		case int:
@@ -67,8 +73,19 @@ func (s *script) call(flags uint32, number uintptr, arguments ...any) *result {
 			panic("mounts: an argument of no known type")
 		}
 	}
-	r := &result{script: s, number: s.list.Call(flags, number, list...), path: s.path, op: s.op}
+	if len(s.results) == 0 {
+		s.results = make([]result, 64)
+	}
+	r := &s.results[0]
+	s.results = s.results[1:]
+	*r = result{script: s, number: s.list.Call(flags, number, list[:len(arguments)]...), path: s.path, op: s.op}
 	s.pending = append(s.pending, r)
+	return r
+}
+
+// fills says that a call fills a buffer in the list's data.
+func (r *result) fills(buffer uint64, size int) *result {
+	r.buffer, r.size = buffer, size
 	return r
 }
 
@@ -84,23 +101,44 @@ func (s *script) try(number uintptr, arguments ...any) *result {
 
 func (s *script) close(r *result) { s.try(unix.SYS_CLOSE, r) }
 
+// later closes a descriptor when nobody waits: to let a mount go that is mounted nowhere takes the kernel longer than all else.
+func (s *script) later(r *result) { s.unused = append(s.unused, r) }
+
+// tidy has closed what is of no use any more, and does not wait for it.
+func (s *script) tidy() {
+	unused := s.unused
+	for _, view := range s.views {
+		unused = append(unused, view)
+	}
+	s.unused, s.views = nil, nil
+	chores := s.m.script()
+	for _, r := range unused {
+		if r.script == nil && r.value >= 0 {
+			chores.on("close", "").close(r)
+		}
+	}
+	chores.clean()
+	chores.sendOff()
+}
+
 // flush has the calls carried out that were added since the last one.
 func (s *script) flush() error {
 	if s.err != nil || len(s.pending) == 0 {
 		s.abandon()
 		return s.err
 	}
-	if s.err = s.list.Send(s.m.socket); s.err != nil {
+	if s.err = s.send(); s.err != nil {
 		s.abandon()
 		return s.err
 	}
-	results, err := s.list.Answer(s.m.socket)
+	results, err := s.m.answer(s.list)
 	var failed *trampoline.CallError
 	switch {
 	case errors.As(err, &failed) && failed.Number < 0:
 		s.err = errors.Join(ErrRefused, failed.Errno)
 	case errors.As(err, &failed) && failed.Number < len(s.pending):
 		r := s.pending[failed.Number]
+		s.failed = r
 		s.err = &Error{Path: r.path, Op: r.op, Err: failed.Errno}
 	case err != nil:
 		s.err = err
@@ -112,11 +150,43 @@ func (s *script) flush() error {
 	for _, r := range s.pending {
 		r.value, r.script = results.Of(r.number), nil
 		if r.buffer != 0 {
-			r.data = append([]byte(nil), results.Data(r.buffer, len(r.data))...)
+			r.data = results.Data(r.buffer, r.size)
 		}
 	}
-	s.pending, s.list = nil, &trampoline.List{}
+	s.renew()
 	return nil
+}
+
+// send sends the calls, after the answer to what was sent and not waited for.
+func (s *script) send() error {
+	for len(s.m.sent) > 0 && !s.m.lost {
+		s.m.answer(s.m.sent[0])
+		s.m.sent = s.m.sent[1:]
+	}
+	if s.m.lost {
+		return trampoline.ErrSilent
+	}
+	return s.list.Send(s.m.socket)
+}
+
+// sendOff is flush for calls that may fail, and whose results nobody needs: it does not wait for the answer.
+func (s *script) sendOff() {
+	if s.err == nil && len(s.pending) > 0 && s.send() == nil {
+		s.m.sent = append(s.m.sent, s.list)
+	}
+	s.abandon()
+}
+
+// answer waits for the answer to a list. After one that did not come in time, no other one can be told from it: there is none any more.
+func (m *Mounter) answer(list *trampoline.List) (*trampoline.Results, error) {
+	results, err := list.Answer(m.socket)
+	m.lost = m.lost || errors.Is(err, trampoline.ErrSilent)
+	return results, err
+}
+
+// renew begins another piece.
+func (s *script) renew() {
+	s.pending, s.list, s.openHow = nil, &trampoline.List{}, 0
 }
 
 // abandon gives up what was not carried out.
@@ -124,7 +194,7 @@ func (s *script) abandon() {
 	for _, r := range s.pending {
 		r.value, r.script = -int(unix.ECANCELED), nil
 	}
-	s.pending, s.list = nil, &trampoline.List{}
+	s.renew()
 }
 
 // failed is the errno of a call that was allowed to fail, once it was carried out.
