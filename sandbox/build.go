@@ -18,7 +18,7 @@ import (
 // A grant that leads nowhere is left out with a notice. A workspace that cannot be used, or a grant of the command line
 // that leads where none may, is a *SetupError.
 func Build(p profile.Profile, tree Tree) (Plan, error) {
-	b := builder{profile: p, tree: &memory{tree: tree, seen: map[string]lstat{}}}
+	b := builder{profile: p, tree: &memory{tree: tree, seen: map[string]lstat{}, listed: map[string]dirEntries{}}}
 	b.own = b.ownDirectories()
 	b.system()
 	if err := b.grants(); err != nil {
@@ -363,8 +363,14 @@ func reason(err error) string {
 
 // memory looks at each object of a tree once: grants share most of their parents.
 type memory struct {
-	tree Tree
-	seen map[string]lstat
+	tree   Tree
+	seen   map[string]lstat
+	listed map[string]dirEntries
+}
+
+type dirEntries struct {
+	entries []Entry
+	err     error
 }
 
 type lstat struct {
@@ -382,7 +388,16 @@ func (m *memory) Lstat(path string) (Object, error) {
 }
 
 func (m *memory) Readlink(path string) (string, error) { return m.tree.Readlink(path) }
-func (m *memory) ReadDir(path string) ([]Entry, error) { return m.tree.ReadDir(path) }
+
+func (m *memory) ReadDir(path string) ([]Entry, error) {
+	found, ok := m.listed[path]
+	if !ok {
+		found.entries, found.err = m.tree.ReadDir(path)
+		m.listed[path] = found
+	}
+	return slices.Clone(found.entries), found.err
+}
+
 func (m *memory) ReadFile(path string, limit int) (string, error) {
 	return m.tree.ReadFile(path, limit)
 }
