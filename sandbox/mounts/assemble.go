@@ -466,7 +466,11 @@ func (a *assembly) add(index int) {
 
 // cutPrefix is what comes behind a directory in a path.
 func cutPrefix(name, dir string) (string, bool) {
-	return strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+	dir = strings.TrimSuffix(dir, "/")
+	if rest, is := strings.CutPrefix(name, dir); is && strings.HasPrefix(rest, "/") {
+		return rest[1:], true
+	}
+	return name, false
 }
 
 // within reports whether a clean path is dir or lies below it.

@@ -41,6 +41,9 @@ func (s *script) attach(t *assembled, at Place) (point *result) {
 	return point
 }
 
+// A place is a name below one of the sandbox's own directories.
+type place struct{ own, name string }
+
 // makePoint makes what is missing of a path below one of the sandbox's own directories.
 func (s *script) makePoint(own, name string, file, shared bool) {
 	rel, below := cutPrefix(name, own)
@@ -49,10 +52,10 @@ func (s *script) makePoint(own, name string, file, shared bool) {
 	}
 	view := s.view(own, shared)
 	for i, c := range rel {
-		if dir := own + "\x00" + rel[:i]; c == '/' && !s.made[dir] {
-			s.try(unix.SYS_MKDIRAT, view, rel[:i], 0o755)
+		if dir := (place{own, rel[:i]}); c == '/' && !s.made[dir] {
+			s.try(unix.SYS_MKDIRAT, view, dir.name, 0o755)
 			if s.made == nil {
-				s.made = map[string]bool{}
+				s.made = map[place]bool{}
 			}
 			s.made[dir] = !shared // in a shared one the command may take it away again
 		}

@@ -21,7 +21,7 @@ type script struct {
 	openHow uint64             // the address of a struct open_how in this piece's data, if it has one
 	results []result           // some to be used
 	views   map[string]*result // of the sandbox's own directories, to write in: see view
-	made    map[string]bool    // directories that are made in them
+	made    map[place]bool     // directories that are made in them
 	unused  []*result          // open descriptors that are of no use any more: see later
 }
 
