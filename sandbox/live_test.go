@@ -541,6 +541,36 @@ func TestAGrantThatArrivesBeforeTheCommandHasBegunWaits(t *testing.T) {
 	}
 }
 
+// What was put together for the sandbox does not stay mounted in the mounter: a layer, for one, may be the next sandbox's.
+func TestNothingStaysWhereTreesArePutTogether(t *testing.T) {
+	h := newHost(t)
+	secret := h.write(h.outside()+"/data/secret", "key")
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: secret})
+	h.grant(filepath.Dir(secret), profile.ReadWrite)
+	s := h.liveShell()
+	s.expect("cat "+secret, "")
+	stage := func() (list []string) {
+		for _, pid := range childrenOf(os.Getpid()) {
+			command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if string(command) != "mounter\x00" {
+				continue
+			}
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+			for line := range strings.Lines(string(text)) {
+				if place := strings.Fields(line)[4]; strings.HasPrefix(place, "/proc/t") {
+					list = append(list, place)
+				}
+			}
+		}
+		return list
+	}
+	for end := time.Now().Add(5 * time.Second); len(stage()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%v", stage())
+		}
+	}
+}
+
 // A stream is open for what it is open for, and leads nowhere.
 func TestALiveSandboxHasNoWayOutByAStream(t *testing.T) {
 	if LandlockABI() < landlockFilesABI {

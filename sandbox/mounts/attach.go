@@ -68,7 +68,7 @@ func (s *script) makePoint(own, name string, file, shared bool) {
 }
 
 // view is one of the sandbox's own directories, to be written. Those are closed to all writing, but for the shared ones, so it is another
-// mount of the same directory. It stays open until tidy.
+// mount of the same directory. It stays open until drop.
 func (s *script) view(own string, shared bool) *result {
 	if view := s.views[own]; view != nil {
 		return view
@@ -121,16 +121,20 @@ type Request struct {
 	Keep []string
 }
 
-// maxTogether bounds how many trees are assembled before they are mounted: each takes a descriptor.
-const maxTogether = 400
+// maxTogether bounds how many trees are assembled before they are mounted: each takes a descriptor, and one for where it is mounted.
+const maxTogether = 250
 
 // Begin mounts the trees of a new sandbox, whose command is held back, and releases the command. It waits for the base of the
-// sandbox after it has put the trees together.
+// sandbox after it has put the trees together. Descriptors that are of no use afterwards go with the next change, or with
+// the mounter.
 func (m *Mounter) Begin(requests []Request) (mounted []Mounted, left []LeftOut, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	waited := false
 	for first := true; first || len(requests) > 0; first = false {
+		if !first {
+			m.tidy() // or too much is open
+		}
 		n := min(len(requests), maxTogether)
 		some, out, err := m.together(requests[:n], &waited, n == len(requests))
 		mounted, left = append(mounted, some...), append(left, out...)
@@ -181,12 +185,13 @@ func (m *Mounter) together(requests []Request, waited *bool, last bool) (mounted
 	if last {
 		s.on("release the command", "/").do(unix.SYS_WRITE, goFD, "!", 1)
 		s.close(&result{value: goFD})
+		s.clean() // at once, because what is put together there may be a layer that the next sandbox takes
 	}
 	if err := s.flush(); err != nil {
 		return nil, left, err
 	}
 	mounted = s.mounted(looks)
-	s.tidy()
+	s.drop()
 	return mounted, left, nil
 }
 
@@ -257,7 +262,7 @@ func (m *Mounter) clear(r Request) error {
 			m.home(err)
 			return err
 		}
-		s.tidy()
+		s.drop()
 		if open.failed() == nil && identify(stat.data).isDir != (r.Tree[0].File || r.Tree[0].Kind == Empty) {
 			return nil
 		}

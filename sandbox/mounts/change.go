@@ -19,6 +19,7 @@ func (m *Mounter) WithGap() { m.old = true }
 func (m *Mounter) Mount(r Request) ([]Mounted, []LeftOut, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer m.tidy()
 	mounted, left, err := m.together([]Request{r}, &[]bool{true}[0], false)
 	m.home(err)
 	return mounted, left, err
@@ -29,6 +30,7 @@ func (m *Mounter) Mount(r Request) ([]Mounted, []LeftOut, error) {
 func (m *Mounter) Swap(old Mounted, r Request) ([]Mounted, []LeftOut, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer m.tidy()
 	t, left, err := m.assemble(r.Tree)
 	if err != nil || t == nil {
 		return nil, left, err
@@ -91,7 +93,7 @@ func (m *Mounter) swap(old Mounted, r Request, t *assembled) ([]Mounted, error) 
 		return nil, err
 	}
 	mounted := s.mounted(looks)
-	s.tidy()
+	s.drop()
 	return mounted, m.gone(old)
 }
 
@@ -110,6 +112,7 @@ var ErrWritten = errors.New("a file there is open for writing")
 func (m *Mounter) Unmount(old Mounted, place Place) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer m.tidy()
 	s := m.script()
 	s.on("enter", "/").do(unix.SYS_SETNS, sandboxFD, unix.CLONE_NEWNS)
 	narrowed := setattr(s.on("make read-only", old.Path), 0, old.fd, 0, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
@@ -126,7 +129,7 @@ func (m *Mounter) Unmount(old Mounted, place Place) error {
 		}
 		return err
 	}
-	s.tidy()
+	s.drop()
 	return m.gone(old)
 }
 

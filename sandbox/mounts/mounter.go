@@ -24,6 +24,7 @@ type Mounter struct {
 	pid    int
 	socket int
 	stage  int                // names in its own file system in memory that were used
+	unused []int              // its descriptors that are of no use any more
 	litter []string           // places there that are of no use any more
 	sent   []*trampoline.List // whose answers nobody waited for
 	lost   bool               // an answer did not come in time

@@ -101,24 +101,32 @@ func (s *script) try(number uintptr, arguments ...any) *result {
 
 func (s *script) close(r *result) { s.try(unix.SYS_CLOSE, r) }
 
-// later closes a descriptor when nobody waits: to let a mount go that is mounted nowhere takes the kernel longer than all else.
+// later says that a descriptor is of no use any more after the script: to let a mount go that is mounted nowhere takes the kernel longer
+// than all else. What closes it is tidy.
 func (s *script) later(r *result) { s.unused = append(s.unused, r) }
 
-// tidy has closed what is of no use any more, and does not wait for it.
-func (s *script) tidy() {
-	unused := s.unused
+// drop leaves to tidy what is of no use any more. The script was carried out.
+func (s *script) drop() {
 	for _, view := range s.views {
-		unused = append(unused, view)
+		s.later(view)
 	}
-	s.unused, s.views = nil, nil
-	chores := s.m.script()
-	for _, r := range unused {
+	for _, r := range s.unused {
 		if r.script == nil && r.value >= 0 {
-			chores.on("close", "").close(r)
+			s.m.unused = append(s.m.unused, r.value)
 		}
 	}
-	chores.clean()
-	chores.sendOff()
+	s.unused, s.views = nil, nil
+}
+
+// tidy has closed what is of no use any more, and does not wait for it.
+func (m *Mounter) tidy() {
+	s := m.script()
+	for _, fd := range m.unused {
+		s.on("close", "").try(unix.SYS_CLOSE, fd)
+	}
+	m.unused = nil
+	s.clean()
+	s.sendOff()
 }
 
 // flush has the calls carried out that were added since the last one.
@@ -173,6 +181,7 @@ func (s *script) send() error {
 func (s *script) sendOff() {
 	if s.err == nil && len(s.pending) > 0 && s.send() == nil {
 		s.m.sent = append(s.m.sent, s.list)
+		s.list = &trampoline.List{}
 	}
 	s.abandon()
 }
@@ -186,7 +195,8 @@ func (m *Mounter) answer(list *trampoline.List) (*trampoline.Results, error) {
 
 // renew begins another piece.
 func (s *script) renew() {
-	s.pending, s.list, s.openHow = nil, &trampoline.List{}, 0
+	s.list.Reset()
+	s.pending, s.openHow = s.pending[:0], 0
 }
 
 // abandon gives up what was not carried out.

@@ -79,6 +79,9 @@ const (
 	markResult = 0x5355 << 48 // the number of an earlier call: its result
 )
 
+// Reset makes the list empty again. What was made of it stays.
+func (l *List) Reset() { l.calls, l.data, l.words = l.calls[:0], l.data[:0], l.words[:0] }
+
 // Put adds bytes to the data, on a multiple of eight, and returns their address as an argument.
 func (l *List) Put(text []byte) uint64 {
 	for len(l.data)%8 != 0 {
