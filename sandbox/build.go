@@ -148,7 +148,10 @@ func (b *builder) showFile(path string) {
 func (b *builder) grants() error {
 	var writable []string
 	for _, g := range b.profile.Grants {
-		if w, err := follow(b.tree, g.Path); err == nil && g.Access == profile.ReadWrite {
+		if g.Access != profile.ReadWrite {
+			continue
+		}
+		if w, err := follow(b.tree, g.Path); err == nil {
 			writable = append(writable, w.Real)
 		}
 	}

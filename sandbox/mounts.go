@@ -60,7 +60,19 @@ func largestLast(steps []Step) []Step {
 // shallowestFirst puts steps in mounting order: a mount hides what was mounted below it before. Equal depths are in the
 // order of their paths, so that a plan does not depend on the order of the grants.
 func shallowestFirst(steps []Step) {
-	slices.SortStableFunc(steps, func(a, b Step) int {
-		return cmp.Or(cmp.Compare(depth(a.Path), depth(b.Path)), cmp.Compare(a.Path, b.Path))
+	type key struct {
+		depth, index int
+		path         string
+	}
+	keys := make([]key, len(steps)) // steps are large: to move each once is what makes this quick
+	for i := range steps {
+		keys[i] = key{depth(steps[i].Path), i, steps[i].Path}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.depth, b.depth), cmp.Compare(a.path, b.path), cmp.Compare(a.index, b.index))
 	})
+	unsorted := slices.Clone(steps)
+	for i, k := range keys {
+		steps[i] = unsorted[k.index]
+	}
 }
