@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -193,13 +192,13 @@ func follow(tree Tree, path string) (walk, error) {
 		}
 		if object.Mode&fs.ModeSymlink == 0 {
 			if more, _ := cutComponent(after); more != "" && !object.Mode.IsDir() {
-				return w, fmt.Errorf("%s: %w", printable(next), syscall.ENOTDIR)
+				return w, &stepError{next, syscall.ENOTDIR}
 			}
 			w.Real, w.Object, rest = next, object, after
 			continue
 		}
 		if len(w.Links) == maxLinks {
-			return w, fmt.Errorf("%s: %w", printable(path), syscall.ELOOP)
+			return w, &stepError{path, syscall.ELOOP}
 		}
 		text, err := tree.Readlink(next)
 		if err != nil {
@@ -266,11 +265,23 @@ func depth(path string) int {
 	return strings.Count(path, "/")
 }
 
+// A stepError says which step of a walk could not be made. Most of them nobody reads, so they are put into words only then.
+type stepError struct {
+	path string
+	err  error
+}
+
+func (e *stepError) Error() string { return printable(e.path) + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
 // errnoOnly says which step of a walk could not be made, without the operation's name.
 func errnoOnly(path string, err error) error {
+	if errno, is := err.(syscall.Errno); is {
+		return &stepError{path, errno}
+	}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		err = errno
 	}
-	return fmt.Errorf("%s: %w", printable(path), err)
+	return &stepError{path, err}
 }
