@@ -117,6 +117,7 @@ func TestNobodyListensToOthers(t *testing.T) {
 		}
 		heard := make(chan *dbus.Message, 100)
 		client.Eavesdrop(heard)
+		defer client.Eavesdrop(nil) // the library writes to it after Close otherwise, which has closed it
 		var text string
 		if err := bus.serve().Object("org.example.Other", "/").Call("org.example.Test.Echo", 0, "between others").Store(&text); err != nil {
 			t.Fatal(err)
