@@ -180,7 +180,7 @@ func TestAnAgentAsksIsGrantedLessAndLosesIt(t *testing.T) {
 			cat FILE && echo " 2: can read"
 			echo x > FILE || echo "3: cannot write"
 			cat OTHER/project/secret || echo "4: not what is beside it"
-			touch read; n=0; while cat FILE >/dev/null 2>&1 && [ $n -lt 2000 ]; do sleep 0.01; n=$((n+1)); done
+			touch read; n=0; while ! [ -e revoked ] && [ $n -lt 2000 ]; do sleep 0.01; n=$((n+1)); done
 			cat FILE || echo "5: cannot read any more"
 			cd OTHER/project/data || echo "6: nor go there"`))
 	}()
@@ -191,6 +191,9 @@ func TestAnAgentAsksIsGrantedLessAndLosesIt(t *testing.T) {
 	answer := p.decide(r, grants.Decision{Kind: grants.AllowOnce, Path: filepath.Dir(file), Access: profile.ReadOnly})
 	p.until("the agent has read", func() bool { _, err := os.Stat(p.work + "/read"); return err == nil })
 	if _, err := p.person.Revoke(context.Background(), answer.GrantID); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.work+"/revoked", nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	out := <-said
