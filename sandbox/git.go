@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
 // git executes what a repository's settings and hooks say, in whatever directory a person next types "git status". So of a
@@ -98,8 +99,8 @@ func (b *builder) leadsBack(gitdir, file string) bool {
 		return w.Real == file
 	}
 	for _, s := range b.gitSettings(join(gitdir, "config")) {
-		if s.key == "core.worktree" {
-			w, err := follow(b.tree, path.Join("/", absolute(s.value, gitdir)))
+		if s.Key == "core.worktree" {
+			w, err := follow(b.tree, path.Join("/", absolute(s.Value, gitdir)))
 			return err == nil && w.Real == parent(file)
 		}
 	}
@@ -216,10 +217,10 @@ func (b *builder) gitPaths(config, dir, worktree string, depth int) []string {
 	from := func(file string) {
 		for _, s := range b.gitSettings(file) {
 			switch {
-			case s.key == "core.hookspath" && (worktree != "" || path.IsAbs(s.value)):
-				paths = append(paths, absolute(b.expandHome(s.value), worktree))
-			case s.key == "include.path" || strings.HasPrefix(s.key, "includeif.") && strings.HasSuffix(s.key, ".path"):
-				included := absolute(b.expandHome(s.value), parent(file))
+			case s.Key == "core.hookspath" && (worktree != "" || path.IsAbs(s.Value)):
+				paths = append(paths, absolute(b.expandHome(s.Value), worktree))
+			case s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path"):
+				included := absolute(b.expandHome(s.Value), parent(file))
 				paths = append(paths, included)
 				if depth < maxIncludes && len(paths) < maxIncludes {
 					paths = append(paths, b.gitPaths(included, dir, worktree, depth+1)...)
@@ -236,7 +237,7 @@ func (b *builder) gitPaths(config, dir, worktree string, depth int) []string {
 	return paths
 }
 
-func (b *builder) gitSettings(file string) []gitSetting {
+func (b *builder) gitSettings(file string) []repository.Setting {
 	w, err := follow(b.tree, file)
 	if err != nil || !w.Object.Mode.IsRegular() {
 		return nil
@@ -245,7 +246,7 @@ func (b *builder) gitSettings(file string) []gitSetting {
 	if err != nil {
 		return nil
 	}
-	return parseGitConfig(text)
+	return repository.Parse(text)
 }
 
 func (b *builder) expandHome(name string) string {

@@ -1,4 +1,4 @@
-package sandbox
+package repository
 
 import (
 	"os"
@@ -35,13 +35,18 @@ func TestGitConfigsReadAsGitReadsThem(t *testing.T) {
 		if got := listed(text); got != want {
 			t.Errorf("%q:\n%q, git has\n%q", text, got, want)
 		}
+		if document, err := parseDocument(text); err != nil || ofSettings(document.settings()) != want || document.text() != text {
+			t.Errorf("%q: %v, %q, git has\n%q", text, err, document, want)
+		}
 	}
 }
 
-func listed(text string) string {
+func listed(text string) string { return ofSettings(Parse(text)) }
+
+func ofSettings(list []Setting) string {
 	var b strings.Builder
-	for _, s := range parseGitConfig(text) {
-		b.WriteString(s.key + "\n" + s.value + "\x00")
+	for _, s := range list {
+		b.WriteString(s.Key + "\n" + s.Value + "\x00")
 	}
 	return b.String()
 }
@@ -79,6 +84,21 @@ func FuzzGitConfig(f *testing.F) {
 		}
 		// A tab in a value is a blank to some versions of git.
 		want, ok := readByGit(t, text)
+		document, err := parseDocument(text)
+		for entry := range strings.SplitSeq(want, "\x00") {
+			if key, _, _ := strings.Cut(entry, "\n"); err != nil && key != "" && !strings.Contains(key, ".") {
+				return // of no section: such a file is not ours to change
+			}
+		}
+		if ok && (err != nil || strings.ReplaceAll(ofSettings(document.settings()), "\t", " ") != strings.ReplaceAll(want, "\t", " ")) {
+			t.Errorf("%q:\n%q %v, git has\n%q", text, document, err, want)
+		}
+		if !ok && err == nil {
+			t.Errorf("%q: %q, and git refuses it", text, document.settings())
+		}
+		if err == nil && document.text() != text {
+			t.Errorf("%q: %q", text, document.text())
+		}
 		if ok && strings.ReplaceAll(got, "\t", " ") != strings.ReplaceAll(want, "\t", " ") {
 			t.Errorf("%q:\n%q, git has\n%q", text, got, want)
 		}

@@ -1,15 +1,15 @@
-package sandbox
+package repository
 
 import "strings"
 
-// A gitSetting is one line of a git configuration file (git-config(1)): section.name or section.subsection.name in lower
+// A Setting is one line of a git configuration file (git-config(1)): section.name or section.subsection.name in lower
 // case but for the subsection, and its value.
-type gitSetting struct{ key, value string }
+type Setting struct{ Key, Value string }
 
-// parseGitConfig reads as much of a git configuration file as says which other files git reads or executes. Where git
+// Parse reads as much of a git configuration file as says which other files git reads or executes. Where git
 // would stop with an error, it goes on with the next line: what a file says there protects too much at worst.
-func parseGitConfig(text string) []gitSetting {
-	var settings []gitSetting
+func Parse(text string) []Setting {
+	var settings []Setting
 	section := ""
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	for text != "" {
@@ -24,7 +24,7 @@ func parseGitConfig(text string) []gitSetting {
 		default:
 			var name, value string
 			name, value, text = gitVariable(text)
-			settings = append(settings, gitSetting{section + strings.ToLower(name), value})
+			settings = append(settings, Setting{section + strings.ToLower(name), value})
 		}
 	}
 	return settings

@@ -1,0 +1,367 @@
+package repository
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Taken is something that was taken out of a git directory.
+type Taken struct {
+	Name  string // the file, below the git directory: "config", "hooks/pre-commit"
+	Key   string // of a setting; empty: the file as a whole was set aside
+	Value string // of a setting
+	Why   Verdict
+}
+
+const (
+	maxHooks    = 1024 // in one directory; with more, that is set aside as a whole
+	maxReplaced = 8    // times that a file is written again because somebody else wrote it at that moment
+)
+
+// Disarm looks at a directory that may be a git directory now, and takes out what executes or leads elsewhere: settings, hooks, and the
+// files commondir and gitdir. What git itself takes for a git directory is one: HEAD, objects and refs, or HEAD and commondir.
+//
+// aside has to rename an entry of an open directory to a name that git does not look for. (A hook's name has no dot; so a name with
+// a dot is none.) It is called for each hook, and for a file of settings that is not a regular file, too long, or not to be
+// understood.
+//
+// What git writes for "init", "clone" and "submodule" stays as it is, byte for byte. A file of settings that has more is replaced
+// by one that has not. Nothing here waits for a lock of git's for more than some milliseconds: a git that is writing renames its
+// file over ours, and a call after that finds the same again. So it is to be called whenever one of these names was written, made or
+// renamed.
+//
+// After an error, something that executes may still be there: the caller sets aside the directory, or ends the command.
+func Disarm(dir int, aside func(dir int, name string) error) ([]Taken, error) {
+	if !isGitDirectory(dir) {
+		return nil, nil
+	}
+	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
+	if err != nil {
+		return nil, err
+	}
+	d := disarming{dir: dir, place: place, aside: aside}
+	d.settings("config")
+	d.settings("config.worktree")
+	d.hooks()
+	d.leads()
+	return d.taken, errors.Join(d.failed...)
+}
+
+type disarming struct {
+	dir    int
+	place  string // its path, to hold relative names against: nothing is opened by it
+	aside  func(dir int, name string) error
+	taken  []Taken
+	failed []error
+}
+
+// isGitDirectory reports whether git would take a directory for one of its own, whatever HEAD holds: that may be written any time.
+func isGitDirectory(dir int) bool {
+	has := func(name string) bool {
+		var stat unix.Stat_t
+		return unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+}
+
+// whole sets an entry aside as a whole.
+func (d *disarming) whole(dir int, name, told string, why Verdict) {
+	switch err := d.aside(dir, name); {
+	case err == nil:
+		d.taken = append(d.taken, Taken{Name: told, Why: why})
+	case !errors.Is(err, unix.ENOENT):
+		d.failed = append(d.failed, fmt.Errorf("set %q aside: %w", told, err))
+	}
+}
+
+// settings takes out of a file what must not stay in it.
+func (d *disarming) settings(name string) {
+	for range maxReplaced {
+		f, err := openSettings(d.dir, name)
+		if errors.Is(err, unix.ENOENT) {
+			return
+		}
+		var document document
+		if err == nil {
+			document, err = parseDocument(f.text)
+		}
+		if err != nil {
+			d.whole(d.dir, name, name, Unknown)
+			return
+		}
+		kept, out := d.clean(name, document)
+		if kept == f.text {
+			return
+		}
+		switch err := f.replace(kept); {
+		case err == nil:
+			d.taken = append(d.taken, out...)
+		case !errors.Is(err, errChanged) && !errors.Is(err, unix.ENOENT):
+			d.failed = append(d.failed, fmt.Errorf("replace %q: %w", name, err))
+			return
+		}
+	}
+	d.whole(d.dir, name, name, Unknown) // somebody writes it again and again
+}
+
+// clean is a file without what must not stay. It stays as it is if there is no such thing, and nothing that others than git might
+// read in another way.
+func (d *disarming) clean(name string, document document) (string, []Taken) {
+	var taken []Taken
+	var kept []Setting
+	for _, s := range document.settings() {
+		v := mayStay(s.Key, s.Value)
+		if s.Key == "core.worktree" && d.isModuleOf(s.Value) {
+			v = Harmless
+		}
+		if v == Harmless {
+			kept = append(kept, s)
+		} else {
+			taken = append(taken, Taken{Name: name, Key: s.Key, Value: s.Value, Why: v})
+		}
+	}
+	if len(taken) == 0 && document.isPlain() {
+		return document.text(), nil
+	}
+	return writeSettings(kept), taken
+}
+
+// isPlain reports whether all programs read a file in the same way: each head, variable and comment on a line of its own, and values
+// as git writes them.
+func (d document) isPlain() bool {
+	startsLine := true
+	for _, p := range d {
+		switch p.kind {
+		case between:
+			for line := range strings.Lines(p.raw) {
+				if trimmed := strings.TrimSpace(line); trimmed != "" && (!startsLine || strings.HasSuffix(trimmed, `\`)) || strings.ContainsAny(line, "\r") ||
+					strings.HasPrefix(line, byteOrderMark) {
+					return false
+				}
+				startsLine = startsLine || strings.HasSuffix(line, "\n")
+			}
+		case head:
+			if !startsLine || !strings.EqualFold(p.raw, writeHead(p.section)) || !isPlain(p.section) {
+				return false
+			}
+			startsLine = false
+		case variable:
+			name, value, _ := strings.Cut(strings.TrimRight(p.raw, "\n"), "=")
+			if !startsLine || !strings.EqualFold(strings.TrimSpace(name), p.name) || strings.TrimLeft(value, " ") != writeValue(p.value) {
+				return false
+			}
+			startsLine = strings.HasSuffix(p.raw, "\n")
+		}
+	}
+	return true
+}
+
+// writeSettings writes a file as git would.
+func writeSettings(list []Setting) string {
+	var b strings.Builder
+	section := ""
+	for _, s := range list {
+		if of := sectionOf(s.Key); of != section || b.Len() == 0 {
+			section = of
+			b.WriteString(writeHead(section) + "\n")
+		}
+		b.WriteString("\t" + nameOf(s.Key) + " = " + writeValue(s.Value) + "\n")
+	}
+	return b.String()
+}
+
+// isModuleOf reports whether a submodule's working tree is where "git submodule" has it: in the working tree of the repository whose
+// .git/modules it is in, and not in a .git.
+func (d *disarming) isModuleOf(worktree string) bool {
+	at := strings.LastIndex(d.place, "/.git/modules/")
+	if at < 0 || path.IsAbs(worktree) || !isPlain(worktree) {
+		return false
+	}
+	below, within := strings.CutPrefix(path.Join(d.place, worktree), d.place[:at]+"/")
+	return within && !strings.Contains("/"+below+"/", "/.git/")
+}
+
+// hooks sets the hooks aside. The examples that git makes have ".sample" behind their names.
+func (d *disarming) hooks() {
+	fd, err := unix.Openat2(d.dir, "hooks", &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve})
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return
+	case err != nil: // it is a link
+		d.whole(d.dir, "hooks", "hooks", Executes)
+		return
+	}
+	dir := os.NewFile(uintptr(fd), "hooks")
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxHooks + 1)
+	if err != nil && !errors.Is(err, io.EOF) || len(names) > maxHooks {
+		d.whole(d.dir, "hooks", "hooks", Executes)
+		return
+	}
+	for _, name := range names {
+		if !strings.Contains(name, ".") {
+			d.whole(fd, name, "hooks/"+name, Executes)
+		}
+	}
+}
+
+// leads sets commondir and gitdir aside where they lead elsewhere than git makes them lead.
+func (d *disarming) leads() {
+	isWorktree := path.Base(path.Dir(d.place)) == "worktrees"
+	text, err := readSmall(d.dir, "commondir")
+	if !errors.Is(err, unix.ENOENT) && (err != nil || !isWorktree || strings.TrimRight(text, "\n") != "../..") {
+		d.whole(d.dir, "commondir", "commondir", Leads)
+	}
+	text, err = readSmall(d.dir, "gitdir")
+	if !errors.Is(err, unix.ENOENT) && (err != nil || !isWorktree || !d.comesBack(strings.TrimRight(text, "\n"))) {
+		d.whole(d.dir, "gitdir", "gitdir", Leads)
+	}
+}
+
+// comesBack reports whether a file .git of a worktree names this directory, or is not there: git writes it after this one.
+func (d *disarming) comesBack(file string) bool {
+	if path.Base(file) != ".git" || !isPlain(file) {
+		return false
+	}
+	if !path.IsAbs(file) {
+		file = path.Join(d.place, file)
+	}
+	text, err := readSmall(unix.AT_FDCWD, file)
+	if errors.Is(err, unix.ENOENT) {
+		return true
+	}
+	back, found := strings.CutPrefix(strings.TrimRight(text, "\n"), "gitdir: ")
+	if !path.IsAbs(back) {
+		back = path.Join(path.Dir(file), back)
+	}
+	return err == nil && found && path.Clean(back) == d.place
+}
+
+// resolve is how all files here are opened.
+const resolve = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
+// openRegular opens a regular file.
+func openRegular(dir int, name string, limit int64) (*os.File, unix.Stat_t, error) {
+	var stat unix.Stat_t
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: resolve})
+	if err != nil {
+		return nil, stat, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	if err = unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = unix.EINVAL
+	}
+	if err == nil && stat.Size > limit {
+		err = unix.EFBIG
+	}
+	if err != nil {
+		file.Close()
+		return nil, stat, err
+	}
+	return file, stat, nil
+}
+
+func readAll(file *os.File, limit int64) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = unix.EFBIG
+	}
+	return string(text), err
+}
+
+func readSmall(dir int, name string) (string, error) {
+	file, _, err := openRegular(dir, name, 2*unix.PathMax)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	return readAll(file, 2*unix.PathMax)
+}
+
+// A settingsFile is what a file of settings held when it was opened.
+type settingsFile struct {
+	dir  int
+	name string
+	stat unix.Stat_t
+	text string
+}
+
+func openSettings(dir int, name string) (*settingsFile, error) {
+	file, stat, err := openRegular(dir, name, MaxFile)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := readAll(file, MaxFile)
+	return &settingsFile{dir, name, stat, text}, err
+}
+
+// isNow reports whether the name still stands for the file that was read.
+func (f *settingsFile) isNow() bool {
+	var now unix.Stat_t
+	return unix.Fstatat(f.dir, f.name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil && now.Ino == f.stat.Ino && now.Dev == f.stat.Dev &&
+		now.Ctim == f.stat.Ctim && now.Size == f.stat.Size
+}
+
+// errChanged means that somebody else wrote the file meanwhile.
+var errChanged = errors.New("it was changed by somebody else at that moment")
+
+const lockPatience = 10 * time.Millisecond
+
+// replace puts another file in the place of one that was read. It takes git's lock while it does, if nobody keeps that for long:
+// a command could keep it for ever.
+func (f *settingsFile) replace(text string) error {
+	name, fd, err := f.temporary()
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	var mine unix.Stat_t
+	if _, err = file.WriteString(text); err == nil {
+		err = errors.Join(file.Chmod(os.FileMode(f.stat.Mode&0o777)), unix.Fstat(fd, &mine))
+	}
+	if err == nil && !f.isNow() {
+		err = errChanged
+	}
+	if err == nil {
+		// What git renamed there in this very moment comes out by the exchange, and is put back to be looked at.
+		err = unix.Renameat2(f.dir, name, f.dir, f.name, unix.RENAME_EXCHANGE)
+	}
+	if err != nil {
+		unix.Unlinkat(f.dir, name, 0)
+		return err
+	}
+	var old unix.Stat_t
+	if unix.Fstatat(f.dir, name, &old, unix.AT_SYMLINK_NOFOLLOW) == nil && old.Ino != f.stat.Ino && old.Ino != mine.Ino {
+		unix.Renameat(f.dir, name, f.dir, f.name)
+		return errChanged
+	}
+	unix.Unlinkat(f.dir, name, 0)
+	return nil
+}
+
+// temporary makes the file that is to be renamed: git's lock, or if that is taken, one with a name of our own.
+func (f *settingsFile) temporary() (string, int, error) {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	for began := time.Now(); time.Since(began) < lockPatience; time.Sleep(time.Millisecond) {
+		fd, err := unix.Openat(f.dir, f.name+".lock", flags, 0o600)
+		if err != unix.EEXIST {
+			return f.name + ".lock", fd, err
+		}
+	}
+	random := make([]byte, 8)
+	rand.Read(random)
+	name := f.name + "." + hex.EncodeToString(random)
+	fd, err := unix.Openat(f.dir, name, flags, 0o600)
+	return name, fd, err
+}
