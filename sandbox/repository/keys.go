@@ -46,6 +46,9 @@ func Judge(key, value string) Verdict {
 	return Harmless
 }
 
+// isHarmlessKey reports whether some values of a key are carried over.
+func isHarmlessKey(key string) bool { return testOf(key) != nil && isPlain(subsection(key)) }
+
 // testOf is the test for a key's values, if it is one that does no harm.
 func testOf(key string) test {
 	if t := harmless[shape(key)]; t != nil {

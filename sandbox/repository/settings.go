@@ -111,3 +111,9 @@ func unescaped(c byte) byte {
 	}
 	return c
 }
+
+// IsSettings reports whether git reads a text as a file of settings, and all programs read it in the same way.
+func IsSettings(text string) bool {
+	_, err := parseDocument(text)
+	return err == nil
+}

@@ -1,0 +1,87 @@
+package repository
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocked means that a git holds the lock on a file of settings, and has for as long as one waits.
+var ErrLocked = errors.New("git holds a lock on it")
+
+// Update changes the file of settings of an open git directory as git does: it takes the lock, reads, writes the lock's file, and
+// renames that over the file, which keeps its permission bits. change gets what the file holds now. patience bounds the wait for the
+// lock.
+func Update(dir int, name string, patience time.Duration, change func(now string) (string, error)) error {
+	fd, err := lock(dir, name+".lock", patience)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), name+".lock")
+	defer file.Close()
+	err = update(dir, name, file, change)
+	if err != nil {
+		unlock(dir, name+".lock", file)
+	}
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
+// errUnchanged ends an update that has nothing to do.
+var errUnchanged = errors.New("nothing has changed")
+
+func update(dir int, name string, file *os.File, change func(now string) (string, error)) error {
+	f, err := openSettings(dir, name)
+	if err != nil {
+		return err
+	}
+	text, err := change(f.text)
+	if err != nil {
+		return err
+	}
+	if text == f.text {
+		return errUnchanged
+	}
+	if len(text) > MaxFile {
+		return unix.EFBIG
+	}
+	if _, err := file.WriteString(text); err != nil {
+		return err
+	}
+	if err := file.Chmod(os.FileMode(f.stat.Mode & 0o777)); err != nil {
+		return err
+	}
+	if !isThere(dir, name+".lock", file) {
+		return errChanged
+	}
+	return unix.Renameat(dir, name+".lock", dir, name)
+}
+
+// lock makes a lock's file.
+func lock(dir int, name string, patience time.Duration) (int, error) {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != unix.EEXIST {
+			return fd, err
+		}
+		if time.Since(began) > patience {
+			return -1, ErrLocked
+		}
+	}
+}
+
+func unlock(dir int, name string, file *os.File) {
+	if isThere(dir, name, file) {
+		unix.Unlinkat(dir, name, 0)
+	}
+}
+
+// isThere reports whether a name stands for an open file.
+func isThere(dir int, name string, file *os.File) bool {
+	var there, open unix.Stat_t
+	return unix.Fstatat(dir, name, &there, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(file.Fd()), &open) == nil && there.Ino == open.Ino && there.Dev == open.Dev
+}
