@@ -198,9 +198,10 @@ func (a *attempt) assemble(live bool) error {
 		}
 	}
 	a.mounted = mounted
+	a.settings.begin(a.mounter)
 	if a.watch != nil {
 		a.watch.begin(a.mounter, mounted)
-	} else if !live {
+	} else if !live && a.settings == nil {
 		a.mounter.Close()
 		a.mounter = nil
 	}

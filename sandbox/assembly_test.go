@@ -204,7 +204,10 @@ func TestAStoredGrantOfARepositoryLetsLaterRunsBegin(t *testing.T) {
 	h.profile.Grants[len(h.profile.Grants)-1].Access = profile.ReadWrite
 	for range 2 {
 		h.sh("echo x > " + repository + "/sub/file && echo y > " + repository + "/.git/index")
-		h.refused("echo x >> " + repository + "/.git/config")
+		h.run("/bin/sh", "-c", "echo x >> "+repository+"/.git/config")
+		if text, _ := os.ReadFile(repository + "/.git/config"); string(text) != "[core]\n" {
+			t.Errorf("%q", text)
+		}
 	}
 }
 

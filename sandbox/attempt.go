@@ -34,6 +34,7 @@ type attempt struct {
 	requests   []mounts.Request
 	mounter    *mounts.Mounter
 	watch      *mountWatch // nil: nothing to watch
+	settings   *settings   // git's, of which the command has copies; nil: none
 	mounted    []mounts.Mounted
 	layers     openLayers
 	ready      descriptor    // where the base tells that it is complete, and
@@ -105,6 +106,7 @@ func (a *attempt) open(l Launcher) (err error) {
 		base = a.divide(l.Live != nil)
 		if !l.bare {
 			a.watchMounts()
+			a.copySettings()
 		}
 	}
 	args, err := a.bwrapArgs(l, base)
@@ -387,6 +389,7 @@ func (a *attempt) endFor(why Notice) {
 func (a *attempt) close() {
 	a.watch.end()
 	a.clearUp()
+	a.settings.close()
 	a.bus.close()
 	a.cgroup.remove()
 	for i := range a.files {

@@ -13,7 +13,8 @@ import (
 
 // git executes what a repository's settings and hooks say, in whatever directory a person next types "git status". So of a
 // repository that the command may write, these stay as they are: config and what it includes, hooks, and the files that
-// tell git to look elsewhere (commondir, gitdir). All else is writable, so that the command can commit.
+// tell git to look elsewhere (commondir, gitdir). All else is writable, so that the command can commit. Of config the command
+// has a copy, which it may write (see settings.go).
 
 var gitOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "git"}
 
@@ -108,7 +109,8 @@ func (b *builder) leadsBack(gitdir, file string) bool {
 }
 
 // linkWorktree shows what git needs to commit in a worktree whose repository is elsewhere: the worktree's own part of it,
-// and the objects, branches and logs that all its worktrees share. The shared settings and hooks are read-only.
+// and the objects, branches and logs that all its worktrees share. Of the shared settings the command has a copy; the hooks are
+// read-only.
 func (b *builder) linkWorktree(gitdir string) {
 	common := gitdir
 	if w, ok := b.named(join(gitdir, "commondir"), "", gitdir); ok && w.Object.Mode.IsDir() {
@@ -126,8 +128,18 @@ func (b *builder) linkWorktree(gitdir string) {
 		for _, shared := range []string{"objects", "refs", "logs"} {
 			show(join(common, shared), profile.ReadWrite)
 		}
+		b.copySettings(join(common, "config"))
 	}
 	show(gitdir, profile.ReadWrite)
+}
+
+// copySettings gives the command a copy of settings in a directory that it may only read.
+func (b *builder) copySettings(file string) {
+	object, err := b.tree.Lstat(file)
+	if above := b.layers.at(file); err != nil || !object.Mode.IsRegular() || b.layers[file] != nil || above == nil || above.Kind != Bind || !b.protects(file) {
+		return
+	}
+	b.layers.put(Step{Kind: Bind, Path: file, Source: file, Access: profile.ReadOnly, Origin: gitOrigin, Purpose: Protects, Pinned: true, file: true, Settings: true})
 }
 
 // gitDirectory protects one git directory below a writable one. worktree is where its files are checked out, if anywhere.
@@ -135,6 +147,9 @@ func (b *builder) gitDirectory(root, dir, worktree string) {
 	b.anchor(dir)
 	for _, name := range []string{"config", "config.worktree", "gitdir"} {
 		b.guardGit(join(dir, name))
+		if step := b.layers[join(dir, name)]; name != "gitdir" && step != nil && step.Purpose == Protects && step.file {
+			step.Settings = true
+		}
 	}
 	b.guardOrStandIn(root, join(dir, "hooks"))
 	b.guardCommonDir(dir)

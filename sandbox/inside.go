@@ -142,6 +142,9 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 		if !s.Visible {
 			return profile.NoAccess, "it does not exist in what " + step.Path + " shows"
 		}
+		if step.Settings {
+			return step.Access, "git's settings: a command writes a copy of its own, and what does no harm is carried over to the host's file after the run"
+		}
 		if step.Purpose == Protects {
 			return step.Access, "protected, because something outside executes it or does as it says: --unprotect NAME leaves a name writable"
 		}

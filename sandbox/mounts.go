@@ -41,7 +41,7 @@ func (l layers) needed() []Step {
 	list := make([]Step, 0, len(l))
 	for path, step := range l {
 		above := l.at(parent(path))
-		if step.Kind == Bind && above != nil && above != step && above.Kind == Bind && above.Access == step.Access && step.Purpose != Anchors && !step.Entries {
+		if step.Kind == Bind && above != nil && above != step && above.Kind == Bind && above.Access == step.Access && step.Purpose != Anchors && !step.Entries && !step.Settings {
 			continue
 		}
 		list = append(list, *step)

@@ -86,6 +86,8 @@ type Step struct {
 	// Entries binds of a directory show what the host has in it when the sandbox begins, entry by entry: what comes later is
 	// not seen, whatever it is called.
 	Entries bool `json:"entries,omitempty" jsonschema:"of a bind: the entries that the host has at the start, each for itself"`
+	// Settings are git's, of a repository: where the launcher can mount, the command has a copy of its own in their place.
+	Settings bool `json:"settings,omitempty" jsonschema:"git's settings: inside there is a copy that the command may write; what does no harm is carried over after the run"`
 	// explicit binds show what is hidden below them.
 	explicit bool
 	file     bool   // of a bind: its source is no directory
@@ -118,6 +120,7 @@ const (
 	NoticePathLeftOut   NoticeKind = "path_left_out"     // a grant that no longer leads anywhere
 	NoticePathDenied    NoticeKind = "path_denied"       // a grant that leads where none may
 	NoticeProtected     NoticeKind = "protected_path"    // what is executed outside was made, or could not be protected
+	NoticeGitSetting    NoticeKind = "git_setting"       // a change of git's settings that was not carried over
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
 	NoticeNetwork       NoticeKind = "network_refused"   // a connection that a filtered network refused
 	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much

@@ -79,8 +79,6 @@ func TestWhatIsExecutedOutsideCannotBeChangedMadeOrMovedAside(t *testing.T) {
 	before := tree(t, work)
 	for _, script := range []string{
 		"echo x > .git/hooks/pre-commit",
-		"echo x >> .git/config",
-		"git config core.fsmonitor x",
 		"rm .git/config",
 		"mv .git/config .git/c",
 		"mv .git/hooks .git/h",
@@ -95,7 +93,6 @@ func TestWhatIsExecutedOutsideCannotBeChangedMadeOrMovedAside(t *testing.T) {
 		"echo x > .npmrc",
 		"mv file .npmrc",
 		"echo x > a/b/c/d/.git/hooks/post-checkout",
-		"echo x >> a/b/c/d/.git/config",
 		"cd a/b/c/d && mv .git x",
 		"cd a/b/c && mv d x",
 		"cd a/b && mv c x",
@@ -122,6 +119,32 @@ func TestWhatIsExecutedOutsideCannotBeChangedMadeOrMovedAside(t *testing.T) {
 			t.Fatalf("%s changed the workspace:\n%s\nwas:\n%s", script, after, before)
 		}
 	}
+	// Of git's settings, it is a copy that is written.
+	for _, script := range []string{"echo x >> .git/config", "git config core.fsmonitor x", "echo x >> a/b/c/d/.git/config"} {
+		h.run("/bin/sh", "-c", script)
+		if after := tree(t, work); after != before {
+			t.Fatalf("%s changed the workspace:\n%s\nwas:\n%s", script, after, before)
+		}
+	}
+}
+
+// keepsSettings runs scripts that change what executes in a repository's settings, and expects those of the host as they were.
+func (h *host) keepsSettings(repository string, scripts ...string) {
+	h.t.Helper()
+	file := repository + "/config"
+	if _, err := os.Stat(file); err != nil {
+		file = repository + "/.git/config"
+	}
+	before, err := os.ReadFile(file)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, script := range scripts {
+		h.run("/bin/sh", "-c", script)
+		if after, _ := os.ReadFile(file); string(after) != string(before) {
+			h.t.Errorf("%s: %s", script, after)
+		}
+	}
 }
 
 // On a repository whose hooks directory was removed, nobody can make one.
@@ -145,7 +168,8 @@ func TestAWorktreeCommitsAndItsRepositorysSettingsStay(t *testing.T) {
 	if log := h.git(tree, "log", "--oneline"); len(lines(log)) != 2 {
 		t.Error(log)
 	}
-	for _, script := range []string{"git config user.name x", "echo x > ../main/.git/hooks/pre-commit", "echo x >> ../main/.git/config",
+	h.keepsSettings(main, "git config core.pager x", "echo x >> ../main/.git/config")
+	for _, script := range []string{"echo x > ../main/.git/hooks/pre-commit",
 		"echo x > ../main/file", "echo ../../evil > ../main/.git/worktrees/tree/commondir", "echo gitdir: x > .git", "mv .git x",
 		"echo x > ../main/.git/worktrees/tree/gitdir", "mkdir ../main/.git/worktrees/x"} {
 		h.refused(script + " 2>/dev/null")
@@ -165,15 +189,16 @@ func TestASubmoduleCommitsAndItsSettingsStay(t *testing.T) {
 	h.repository(h.profile.Home + "/library")
 	h.git(work, "submodule", "--quiet", "add", h.profile.Home+"/library", "lib")
 	h.git(work, "commit", "-q", "-m", "library")
-	attempts := []string{"git config user.name x", "echo x > $(git rev-parse --git-path hooks)/pre-commit", "echo gitdir: x > .git", "mv .git x"}
+	attempts := []string{"echo x > $(git rev-parse --git-path hooks)/pre-commit", "echo gitdir: x > .git", "mv .git x"}
 	h.sh("cd lib && " + commit)
 	for _, script := range attempts {
 		h.refused("cd lib && " + script + " 2>/dev/null")
 	}
+	h.keepsSettings(work+"/.git/modules/lib", "cd lib && git config core.pager x")
 	// Its part of the project's repository is protected by itself, too: nothing may be checked out.
 	os.Rename(work+"/lib", h.profile.Home+"/lib")
 	h.refused("echo x > .git/modules/lib/hooks/post-checkout 2>/dev/null")
-	h.refused("echo x >> .git/modules/lib/config 2>/dev/null")
+	h.keepsSettings(work+"/.git/modules/lib", "echo x >> .git/modules/lib/config")
 	os.Rename(h.profile.Home+"/lib", work+"/lib")
 	// The submodule by itself as the workspace: what is git's of it lies in the project above.
 	lib := work + "/lib"
@@ -182,6 +207,7 @@ func TestASubmoduleCommitsAndItsSettingsStay(t *testing.T) {
 	for _, script := range attempts {
 		h.refused(script + " 2>/dev/null")
 	}
+	h.keepsSettings(work+"/.git/modules/lib", "git config core.pager x")
 }
 
 func TestWhatSettingsNameIsProtectedToo(t *testing.T) {
@@ -250,7 +276,7 @@ func TestAGrantByNameOrAWordLeavesAProtectedPathWritable(t *testing.T) {
 	h.grant(h.profile.Workspace+"/.vscode", profile.ReadWrite)
 	h.profile.Unprotected = []string{".claude", ".git/hooks"}
 	h.sh("echo x > .vscode/tasks.json; mkdir .claude; echo x > .git/hooks/pre-commit")
-	h.refused("echo x >> .git/config 2>/dev/null")
+	h.keepsSettings(h.profile.Workspace, "echo x >> .git/config")
 	h.profile.Protected = []profile.ProtectedPath{{Name: "deploy/run.sh", Held: true}, {Name: "Makefile", Held: true}}
 	h.mkdir(h.profile.Workspace + "/deploy")
 	h.refused("echo x > deploy/run.sh 2>/dev/null")
@@ -399,7 +425,7 @@ func TestManyRepositoriesAreProtectedUpToABound(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	result, err := h.launcher.Run(ctx, h.build(), []string{"/bin/sh", "-c", "echo x > 00/.git/config"}, Stdio{})
-	if err != nil || result.ExitCode == 0 || len(result.Notices) == 0 {
+	if text, _ := os.ReadFile(h.profile.Workspace + "/00/.git/config"); err != nil || len(text) > 0 || len(result.Notices) == 0 {
 		t.Errorf("%v %+v", err, result)
 	}
 }

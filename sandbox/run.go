@@ -219,6 +219,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	took := time.Since(began)
 	replaced := a.watch.end()
 	a.watch = nil
+	notCarried := a.settings.carryOver()
 	a.clearUp()
 	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), a.made(l.Live.alsoWatched())...)}
 	for _, n := range replaced {
@@ -226,6 +227,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 			result.Notices = append(result.Notices, n)
 		}
 	}
+	result.Notices = append(result.Notices, notCarried...)
 	result.Outcome, _ = interrupted.Load().(Outcome)
 	return l.conclude(a, result)
 }

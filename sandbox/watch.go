@@ -24,7 +24,9 @@ type mountWatch struct {
 	dirs    map[int32]string
 	covers  map[string]bool // the paths; true: what is there is hidden
 	mounter *mounts.Mounter
-	done    chan struct{}
+	// settings are those of covers that a link to a copy stands over.
+	settings *settings
+	done     chan struct{}
 
 	mu      sync.Mutex
 	notices []Notice
@@ -166,7 +168,12 @@ func (w *mountWatch) cover(path string) {
 	var id uint64
 	var err error
 	for range maxCovers {
-		if id, err = w.mounter.Cover(path, w.covers[path]); err == nil {
+		if c := w.settings.of(path); c != nil {
+			id, err = w.settings.cover(c)
+		} else {
+			id, err = w.mounter.Cover(path, w.covers[path])
+		}
+		if err == nil {
 			break
 		}
 	}

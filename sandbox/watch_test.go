@@ -33,6 +33,7 @@ func repositoryIn(h *host) {
 	}
 	h.write(work+"/.git/HEAD", "ref: refs/heads/main\n")
 	h.write(work+"/.git/config", "[core]\n")
+	h.write(work+"/.git/gitdir", "\n")
 	h.write(work+"/.envrc", "export A=1\n")
 }
 
@@ -43,7 +44,7 @@ func TestWhatTheHostReplacesIsCoveredAgain(t *testing.T) {
 		replace func(t *testing.T, path string)
 		attempt string // refused once it is covered
 	}{
-		"a file, by git's way to write it": {".git/config", func(t *testing.T, p string) { replaceFile(t, p, "[user]\n") }, "echo x >> .git/config"},
+		"a file, by git's way to write it": {".git/gitdir", func(t *testing.T, p string) { replaceFile(t, p, "x\n") }, "echo x >> .git/gitdir"},
 		"another file, and again": {".envrc", func(t *testing.T, p string) {
 			for i := range 5 {
 				replaceFile(t, p, fmt.Sprint(i))
@@ -61,10 +62,10 @@ func TestWhatTheHostReplacesIsCoveredAgain(t *testing.T) {
 			os.Rename(p, p+".old")
 			os.MkdirAll(p+"/hooks", 0o755)
 		}, "touch .git/hooks/post-commit"},
-		"exchanged with another": {".git/config", func(t *testing.T, p string) {
+		"exchanged with another": {".git/gitdir", func(t *testing.T, p string) {
 			os.WriteFile(p+".other", nil, 0o644)
 			renameExchange(t, p, p+".other")
-		}, "echo x >> .git/config"},
+		}, "echo x >> .git/gitdir"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)

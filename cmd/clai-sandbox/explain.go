@@ -202,6 +202,9 @@ func what(s sandbox.Step) string {
 		if s.Purpose == sandbox.Protects {
 			text += ", protected"
 		}
+		if s.Settings {
+			text += ", the command has a copy"
+		}
 		if s.Entries {
 			text += ", as it is at the start"
 		}

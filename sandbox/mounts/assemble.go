@@ -351,9 +351,20 @@ func (a *assembly) object(index int) *result {
 	case Private:
 		context := a.do(unix.SYS_FSOPEN, "tmpfs", unix.FSOPEN_CLOEXEC)
 		a.do(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_STRING, "mode", fmt.Sprintf("%04o", unixMode(m.Mode)), 0)
+		if m.Size > 0 {
+			a.do(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_STRING, "size", fmt.Sprint(m.Size), 0)
+			a.do(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_STRING, "nr_inodes", fmt.Sprint(m.Size>>12), 0)
+		}
 		a.do(unix.SYS_FSCONFIG, context, unix.FSCONFIG_CMD_CREATE, 0, 0, 0)
 		object := a.do(unix.SYS_FSMOUNT, context, fsmountCloexec, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 		a.close(context)
+		a.copies(m, object)
+		return object
+	case Link:
+		name := a.m.place()
+		a.do(unix.SYS_SYMLINKAT, m.Source, stageFD, name)
+		object := a.do(unix.SYS_OPEN_TREE, stageFD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		a.setattr(object, 0, false)
 		return object
 	case Empty:
 		object := a.do(unix.SYS_OPEN_TREE, stageFD, emptyName, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)

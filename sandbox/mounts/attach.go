@@ -203,7 +203,7 @@ func (s *script) keep(t *assembled, names []string) (looks []look) {
 		if isRoot := name == t.tree.Path(); isRoot {
 			isKept = true
 		} else {
-			open = s.on("open", name).try(unix.SYS_OPENAT2, atCWD, name, s.how(), howSize)
+			open = s.on("open", name).try(unix.SYS_OPENAT2, atCWD, name, s.howItself(), howSize)
 		}
 		looks = append(looks, look{name, open, s.statx(open)})
 	}

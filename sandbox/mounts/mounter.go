@@ -30,6 +30,7 @@ type Mounter struct {
 	lost   bool               // an answer did not come in time
 	there  map[uint64]bool    // see There
 	init   int                // pid 1 of the sandbox, by its number outside
+	copied map[string]*result // the directories of the files in memory, by the files' paths
 	old    bool               // as with a kernel before Linux 6.5, for tests
 }
 

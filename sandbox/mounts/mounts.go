@@ -29,17 +29,20 @@ const (
 	Private                 // a directory in memory that the command may write
 	Carried                 // what the sandbox has at the path already, with all that is mounted below
 	Overlay                 // the host's directory as it is, and writable: what is changed goes to a layer (Linux 5.11)
+	Link                    // a symbolic link that is mounted over a file of the host's
 )
 
 // A Mount is one part of a tree.
 type Mount struct {
 	Kind     Kind
 	Path     string // inside; no component is a symbolic link
-	Source   string // of Bind, Entries, Copy and Overlay: on the host, no component is a symbolic link; of Symlink: its text
+	Source   string // of Bind, Entries, Copy and Overlay: on the host, no component is a symbolic link; of Symlink and Link: its text
 	Layer    string // of Overlay: on the host, with the directories LayerUpper and LayerWork, which nothing else may use meanwhile
 	Writable bool   // of Bind
 	Mode     fs.FileMode
-	File     bool // it is no directory
+	Size     int64  // of Private: how much it may hold; 0: as much as the kernel lets it
+	Files    []File // of Private: what is in it at the start
+	File     bool   // it is no directory
 	// Object is what has to be at Source, if a certain object has.
 	Object *Object
 	// Optional mounts are left out where their source is gone or is something else; any other ends the assembly.
@@ -51,6 +54,12 @@ const (
 	LayerUpper = "upper" // what was changed
 	LayerWork  = "work"  // the kernel's
 )
+
+// A File is a file in a directory in memory, and the one file of a directory there.
+type File struct {
+	Path string // below the directory in memory: "0/config"
+	Text string
+}
 
 // own reports whether the mount is of the sandbox's own making, so that places to mount on can be made in it.
 func (m *Mount) own() bool { return m.Kind == Entries || m.Kind == Mask }

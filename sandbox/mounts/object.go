@@ -19,6 +19,11 @@ func (s *script) how() uint64 {
 	return s.openHow
 }
 
+// howItself is how, for what may be a link that is mounted.
+func (s *script) howItself() uint64 {
+	return s.list.Words(unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+}
+
 const statxSize = 256 // struct statx
 
 // statx asks what an open object is.
@@ -44,18 +49,21 @@ func (s *script) handle(open *result) *result {
 // An identity is what statx(2) says of an object.
 type identity struct {
 	Object
-	isDir bool
-	mount uint64 // the mount's id; 0: this kernel does not say (before Linux 5.8)
-	root  bool   // it is the mount's root
+	isDir             bool
+	isRegular, isLink bool
+	mount             uint64 // the mount's id; 0: this kernel does not say (before Linux 5.8)
+	root              bool   // it is the mount's root
 }
 
 // identify reads a struct statx.
 func identify(stat []byte) identity {
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(stat[at:]) }
 	is := identity{
-		Object: Object{Inode: binary.NativeEndian.Uint64(stat[32:]), Device: unix.Mkdev(word(136), word(140))},
-		isDir:  binary.NativeEndian.Uint16(stat[28:])&unix.S_IFMT == unix.S_IFDIR,
-		root:   binary.NativeEndian.Uint64(stat[8:])&unix.STATX_ATTR_MOUNT_ROOT != 0,
+		Object:    Object{Inode: binary.NativeEndian.Uint64(stat[32:]), Device: unix.Mkdev(word(136), word(140))},
+		isDir:     binary.NativeEndian.Uint16(stat[28:])&unix.S_IFMT == unix.S_IFDIR,
+		isRegular: binary.NativeEndian.Uint16(stat[28:])&unix.S_IFMT == unix.S_IFREG,
+		isLink:    binary.NativeEndian.Uint16(stat[28:])&unix.S_IFMT == unix.S_IFLNK,
+		root:      binary.NativeEndian.Uint64(stat[8:])&unix.STATX_ATTR_MOUNT_ROOT != 0,
 	}
 	if word(0)&unix.STATX_BTIME != 0 {
 		is.Born = int64(binary.NativeEndian.Uint64(stat[80:]))*1e9 + int64(word(88))
