@@ -89,7 +89,7 @@ const (
 	Cancelled Outcome = "cancelled" // the context ended
 )
 
-// overflowed is a command that was ended for its output. In its Result it comes to an end like any other, with a notice.
+// overflowed is a command that was ended for its output, or for what it wrote. In its Result it comes to an end like any other, with a notice.
 const overflowed = Outcome("overflowed")
 
 // A Result is a command that was run.
@@ -247,7 +247,7 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 			a.terminate()
 		}
 	}
-	cancelled, overflow := ctx.Done(), a.output.overflow()
+	cancelled, overflow, written := ctx.Done(), a.output.overflow(), a.settings.ends()
 	for {
 		select {
 		case <-a.ended:
@@ -257,6 +257,12 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 		case <-overflow:
 			overflow = nil
 			end(overflowed)
+		case <-written: // it writes the host's settings
+			written = nil
+			interrupted.CompareAndSwap(nil, overflowed)
+			if err := a.kill(); err != nil {
+				return err
+			}
 		case <-cancelled:
 			cancelled = nil
 			end(Cancelled)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,10 @@ const (
 type settings struct {
 	list    []*settingsCopy
 	mounter *mounts.Mounter
+	alarm   chan struct{} // closed when somebody wrote a file of the host's through a moment without a link
+	late    chan *settingsCopy
+	stopped chan struct{} // nobody follows any more
+	stop    sync.Once
 }
 
 // A settingsCopy is one file that the command has a copy of.
@@ -38,7 +43,13 @@ type settingsCopy struct {
 	path string     // on the host
 	name string     // below settingsDirectory
 	dir  descriptor // the git directory, as it was when the sandbox was made
-	base string     // what the copy began with, and what the person's changes made of it
+
+	mu       sync.Mutex
+	base     string // what the command was given: at the start, or when a change of the person's was brought into its copy
+	known    string // what the host's file held when it was last known to be nobody's but the person's
+	gone     bool   // the host's file was taken away, and what is there next may be the command's
+	written  bool   // the command wrote, or may have
+	followed bool   // known has reached the copy
 }
 
 // target is where the link leads.
@@ -60,7 +71,7 @@ func (s *settings) of(path string) *settingsCopy {
 // copySettings turns the mounts that make settings read-only into links to copies. It comes when the directories are watched already:
 // what the person changes from now on is seen. A file that is not to be read as settings stays read-only.
 func (a *attempt) copySettings() {
-	s := &settings{}
+	s := newSettings()
 	directory := mounts.Mount{Kind: mounts.Private, Path: settingsDirectory, Mode: 0o700, Size: settingsSize}
 	total := 0
 	for i := range a.requests {
@@ -86,7 +97,7 @@ func (a *attempt) copySettings() {
 				continue
 			}
 			total += len(text)
-			c := &settingsCopy{path: m.Path, name: fmt.Sprintf("%d/%s", len(s.list), path.Base(m.Path)), dir: dir, base: text}
+			c := &settingsCopy{path: m.Path, name: fmt.Sprintf("%d/%s", len(s.list), path.Base(m.Path)), dir: dir, base: text, known: text, followed: true}
 			*m = mounts.Mount{Kind: mounts.Link, Path: m.Path, Source: c.target(), File: true}
 			directory.Files = append(directory.Files, mounts.File{Path: c.name, Text: text})
 			s.list = append(s.list, c)
@@ -128,20 +139,160 @@ func readSettings(dir descriptor, file string) (string, error) {
 func (s *settings) begin(mounter *mounts.Mounter) {
 	if s != nil {
 		s.mounter = mounter
+		go s.follow()
 	}
 }
 
 func (s *settings) close() {
 	if s != nil {
+		s.stop.Do(func() { close(s.stopped) })
 		for _, c := range s.list {
 			c.dir.close()
 		}
 	}
 }
 
+// newSettings are none yet.
+func newSettings() *settings {
+	return &settings{alarm: make(chan struct{}), late: make(chan *settingsCopy, 64), stopped: make(chan struct{})}
+}
+
+// When the person's git replaces the file, the kernel takes the link away. It is put back as soon as the kernel tells, and what the
+// person changed is brought into the copy. In the moment between, the command can open the host's file, or put another one in its
+// place. So what happened to the name in that moment is looked at: the kernel tells of each write and each renaming, in their order,
+// and a lease tells whether somebody still has the file open for writing.
+
 // cover puts the link back over a file that the host replaced.
 func (s *settings) cover(c *settingsCopy) (uint64, error) {
-	return s.mounter.CoverLink(c.path, c.target())
+	id, err := s.mounter.CoverLink(c.path, c.target())
+	if err != nil && !errors.Is(err, unix.EBUSY) {
+		s.wrote(c) // it is no file any more: a link, perhaps
+	}
+	return id, err
+}
+
+// happened looks at what happened to the host's file. covered says that the link had to be put back, and later is what the kernel has
+// told since it took the link away.
+func (s *settings) happened(c *settingsCopy, covered bool, later []uint32) {
+	now, err := readSettings(c.dir, c.path)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if covered {
+		modified, moved := false, c.gone
+		for _, mask := range later {
+			modified = modified || mask&unix.IN_MODIFY != 0
+			moved = true
+		}
+		c.gone = false
+		if modified || err == nil && c.openForWriting() {
+			s.raise(c)
+			return
+		}
+		if _, left := repository.Without(c.known, now); moved && (err != nil || len(left) > 0) {
+			s.raise(c)
+			return
+		}
+	}
+	if c.written || err != nil || now == c.known || !repository.IsSettings(now) {
+		return
+	}
+	c.known, c.followed = now, false
+	select {
+	case s.late <- c:
+	default: // many wait, and the end looks at all of them
+	}
+}
+
+// openForWriting reports whether somebody has the host's file open for writing: the kernel gives no lease on such a one. Where there are no
+// leases, nobody can tell.
+func (c *settingsCopy) openForWriting() bool {
+	fd, err := unix.Openat2(int(c.dir), path.Base(c.path), &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
+	return err == unix.EAGAIN
+}
+
+// isGone remembers that the host's file was taken away.
+func (c *settingsCopy) isGone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+}
+
+// wrote is raise.
+func (s *settings) wrote(c *settingsCopy) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.raise(c)
+}
+
+// raise ends the run. Its caller has the copy locked.
+func (s *settings) raise(c *settingsCopy) {
+	if c.written {
+		return
+	}
+	c.written = true
+	select {
+	case <-s.alarm:
+	default:
+		close(s.alarm)
+	}
+}
+
+// ends is closed when the run has to end.
+func (s *settings) ends() <-chan struct{} {
+	if s == nil {
+		return nil
+	}
+	return s.alarm
+}
+
+// follow brings the person's changes into the copies, one after the other, until the run ends.
+func (s *settings) follow() {
+	for {
+		select {
+		case <-s.stopped:
+			return
+		case c := <-s.late:
+			for range 50 { // a git inside may hold the lock
+				if err := s.bring(c); !errors.Is(err, mounts.ErrBusy) {
+					break
+				}
+				select {
+				case <-s.stopped:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		}
+	}
+}
+
+// bring brings what the person changed into a copy.
+func (s *settings) bring(c *settingsCopy) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.written || c.followed {
+		return nil
+	}
+	inside, err := s.mounter.ReadCopy(c.name, repository.MaxFile)
+	if err != nil {
+		return err
+	}
+	text, err := repository.Follow(c.base, c.known, inside)
+	if err != nil {
+		return err
+	}
+	// Whoever changed the copy by git's way since it was read holds the lock, or has given it back: then it is another text.
+	if err := s.mounter.ReplaceCopy(c.name, inside, text, repository.MaxFile); err != nil {
+		return err
+	}
+	c.base, c.followed = c.known, true
+	return nil
 }
 
 const (
@@ -158,6 +309,7 @@ func (s *settings) carryOver() []Notice {
 	if s == nil || s.mounter == nil {
 		return nil
 	}
+	s.stop.Do(func() { close(s.stopped) })
 	var notices []Notice
 	for _, c := range s.list {
 		notices = append(notices, c.carryOver(s.mounter)...)
@@ -171,6 +323,11 @@ func (s *settings) carryOver() []Notice {
 
 // carryOver carries one file's changes over.
 func (c *settingsCopy) carryOver(mounter *mounts.Mounter) []Notice {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.written {
+		return []Notice{c.restore()}
+	}
 	inside, err := mounter.ReadCopy(c.name, repository.MaxFile)
 	if err != nil {
 		return []Notice{c.notCarried("what the command left of its copy cannot be read: " + reason(err))}
@@ -194,6 +351,18 @@ func (c *settingsCopy) carryOver(mounter *mounts.Mounter) []Notice {
 		notices = append(notices, c.left(l))
 	}
 	return notices
+}
+
+// restore takes out of the host's file what the command may have written there.
+func (c *settingsCopy) restore() Notice {
+	text := "the command was ended: it wrote, or may have written, " + printable(c.path) + " in the moment in which that was replaced on the host"
+	switch err := repository.Restore(int(c.dir), path.Base(c.path), c.known); {
+	case err != nil:
+		text += ", and that could not be taken back: " + reason(err) + ": look at it before git is used there"
+	default:
+		text += "; what executes there is again what it was, and what was set at that very moment has to be set again"
+	}
+	return Notice{Kind: NoticeProtected, Path: c.path, Text: text}
 }
 
 func (c *settingsCopy) notCarried(why string) Notice {

@@ -1,6 +1,10 @@
 package sandbox
 
 import (
+	"context"
+	"golang.org/x/sys/unix"
+	"time"
+
 	"fmt"
 	"github.com/clairun/clai-sandbox/profile"
 	"os"
@@ -170,4 +174,196 @@ func TestWhatIsNotCarriedOverIsToldWithTheCommand(t *testing.T) {
 	if got := h.git(h.profile.Workspace, "config", "user.name"); got != "N\n" {
 		t.Error(got)
 	}
+}
+
+func TestThePersonsChangesReachTheCopy(t *testing.T) {
+	h, _ := settingsHost(t)
+	work := h.profile.Workspace
+	s := h.liveShell()
+	s.expect("git config user.name inside; git config user.name", "inside")
+	h.git(work, "config", "core.pager", "less")
+	h.git(work, "remote", "add", "theirs", "/srv/theirs.git")
+	waitUntil(t, "they are inside", func() bool {
+		return s.sh("git config core.pager; git config remote.theirs.url; git config remote.theirs.fetch") == "less\n/srv/theirs.git\n+refs/heads/*:refs/remotes/theirs/*"
+	})
+	s.expect("git config user.name; git config core.pager evil; git remote add mine /srv/mine.git; rm .git/config", "…Device or resource busy")
+	h.git(work, "config", "user.email", "theirs@example.com")
+	waitUntil(t, "that is, too", func() bool { return s.sh("git config user.email") == "theirs@example.com" })
+	if file, err := os.OpenFile(work+"/.git/config", os.O_APPEND|os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	} else { // as "echo >>" does it
+		file.WriteString("[pull]\n\trebase = true\n")
+		file.Close()
+	}
+	waitUntil(t, "what is written in place is, too", func() bool { return s.sh("git config pull.rebase") == "true" })
+	s.in.Close()
+	<-s.ended
+	s.ended <- nil
+	got := settingsOf(t, h)
+	for _, want := range []string{"user.name=inside", "core.pager=less", "remote.theirs.url=/srv/theirs.git", "remote.mine.url=/srv/mine.git", "user.email=theirs@example.com", "pull.rebase=true"} {
+		if !slices.Contains(strings.Split(got, "\n"), want) {
+			t.Errorf("%s is not in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "evil") {
+		t.Error(got)
+	}
+}
+
+func TestWhatIsWrittenThroughTheMomentIsNoticed(t *testing.T) {
+	const known, harmless, harmful = "[core]\n\tbare = false\n", "[user]\n\tname = A\n", "[core]\n\tpager = evil\n"
+	moved, modified := uint32(unix.IN_MOVED_TO), uint32(unix.IN_MODIFY)
+	for name, c := range map[string]struct {
+		now     string
+		covered bool
+		later   []uint32
+		gone    bool
+		held    bool // open for writing
+		link    bool
+		want    bool
+	}{
+		"the person's git, once":                     {known + harmful, true, nil, false, false, false, false},
+		"the person's git, again and again":          {known + harmless, true, []uint32{moved, moved}, false, false, false, false},
+		"written in place":                           {known + harmful, false, nil, false, false, false, false},
+		"written through the moment":                 {known + harmful, true, []uint32{modified}, false, false, false, true},
+		"written through it, and with no harm":       {known + harmless, true, []uint32{modified}, false, false, false, true},
+		"open for writing":                           {known, true, nil, false, true, false, true},
+		"another file put there":                     {known + harmful, true, []uint32{moved}, false, false, false, true},
+		"another file that cannot be read":           {"[", true, []uint32{moved}, false, false, false, true},
+		"one put where the person took theirs away":  {known + harmful, true, nil, true, false, false, true},
+		"what the person put back":                   {known, true, nil, true, false, false, false},
+		"a link that was put there":                  {known, true, []uint32{moved}, false, false, true, true},
+		"something that cannot be covered, whatever": {known + harmless, true, []uint32{modified}, true, false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			path := h.write(h.profile.Workspace+"/config", c.now)
+			dir, err := pin(h.profile.Workspace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dir.close()
+			if c.link {
+				os.Rename(path, path+"2")
+				h.symlink("config2", path)
+			}
+			if c.held {
+				file, err := os.OpenFile(path, os.O_WRONLY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer file.Close()
+			}
+			s := newSettings()
+			file := &settingsCopy{path: path, dir: dir, base: known, known: known, gone: c.gone}
+			s.happened(file, c.covered, c.later)
+			noticed := false
+			select {
+			case <-s.ends():
+				noticed = true
+			default:
+			}
+			if noticed != c.want || noticed != file.written {
+				t.Errorf("noticed: %v", noticed)
+			}
+			if !noticed && file.known != c.now {
+				t.Errorf("%q", file.known)
+			}
+			if noticed {
+				file.restore()
+				text, err := os.ReadFile(path)
+				if info, _ := os.Lstat(path); err != nil || !info.Mode().IsRegular() || strings.Contains(string(text), "evil") || !strings.HasPrefix(string(text), known) {
+					t.Errorf("%q %v", text, err)
+				}
+			}
+		})
+	}
+}
+
+func TestACommandThatWroteTheHostsSettingsIsEnded(t *testing.T) {
+	h, _ := settingsHost(t)
+	config := h.profile.Workspace + "/.git/config"
+	before, _ := os.ReadFile(config)
+	s := h.liveShell()
+	s.expect("git config core.pager evil; git config user.name evil; echo ready", "ready")
+	s.live.mu.Lock()
+	settings := s.live.attempt.settings
+	s.live.mu.Unlock()
+	replaceFile(t, config, string(before)+"[core]\n\tpager = evil\n[push]\n\tdefault = current\n")
+	settings.of(config).known = string(before)
+	settings.wrote(settings.of(config))
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	s.ended <- nil
+	if after, _ := os.ReadFile(config); string(after) != string(before)+"[push]\n\tdefault = current\n" {
+		t.Errorf("%s", after)
+	}
+	if !slices.ContainsFunc(s.told, func(n Notice) bool { return n.Path == config && strings.Contains(n.Text, "the command was ended") }) {
+		t.Errorf("%v", s.told)
+	}
+}
+
+// TestHowOftenACommandThatWritesSettingsIsNoticed measures, and is no protection: docs/security.md has the figures.
+func TestHowOftenACommandThatWritesSettingsIsNoticed(t *testing.T) {
+	if os.Getenv("CLAI_SANDBOX_MEASURE") == "" {
+		t.Skip("a measurement: CLAI_SANDBOX_MEASURE=1 makes it")
+	}
+	needProgram(t, "python3")
+	for name, attack := range map[string]string{
+		"writes and closes": `
+    f = os.open(".git/config", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    os.write(f, b"[core]\n\tpager = planted\n"); os.close(f)`,
+		"opens, and writes later": `
+    f = os.open(".git/config", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    time.sleep(0.002); os.write(f, b"[core]\n\tpager = planted\n"); time.sleep(1)`,
+		"puts another file there": `
+    open(".git/mine", "w").write("[core]\n\tpager = planted\n")
+    os.rename(".git/mine", ".git/config")`,
+	} {
+		t.Run(name, func(t *testing.T) { measureSettings(t, attack) })
+	}
+}
+
+func measureSettings(t *testing.T, attack string) {
+	const versions = 200
+	done, planted, noticed, left := 0, 0, 0, 0
+	for done < versions {
+		h, _ := settingsHost(t)
+		config := h.profile.Workspace + "/.git/config"
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan Result, 1)
+		go func() {
+			result, _ := h.launcher.Run(ctx, h.build(), []string{"/usr/bin/python3", "-c", "import os, time\nopen('ready', 'w').close()\nwhile True:\n  try:" + attack + "\n  except OSError: pass\n"}, Stdio{})
+			ended <- result
+		}()
+		waitUntil(t, "the command runs", func() bool { _, err := os.Stat(h.profile.Workspace + "/ready"); return err == nil })
+		before, _ := os.ReadFile(config)
+		is := false
+		for done < versions && !is && len(ended) == 0 {
+			done++
+			replaceFile(t, config, string(before))
+			for began := time.Now(); time.Since(began) < 10*time.Millisecond && !is; time.Sleep(100 * time.Microsecond) {
+				text, _ := os.ReadFile(config)
+				is = strings.Contains(string(text), "planted")
+			}
+		}
+		for began := time.Now(); len(ended) == 0 && time.Since(began) < 500*time.Millisecond; {
+			time.Sleep(time.Millisecond)
+		}
+		wasNoticed := len(ended) == 1
+		cancel()
+		result := <-ended
+		wasNoticed = wasNoticed && slices.ContainsFunc(result.Notices, func(n Notice) bool { return strings.Contains(n.Text, "the command was ended") })
+		if is {
+			planted++
+		}
+		if wasNoticed {
+			noticed++
+		}
+		if text, _ := os.ReadFile(config); strings.Contains(string(text), "planted") {
+			left++
+		}
+	}
+	t.Logf("of %d versions that the host wrote, %d had something of the command's for a moment; %d runs were ended for it; it was left in %d", done, planted, noticed, left)
 }

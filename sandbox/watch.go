@@ -25,8 +25,9 @@ type mountWatch struct {
 	covers  map[string]bool // the paths; true: what is there is hidden
 	mounter *mounts.Mounter
 	// settings are those of covers that a link to a copy stands over.
-	settings *settings
-	done     chan struct{}
+	settings   *settings
+	settingsIn map[string]bool // the directories that they are in
+	done       chan struct{}
 
 	mu      sync.Mutex
 	notices []Notice
@@ -34,13 +35,16 @@ type mountWatch struct {
 
 // watchMounts begins to watch what the plan's mounts stand on. It comes before they are made.
 func (a *attempt) watchMounts() {
-	w := &mountWatch{dirs: map[int32]string{}, covers: map[string]bool{}}
+	w := &mountWatch{dirs: map[int32]string{}, covers: map[string]bool{}, settingsIn: map[string]bool{}}
 	for i := range a.requests {
 		r := &a.requests[i]
 		for _, m := range r.Tree[1:] {
 			step := a.plan.at(m.Path)
 			if step == nil || !step.required() || a.plan.inOwn(m.Path) || step.inLayer {
 				continue
+			}
+			if step.Settings {
+				w.settingsIn[parent(m.Path)] = true
 			}
 			w.covers[m.Path] = step.Kind == Mask || step.Kind == Empty || step.Kind == Socket
 			if !slices.Contains(r.Keep, m.Path) {
@@ -86,7 +90,7 @@ func (w *mountWatch) open() error {
 		if err != nil {
 			continue // assembling the tree fails, too
 		}
-		wd, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", at), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+		wd, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", at), w.mask(dir)|unix.IN_ONLYDIR)
 		at.close()
 		if err != nil {
 			return err
@@ -94,6 +98,14 @@ func (w *mountWatch) open() error {
 		w.dirs[int32(wd)] = dir
 	}
 	return nil
+}
+
+// mask is what is told of a directory. What becomes of settings is looked at more closely.
+func (w *mountWatch) mask(dir string) uint32 {
+	if w.settingsIn[dir] {
+		return unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MODIFY | unix.IN_MOVED_FROM | unix.IN_DELETE
+	}
+	return unix.IN_CREATE | unix.IN_MOVED_TO
 }
 
 // descriptor is the number of the inotify instance. (File.Fd would make reading it block a thread.)
@@ -139,32 +151,87 @@ func (w *mountWatch) begin(mounter *mounts.Mounter, mounted []mounts.Mounted) {
 	}()
 }
 
+// A change is what the kernel tells of a path.
+type change struct {
+	path string
+	mask uint32
+}
+
 // handle looks at events of the kernel's (inotify(7)).
 func (w *mountWatch) handle(events []byte) {
-	for len(events) >= unix.SizeofInotifyEvent {
-		wd, mask := int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:])
-		n := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
-		name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:n], []byte{0})
-		events = events[n:]
-		if mask&unix.IN_Q_OVERFLOW != 0 { // something was lost: all that there is may be something else now
+	for pending := w.changes(events); len(pending) > 0; {
+		c := pending[0]
+		pending = pending[1:]
+		if c.mask&unix.IN_Q_OVERFLOW != 0 { // something was lost: all that there is may be something else now
 			for path := range w.covers {
 				w.cover(path)
 			}
 			continue
 		}
-		if path := join(w.dirs[wd], string(name)); w.dirs[wd] != "" {
-			if _, is := w.covers[path]; is {
-				w.cover(path)
+		if _, is := w.covers[c.path]; !is {
+			continue
+		}
+		settings := w.settings.of(c.path)
+		if settings == nil {
+			w.cover(c.path)
+			continue
+		}
+		switch {
+		case c.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:
+			settings.isGone()
+		case c.mask&unix.IN_MODIFY != 0:
+			w.settings.happened(settings, false, nil)
+		default:
+			covered := w.cover(c.path)
+			pending = append(pending, w.more()...)
+			var later []uint32
+			for _, l := range pending {
+				if l.path == c.path {
+					later = append(later, l.mask)
+				}
 			}
+			if covered {
+				pending = slices.DeleteFunc(pending, func(l change) bool { return l.path == c.path && l.mask&unix.IN_MODIFY != 0 })
+			}
+			w.settings.happened(settings, covered, later)
 		}
 	}
+}
+
+// changes are events in the form of the kernel's.
+func (w *mountWatch) changes(events []byte) []change {
+	var list []change
+	for len(events) >= unix.SizeofInotifyEvent {
+		wd, mask := int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:])
+		n := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
+		name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:n], []byte{0})
+		events = events[n:]
+		if path := join(w.dirs[wd], string(name)); w.dirs[wd] != "" || mask&unix.IN_Q_OVERFLOW != 0 {
+			list = append(list, change{path, mask})
+		}
+	}
+	return list
+}
+
+// more is what the kernel has to tell by now.
+func (w *mountWatch) more() []change {
+	raw, err := w.inotify.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	buffer, n := make([]byte, 64<<10), 0
+	raw.Read(func(fd uintptr) bool {
+		n, _ = unix.Read(int(fd), buffer)
+		return true
+	})
+	return w.changes(buffer[:max(n, 0)])
 }
 
 // maxCovers bounds how often something is covered that is replaced in that very moment.
 const maxCovers = 8
 
 // cover covers what is at a path now.
-func (w *mountWatch) cover(path string) {
+func (w *mountWatch) cover(path string) (covered bool) {
 	var id uint64
 	var err error
 	for range maxCovers {
@@ -178,7 +245,7 @@ func (w *mountWatch) cover(path string) {
 		}
 	}
 	if id == 0 && err == nil {
-		return
+		return false
 	}
 	text := "was replaced on the host while the command ran; what is there now is covered: "
 	if err != nil {
@@ -192,6 +259,7 @@ func (w *mountWatch) cover(path string) {
 	} else if len(w.notices) < maxMade {
 		w.notices = append(w.notices, notice)
 	}
+	return err == nil
 }
 
 // end ends the watch, and returns what there is to tell.

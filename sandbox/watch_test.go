@@ -174,7 +174,7 @@ func TestHowOftenACommandThatPollsIsQuicker(t *testing.T) {
 	needProgram(t, "python3")
 	h := newHost(t)
 	repositoryIn(h)
-	config := h.profile.Workspace + "/.git/config"
+	file := h.profile.Workspace + "/.envrc"
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan struct{})
@@ -185,7 +185,7 @@ import os
 open("ready", "w").close()
 while True:
     try:
-        f = os.open(".git/config", os.O_WRONLY | os.O_APPEND)
+        f = os.open(".envrc", os.O_WRONLY | os.O_APPEND)
         os.write(f, b"planted"); os.close(f)
     except OSError: pass
 `}, Stdio{})
@@ -194,9 +194,9 @@ while True:
 	const rounds = 200
 	planted := 0
 	for range rounds {
-		replaceFile(t, config, "[core]\n")
+		replaceFile(t, file, "export A=1\n")
 		time.Sleep(5 * time.Millisecond)
-		if text, _ := os.ReadFile(config); strings.Contains(string(text), "planted") {
+		if text, _ := os.ReadFile(file); strings.Contains(string(text), "planted") {
 			planted++
 		}
 	}

@@ -55,6 +55,10 @@ func (m *Mounter) copyOf(name string) (int, error) {
 func (m *Mounter) ReadCopy(name string, limit int) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.readCopy(name, limit)
+}
+
+func (m *Mounter) readCopy(name string, limit int) (string, error) {
 	dir, err := m.copyOf(name)
 	if err != nil {
 		return "", err
@@ -87,17 +91,18 @@ func (m *Mounter) ReadCopy(name string, limit int) (string, error) {
 	return "", &Error{Path: name, Op: "read", Err: unix.EFBIG}
 }
 
-// WriteCopy replaces a file in memory, by git's way to write one: under a lock that a program which does so as well respects.
-func (m *Mounter) WriteCopy(name, text string) error {
+// ReplaceCopy replaces a file in memory that holds a text by another one, by git's way to write: under a lock that a program which does so
+// as well respects. If it holds something else by then, or the lock is taken, it is ErrBusy.
+func (m *Mounter) ReplaceCopy(name, old, text string, limit int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir, err := m.copyOf(name)
 	if err != nil {
 		return err
 	}
-	base := path.Base(name)
+	locked := path.Base(name) + ".lock"
 	s := m.script()
-	lock := s.on("lock", name).try(unix.SYS_OPENAT, dir, base+".lock", newFile, 0o600)
+	lock := s.on("lock", name).try(unix.SYS_OPENAT, dir, locked, newFile, 0o600)
 	if err := s.flush(); err != nil {
 		return err
 	}
@@ -107,9 +112,16 @@ func (m *Mounter) WriteCopy(name, text string) error {
 		}
 		return &Error{Path: name, Op: "lock", Err: err}
 	}
-	s = m.script()
-	s.on("write", name).write(lock, text)
-	s.do(unix.SYS_RENAMEAT2, dir, base+".lock", dir, base, 0)
+	now, err := m.readCopy(name, limit)
+	s = m.script().on("write", name)
+	if err != nil || now != old {
+		s.try(unix.SYS_UNLINKAT, dir, locked, 0)
+		s.close(lock)
+		s.flush()
+		return &Error{Path: name, Op: "write", Err: ErrBusy}
+	}
+	s.write(lock, text)
+	s.do(unix.SYS_RENAMEAT2, dir, locked, dir, path.Base(name), 0)
 	return s.flush()
 }
 

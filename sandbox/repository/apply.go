@@ -85,3 +85,45 @@ func isThere(dir int, name string, file *os.File) bool {
 	var there, open unix.Stat_t
 	return unix.Fstatat(dir, name, &there, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(file.Fd()), &open) == nil && there.Ino == open.Ino && there.Dev == open.Dev
 }
+
+// Without is what a file of settings would be if nothing had been done to it since it was known, but what does no harm; and what that
+// leaves out.
+func Without(known, now string) (string, []Left) {
+	text, left, err := Carry(known, now, known)
+	if err != nil {
+		return known, []Left{{Why: Unknown}}
+	}
+	return text, left
+}
+
+// Restore puts back what a file of settings was when it was known, with what was changed since and does no harm, whatever stands in
+// its place. It waits for no lock.
+func Restore(dir int, name, known string) error {
+	for range maxReplaced {
+		f, err := openSettings(dir, name)
+		text := known
+		switch {
+		case err == nil:
+			text, _ = Without(known, f.text)
+			if text == f.text {
+				return nil
+			}
+		case errors.Is(err, unix.ENOENT):
+			return nil // whoever took it away knows
+		default:
+			f = &settingsFile{dir: dir, name: name}
+			if unix.Fstatat(dir, name, &f.stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				continue
+			}
+			if f.stat.Mode&unix.S_IFMT != unix.S_IFREG {
+				f.stat.Mode = 0o644
+			}
+		}
+		if err := f.replace(text); err == nil {
+			return nil
+		} else if !errors.Is(err, errChanged) && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return errChanged
+}
