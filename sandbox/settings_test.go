@@ -367,3 +367,125 @@ func measureSettings(t *testing.T, attack string) {
 	}
 	t.Logf("of %d versions that the host wrote, %d had something of the command's for a moment; %d runs were ended for it; it was left in %d", done, planted, noticed, left)
 }
+
+// A workspace that is a worktree of a repository elsewhere changes the settings that all worktrees share.
+func TestALinkedWorktreeChangesTheSharedSettings(t *testing.T) {
+	h, remote := settingsHost(t)
+	main, tree := h.profile.Workspace, h.profile.Home+"/tree"
+	h.git(main, "worktree", "add", "-q", tree)
+	h.git(main, "config", "extensions.worktreeConfig", "true")
+	h.git(tree, "config", "--worktree", "user.name", "worktree's")
+	h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = tree, tree, tree
+	inside := h.sh("{ git config user.email w@x.y; git remote add other " + remote + "; git push -q -u other tree; git config --worktree user.name inside; } >/dev/null; git config --list --local; git config --list --worktree")
+	if got := h.git(main, "config", "--local", "--list") + h.git(tree, "config", "--list", "--worktree"); !sameLines(got, inside) {
+		t.Errorf("%s\ninside:\n%s", got, inside)
+	}
+	h.keepsSettings(main, "git config core.pager x", "git config --worktree core.pager x; git config core.hooksPath x")
+	if got := h.git(tree, "config", "--list", "--worktree"); strings.Contains(got, "pager") {
+		t.Error(got)
+	}
+}
+
+// A repository that says nothing of the workspace is not shown to it, and so are its settings.
+func TestAForgedWorktreeChangesNoSettings(t *testing.T) {
+	h, _ := settingsHost(t)
+	other := h.repository(h.profile.Home + "/other")
+	forged := h.mkdir(h.profile.Home + "/forged")
+	h.write(forged+"/.git", "gitdir: "+other+"/.git\n")
+	h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = forged, forged, forged
+	h.keepsSettings(other, "git config user.name x", "echo x >> "+other+"/.git/config")
+}
+
+func TestWorktreesAndSubmodulesAreMadeInside(t *testing.T) {
+	h, remote := settingsHost(t)
+	work := h.profile.Workspace
+	h.sh("git worktree add -q ../work/tree && cd tree && git commit -q --allow-empty -m there && git config user.name 'A B'")
+	if got := h.git(work+"/tree", "log", "-1", "--format=%s") + h.git(work, "config", "user.name"); got != "there\nA B\n" {
+		t.Errorf("%q", got)
+	}
+	h.git(work, "worktree", "remove", "tree") // inside, what the repository had at the start cannot be removed
+	h.sh("git -c protocol.file.allow=always submodule --quiet add file://" + remote + " lib && git commit -q -m lib")
+	if got := h.git(work, "config", "submodule.lib.url"); got != "file://"+remote+"\n" {
+		t.Errorf("%q", got)
+	}
+	h.git(work, "submodule", "status")
+	h.sh("cd lib && git config user.name 'In The Module' && git remote add second " + remote + " && git checkout -q -b x && git push -q -u second x")
+	if got := h.git(work+"/lib", "config", "--get-regexp", "^(remote.second|branch.x)"); len(lines(got)) != 4 {
+		t.Errorf("%q", got)
+	}
+	h.sh("git submodule deinit -q -f lib && git -c protocol.file.allow=always submodule --quiet update --init")
+	h.sh("git clone -q file://" + remote + " nested && cd nested && git config user.name nested && git commit -q --allow-empty -m n")
+	if got := h.git(work+"/nested", "config", "user.name"); got != "nested\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Whatever a command makes of its copy, nothing of that is opened but a regular file of a bounded length.
+func TestWhatIsNoFileOfSettingsIsNotCarriedOver(t *testing.T) {
+	for name, script := range map[string]string{
+		"a pipe":            "rm $C && mkfifo $C",
+		"a directory":       "rm $C && mkdir $C",
+		"a link":            "rm $C && ln -s /etc/hostname $C",
+		"nothing":           "rm $C",
+		"too much":          "head -c 2000000 /dev/zero | tr '\\0' '#' > $C",
+		"as much as it can": "head -c 100000000 /dev/zero > $C; head -c 100 /dev/zero > ${C}2",
+		"no settings":       "echo '[' >> $C",
+		"a NUL":             "printf '[user]\\nname = a\\0b\\n' >> $C",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := settingsHost(t)
+			before := settingsOf(t, h)
+			r := h.run("/bin/sh", "-c", "git config user.name x; C=$(readlink .git/config); "+script)
+			if got := settingsOf(t, h); r.Failure != nil || got != before || len(settingsTold(r)) != 1 {
+				t.Errorf("%v %q\n%s", r.Failure, settingsTold(r), got)
+			}
+		})
+	}
+	h, _ := settingsHost(t)
+	r := h.run("/bin/sh", "-c", "git config user.name x; cd /run/clai-sandbox/git && mv 0 1 && mkdir 0 && cp 1/config 0 && git config --file 0/config user.name planted")
+	if got := h.git(h.profile.Workspace, "config", "user.name"); r.ExitCode != 0 || got != "x\n" {
+		t.Errorf("%q %q", got, r.Err)
+	}
+}
+
+func TestALockOfTheHostsGitIsRespected(t *testing.T) {
+	h, _ := settingsHost(t)
+	before := settingsOf(t, h)
+	h.write(h.profile.Workspace+"/.git/config.lock", "")
+	r := h.run("/bin/sh", "-c", "git config user.name x")
+	if told := settingsTold(r); len(told) != 1 || !strings.Contains(told[0], "another git holds") || settingsOf(t, h) != before {
+		t.Errorf("%q", told)
+	}
+	os.Remove(h.profile.Workspace + "/.git/config.lock")
+	os.Chmod(h.profile.Workspace+"/.git/config", 0o640)
+	h.sh("git config user.name x")
+	if info, err := os.Stat(h.profile.Workspace + "/.git/config"); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v %v", info, err)
+	}
+}
+
+func TestWhereBwrapMakesAllMountsSettingsAreReadOnly(t *testing.T) {
+	h, _ := settingsHost(t)
+	h.launcher.byBwrap = true
+	before := settingsOf(t, h)
+	h.refused("git config user.name x 2>/dev/null")
+	h.refused("echo x >> .git/config 2>/dev/null")
+	if settingsOf(t, h) != before {
+		t.Error(settingsOf(t, h))
+	}
+}
+
+// Two sandboxes of one repository: each carries its own changes over.
+func TestTwoSandboxesCarryTheirChangesOver(t *testing.T) {
+	h, _ := settingsHost(t)
+	s := h.liveShell()
+	s.expect("git config user.name one; git config pull.rebase true; git config user.name", "one")
+	h.sh("git config user.email two@example.com")
+	waitUntil(t, "the first one has it", func() bool { return s.sh("git config user.email") == "two@example.com" })
+	s.in.Close()
+	<-s.ended
+	s.ended <- nil
+	if got := h.git(h.profile.Workspace, "config", "--get-regexp", "^(user|pull)"); got != "user.email two@example.com\nuser.name one\npull.rebase true\n" {
+		t.Errorf("%q", got)
+	}
+}

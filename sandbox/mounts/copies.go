@@ -63,32 +63,40 @@ func (m *Mounter) readCopy(name string, limit int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var text strings.Builder
+	for text.Len() <= limit {
+		piece, err := m.readPiece(dir, name, text.Len())
+		if err != nil {
+			return "", err
+		}
+		if text.WriteString(piece); len(piece) < room { // mostly it is one
+			return text.String(), nil
+		}
+	}
+	return "", &Error{Path: name, Op: "read", Err: unix.EFBIG}
+}
+
+// readPiece reads what a regular file has from a place on, as much as one answer takes.
+func (m *Mounter) readPiece(dir int, name string, at int) (string, error) {
 	s := m.script()
 	how := s.list.Words(unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_BENEATH)
 	open := s.on("read", name).do(unix.SYS_OPENAT2, dir, path.Base(name), how, howSize)
 	stat := s.statx(open)
+	buffer := s.list.Put(make([]byte, room))
+	read := s.try(unix.SYS_PREAD64, open, buffer, room, at)
+	read.buffer, read.size = buffer, room
+	s.close(open)
 	if err := s.flush(); err != nil {
 		return "", err
 	}
-	defer m.closeFD(open.value)
-	if !identify(stat.data).isRegular {
-		return "", &Error{Path: name, Op: "read", Err: unix.EINVAL}
+	err := read.failed()
+	if err == nil && !identify(stat.data).isRegular {
+		err = unix.EINVAL
 	}
-	var text strings.Builder
-	for text.Len() <= limit {
-		s := m.script().on("read", name)
-		buffer := s.list.Put(make([]byte, room))
-		r := s.do(unix.SYS_READ, open.value, buffer, room)
-		r.buffer, r.size = buffer, room
-		if err := s.flush(); err != nil {
-			return "", err
-		}
-		if r.value == 0 {
-			return text.String(), nil
-		}
-		text.Write(r.data[:r.value])
+	if err != nil {
+		return "", &Error{Path: name, Op: "read", Err: err}
 	}
-	return "", &Error{Path: name, Op: "read", Err: unix.EFBIG}
+	return string(read.data[:read.value]), nil
 }
 
 // ReplaceCopy replaces a file in memory that holds a text by another one, by git's way to write: under a lock that a program which does so
