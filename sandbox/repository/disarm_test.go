@@ -148,6 +148,7 @@ var oddly = []string{
 	"[user]\n\tname = \"a\n\\\n[core]\n\tfsmonitor = evil\n", "[user]\n\tname = a\r[core]\r\tfsmonitor = evil\r", "# a \\\n[core]\n\tfsmonitor = evil\n",
 	"[a.b \"c\"]\n\td = e\n[core]\n\tfsmonitor = evil\n", "[core \"\"]\n\tfsmonitor = evil\n", "[core]\n\tfsmonitor = evil\n[broken\n",
 	"[branch \"[core]\nfsmonitor = evil\n#\"]\n\tremote = x\n", "[user]\n\tname = x ; [core]\n; fsmonitor\n[core]\n\tfsmonitor = evil",
+	"[user] name = x\n", "[branch \"a\"]\n\tdescription = a\\\nb\n", "[user]\n\tname = x # [core]\n", "[user]\r\n\tname = x\r\n",
 	"[user]\n\tname = [core]\\n\\tfsmonitor = evil\n", "fsmonitor = evil\n[core]\n", "[core]\n\tfsmonitor = " + strings.Repeat("evil ", MaxFile/5),
 }
 
