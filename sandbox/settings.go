@@ -172,8 +172,8 @@ func (s *settings) cover(c *settingsCopy) (uint64, error) {
 }
 
 // happened looks at what happened to the host's file. covered says that the link had to be put back, and later is what the kernel has
-// told since it took the link away.
-func (s *settings) happened(c *settingsCopy, covered bool, later []uint32) {
+// told since it took the link away; held that somebody has the file open for writing.
+func (s *settings) happened(c *settingsCopy, covered, held bool, later []uint32) {
 	now, err := readSettings(c.dir, c.path)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *settings) happened(c *settingsCopy, covered bool, later []uint32) {
 			moved = true
 		}
 		c.gone = false
-		if modified || err == nil && c.openForWriting() {
+		if modified || held {
 			s.raise(c)
 			return
 		}
@@ -214,6 +214,19 @@ func (c *settingsCopy) openForWriting() bool {
 	defer unix.Close(fd)
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
 	return err == unix.EAGAIN
+}
+
+// heldPatience is how long the host's file may be open for writing by who renamed it. What is written in that time is told, as all is.
+const heldPatience = 20 * time.Millisecond
+
+// held reports whether somebody keeps the host's file open for writing.
+func (c *settingsCopy) held() bool {
+	for began := time.Now(); c.openForWriting(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > heldPatience {
+			return true
+		}
+	}
+	return false
 }
 
 // isGone remembers that the host's file was taken away.

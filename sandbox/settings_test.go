@@ -182,6 +182,7 @@ func TestThePersonsChangesReachTheCopy(t *testing.T) {
 	s := h.liveShell()
 	s.expect("git config user.name inside; git config user.name", "inside")
 	h.git(work, "config", "core.pager", "less")
+	waitUntil(t, "it is inside", func() bool { return s.sh("git config core.pager") == "less" })
 	h.git(work, "remote", "add", "theirs", "/srv/theirs.git")
 	waitUntil(t, "they are inside", func() bool {
 		return s.sh("git config core.pager; git config remote.theirs.url; git config remote.theirs.fetch") == "less\n/srv/theirs.git\n+refs/heads/*:refs/remotes/theirs/*"
@@ -256,7 +257,7 @@ func TestWhatIsWrittenThroughTheMomentIsNoticed(t *testing.T) {
 			}
 			s := newSettings()
 			file := &settingsCopy{path: path, dir: dir, base: known, known: known, gone: c.gone}
-			s.happened(file, c.covered, c.later)
+			s.happened(file, c.covered, file.held(), c.later)
 			noticed := false
 			select {
 			case <-s.ends():

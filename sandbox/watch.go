@@ -180,9 +180,10 @@ func (w *mountWatch) handle(events []byte) {
 		case c.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:
 			settings.isGone()
 		case c.mask&unix.IN_MODIFY != 0:
-			w.settings.happened(settings, false, nil)
+			w.settings.happened(settings, false, false, nil)
 		default:
 			covered := w.cover(c.path)
+			held := covered && settings.held()
 			pending = append(pending, w.more()...)
 			var later []uint32
 			for _, l := range pending {
@@ -193,7 +194,7 @@ func (w *mountWatch) handle(events []byte) {
 			if covered {
 				pending = slices.DeleteFunc(pending, func(l change) bool { return l.path == c.path && l.mask&unix.IN_MODIFY != 0 })
 			}
-			w.settings.happened(settings, covered, later)
+			w.settings.happened(settings, covered, held, later)
 		}
 	}
 }

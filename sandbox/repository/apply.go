@@ -21,9 +21,13 @@ func Update(dir int, name string, patience time.Duration, change func(now string
 	}
 	file := os.NewFile(uintptr(fd), name+".lock")
 	defer file.Close()
-	err = update(dir, name, file, change)
-	if err != nil {
-		unlock(dir, name+".lock", file)
+	var mine unix.Stat_t
+	if err := unix.Fstat(fd, &mine); err != nil {
+		return err
+	}
+	err = update(dir, name, file, mine, change)
+	if err != nil && isThere(dir, name+".lock", mine) {
+		unix.Unlinkat(dir, name+".lock", 0)
 	}
 	if errors.Is(err, errUnchanged) {
 		return nil
@@ -34,7 +38,7 @@ func Update(dir int, name string, patience time.Duration, change func(now string
 // errUnchanged ends an update that has nothing to do.
 var errUnchanged = errors.New("nothing has changed")
 
-func update(dir int, name string, file *os.File, change func(now string) (string, error)) error {
+func update(dir int, name string, file *os.File, mine unix.Stat_t, change func(now string) (string, error)) error {
 	f, err := openSettings(dir, name)
 	if err != nil {
 		return err
@@ -55,9 +59,10 @@ func update(dir int, name string, file *os.File, change func(now string) (string
 	if err := file.Chmod(os.FileMode(f.stat.Mode & 0o777)); err != nil {
 		return err
 	}
-	if !isThere(dir, name+".lock", file) {
+	if !isThere(dir, name+".lock", mine) {
 		return errChanged
 	}
+	file.Close() // as git does: whoever looks sees nobody who could still write
 	return unix.Renameat(dir, name+".lock", dir, name)
 }
 
@@ -74,16 +79,10 @@ func lock(dir int, name string, patience time.Duration) (int, error) {
 	}
 }
 
-func unlock(dir int, name string, file *os.File) {
-	if isThere(dir, name, file) {
-		unix.Unlinkat(dir, name, 0)
-	}
-}
-
-// isThere reports whether a name stands for an open file.
-func isThere(dir int, name string, file *os.File) bool {
-	var there, open unix.Stat_t
-	return unix.Fstatat(dir, name, &there, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(file.Fd()), &open) == nil && there.Ino == open.Ino && there.Dev == open.Dev
+// isThere reports whether a name stands for a file that was made.
+func isThere(dir int, name string, made unix.Stat_t) bool {
+	var there unix.Stat_t
+	return unix.Fstatat(dir, name, &there, unix.AT_SYMLINK_NOFOLLOW) == nil && there.Ino == made.Ino && there.Dev == made.Dev
 }
 
 // Without is what a file of settings would be if nothing had been done to it since it was known, but what does no harm; and what that

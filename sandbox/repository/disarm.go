@@ -330,6 +330,7 @@ func (f *settingsFile) replace(text string) error {
 	if _, err = file.WriteString(text); err == nil {
 		err = errors.Join(file.Chmod(os.FileMode(f.stat.Mode&0o777)), unix.Fstat(fd, &mine))
 	}
+	file.Close() // as git does: whoever looks sees nobody who could still write
 	if err == nil && !f.isNow() {
 		err = errChanged
 	}
