@@ -47,9 +47,10 @@ type settingsCopy struct {
 	mu       sync.Mutex
 	base     string // what the command was given: at the start, or when a change of the person's was brought into its copy
 	known    string // what the host's file held when it was last known to be nobody's but the person's
-	gone     bool   // the host's file was taken away, and what is there next may be the command's
-	written  bool   // the command wrote, or may have
-	followed bool   // known has reached the copy
+	lock     lockSeen
+	gone     bool // the host's file was taken away, and what is there next may be the command's
+	written  bool // the command wrote, or may have
+	followed bool // known has reached the copy
 }
 
 // target is where the link leads.
@@ -66,6 +67,15 @@ func (s *settings) of(path string) *settingsCopy {
 		}
 	}
 	return nil
+}
+
+// ofLock is the copy of the file that git locks by another, if there is one.
+func (s *settings) ofLock(path string) *settingsCopy {
+	name, is := strings.CutSuffix(path, ".lock")
+	if !is {
+		return nil
+	}
+	return s.of(name)
 }
 
 // copySettings turns the mounts that make settings read-only into links to copies. It comes when the directories are watched already:
@@ -178,12 +188,12 @@ func (s *settings) happened(c *settingsCopy, covered, held bool, later []uint32)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if covered {
-		modified, moved := false, c.gone
+		modified, moved := false, c.gone || !c.lock.plain()
 		for _, mask := range later {
 			modified = modified || mask&unix.IN_MODIFY != 0
 			moved = true
 		}
-		c.gone = false
+		c.gone, c.lock = false, lockSeen{}
 		if modified || held {
 			s.raise(c)
 			return
@@ -228,6 +238,32 @@ func (c *settingsCopy) held() bool {
 	}
 	return false
 }
+
+// lockSeen is what was seen of git's lock on the host's file, which is what git renames over it. A command can write into that, or put
+// another one in its place: then somebody opens it besides the one who made it.
+type lockSeen struct {
+	made, odd     bool
+	opens, closes int
+}
+
+// locks looks at what the kernel tells of the lock.
+func (c *settingsCopy) locks(mask uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case mask&unix.IN_CREATE != 0:
+		c.lock = lockSeen{made: true}
+	case mask&unix.IN_OPEN != 0:
+		c.lock.opens++
+	case mask&unix.IN_CLOSE_WRITE != 0:
+		c.lock.closes++
+	case mask&unix.IN_MOVED_TO != 0:
+		c.lock.odd = true
+	}
+}
+
+// plain reports whether one program made the lock, wrote it, and nobody else opened it.
+func (l lockSeen) plain() bool { return l.made && !l.odd && l.opens == 1 && l.closes == 1 }
 
 // isGone remembers that the host's file was taken away.
 func (c *settingsCopy) isGone() {

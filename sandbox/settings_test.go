@@ -222,19 +222,24 @@ func TestWhatIsWrittenThroughTheMomentIsNoticed(t *testing.T) {
 		held    bool // open for writing
 		link    bool
 		want    bool
+		lock    []uint32 // what more was seen of the lock
 	}{
-		"the person's git, once":                     {known + harmful, true, nil, false, false, false, false},
-		"the person's git, again and again":          {known + harmless, true, []uint32{moved, moved}, false, false, false, false},
-		"written in place":                           {known + harmful, false, nil, false, false, false, false},
-		"written through the moment":                 {known + harmful, true, []uint32{modified}, false, false, false, true},
-		"written through it, and with no harm":       {known + harmless, true, []uint32{modified}, false, false, false, true},
-		"open for writing":                           {known, true, nil, false, true, false, true},
-		"another file put there":                     {known + harmful, true, []uint32{moved}, false, false, false, true},
-		"another file that cannot be read":           {"[", true, []uint32{moved}, false, false, false, true},
-		"one put where the person took theirs away":  {known + harmful, true, nil, true, false, false, true},
-		"what the person put back":                   {known, true, nil, true, false, false, false},
-		"a link that was put there":                  {known, true, []uint32{moved}, false, false, true, true},
-		"something that cannot be covered, whatever": {known + harmless, true, []uint32{modified}, true, false, true, true},
+		"the person's git, once":                     {known + harmful, true, nil, false, false, false, false, nil},
+		"the person's git, again and again":          {known + harmless, true, []uint32{moved, moved}, false, false, false, false, nil},
+		"written in place":                           {known + harmful, false, nil, false, false, false, false, nil},
+		"written through the moment":                 {known + harmful, true, []uint32{modified}, false, false, false, true, nil},
+		"written through it, and with no harm":       {known + harmless, true, []uint32{modified}, false, false, false, true, nil},
+		"somebody else opened the lock":              {known + harmful, true, nil, false, false, false, true, []uint32{unix.IN_OPEN}},
+		"somebody else closed the lock":              {known + harmful, true, nil, false, false, false, true, []uint32{unix.IN_CLOSE_WRITE}},
+		"another lock":                               {known + harmful, true, nil, false, false, false, true, []uint32{unix.IN_MOVED_TO}},
+		"and with no harm":                           {known + harmless, true, nil, false, false, false, false, []uint32{unix.IN_OPEN}},
+		"open for writing":                           {known, true, nil, false, true, false, true, nil},
+		"another file put there":                     {known + harmful, true, []uint32{moved}, false, false, false, true, nil},
+		"another file that cannot be read":           {"[", true, []uint32{moved}, false, false, false, true, nil},
+		"one put where the person took theirs away":  {known + harmful, true, nil, true, false, false, true, nil},
+		"what the person put back":                   {known, true, nil, true, false, false, false, nil},
+		"a link that was put there":                  {known, true, []uint32{moved}, false, false, true, true, nil},
+		"something that cannot be covered, whatever": {known + harmless, true, []uint32{modified}, true, false, true, true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -257,6 +262,9 @@ func TestWhatIsWrittenThroughTheMomentIsNoticed(t *testing.T) {
 			}
 			s := newSettings()
 			file := &settingsCopy{path: path, dir: dir, base: known, known: known, gone: c.gone}
+			for _, mask := range append([]uint32{unix.IN_CREATE, unix.IN_OPEN, unix.IN_CLOSE_WRITE}, c.lock...) {
+				file.locks(mask)
+			}
 			s.happened(file, c.covered, file.held(), c.later)
 			noticed := false
 			select {
@@ -291,8 +299,12 @@ func TestACommandThatWroteTheHostsSettingsIsEnded(t *testing.T) {
 	settings := s.live.attempt.settings
 	s.live.mu.Unlock()
 	replaceFile(t, config, string(before)+"[core]\n\tpager = evil\n[push]\n\tdefault = current\n")
-	settings.of(config).known = string(before)
-	settings.wrote(settings.of(config))
+	c := settings.of(config)
+	waitUntil(t, "the watch has seen it", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return strings.Contains(c.known, "evil") })
+	c.mu.Lock()
+	c.known = string(before)
+	settings.raise(c)
+	c.mu.Unlock()
 	if err := <-s.ended; err != nil {
 		t.Error(err)
 	}
@@ -318,6 +330,13 @@ func TestHowOftenACommandThatWritesSettingsIsNoticed(t *testing.T) {
 		"opens, and writes later": `
     f = os.open(".git/config", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
     time.sleep(0.002); os.write(f, b"[core]\n\tpager = planted\n"); time.sleep(1)`,
+		"writes into git's lock": `
+    f = os.open(".git/config.lock", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    os.write(f, b"[core]\n\tpager = planted\n"); os.close(f)`,
+		"puts another lock there": `
+    open(".git/mine", "w").write("[core]\n\tpager = planted\n")
+    while not os.path.exists(".git/config.lock"): pass
+    os.rename(".git/mine", ".git/config.lock")`,
 		"puts another file there": `
     open(".git/mine", "w").write("[core]\n\tpager = planted\n")
     os.rename(".git/mine", ".git/config")`,
@@ -339,11 +358,13 @@ func measureSettings(t *testing.T, attack string) {
 			ended <- result
 		}()
 		waitUntil(t, "the command runs", func() bool { _, err := os.Stat(h.profile.Workspace + "/ready"); return err == nil })
-		before, _ := os.ReadFile(config)
 		is := false
 		for done < versions && !is && len(ended) == 0 {
 			done++
-			replaceFile(t, config, string(before))
+			cmd := exec.Command("git", "config", "user.name", fmt.Sprint(done))
+			cmd.Dir, cmd.Env = h.profile.Workspace, h.gitEnvironment()
+			cmd.Run() // it may find a lock
+			os.Remove(config + ".lock")
 			for began := time.Now(); time.Since(began) < 10*time.Millisecond && !is; time.Sleep(100 * time.Microsecond) {
 				text, _ := os.ReadFile(config)
 				is = strings.Contains(string(text), "planted")

@@ -103,7 +103,7 @@ func (w *mountWatch) open() error {
 // mask is what is told of a directory. What becomes of settings is looked at more closely.
 func (w *mountWatch) mask(dir string) uint32 {
 	if w.settingsIn[dir] {
-		return unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MODIFY | unix.IN_MOVED_FROM | unix.IN_DELETE
+		return unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MODIFY | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_OPEN | unix.IN_CLOSE_WRITE
 	}
 	return unix.IN_CREATE | unix.IN_MOVED_TO
 }
@@ -168,6 +168,10 @@ func (w *mountWatch) handle(events []byte) {
 			}
 			continue
 		}
+		if locked := w.settings.ofLock(c.path); locked != nil {
+			locked.locks(c.mask)
+			continue
+		}
 		if _, is := w.covers[c.path]; !is {
 			continue
 		}
@@ -177,6 +181,7 @@ func (w *mountWatch) handle(events []byte) {
 			continue
 		}
 		switch {
+		case c.mask&(unix.IN_OPEN|unix.IN_CLOSE_WRITE) != 0:
 		case c.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0:
 			settings.isGone()
 		case c.mask&unix.IN_MODIFY != 0:
@@ -187,7 +192,7 @@ func (w *mountWatch) handle(events []byte) {
 			pending = append(pending, w.more()...)
 			var later []uint32
 			for _, l := range pending {
-				if l.path == c.path {
+				if l.path == c.path && l.mask&(unix.IN_OPEN|unix.IN_CLOSE_WRITE) == 0 {
 					later = append(later, l.mask)
 				}
 			}
