@@ -28,13 +28,13 @@ var ErrNotRead = errSyntax
 // Carry makes in the host's settings the changes that a command made to a copy, from base to inside, as far as they do no harm. A key
 // that was changed on the host meanwhile stays as it is there.
 func Carry(base, inside, host string) (text string, left []Left, err error) {
-	return carry(base, inside, host, rules{isHarmlessKey, Judge})
+	return carry(base, inside, host, rules{isHarmlessKey, Judge, leadsPerson})
 }
 
 // Follow makes all changes from base to host in the copy that a command has: they are the person's own. Where both changed a key, it is as
 // on the host.
 func Follow(base, host, inside string) (string, error) {
-	text, left, err := carry(base, host, inside, rules{func(string) bool { return true }, func(string, string) Verdict { return Harmless }})
+	text, left, err := carry(base, host, inside, rules{func(string) bool { return true }, func(string, string) Verdict { return Harmless }, func(string) bool { return false }})
 	if err != nil {
 		return "", err
 	}
@@ -95,6 +95,8 @@ func (d document) sections() map[string]bool {
 type rules struct {
 	key   func(key string) bool
 	value func(key, value string) Verdict
+	// leads reports whether a key says where the person's next push or pull goes: then a value that was there is not replaced.
+	leads func(key string) bool
 }
 
 func carry(base, inside, host string, r rules) (string, []Left, error) {
@@ -169,6 +171,8 @@ func (c *carrying) key(key string, now []string) {
 	case !isAllowed:
 		leave(Left{Removed: true, Why: c.rules.value(key, "")})
 	case slices.Equal(next, base), slices.Equal(next, now):
+	case len(next) > 0 && c.rules.leads(key) && c.redirects(key, next):
+		leave(Left{Value: next[len(next)-1], Why: Leads})
 	case !slices.Equal(now, base):
 		l := Left{Theirs: true, Removed: len(next) == 0}
 		if !l.Removed {
@@ -178,6 +182,46 @@ func (c *carrying) key(key string, now []string) {
 	default:
 		c.host.set(key, name, next)
 	}
+}
+
+// leadsPerson reports whether a key says to which address, or by default to which remote repository, the person's next push goes, or from
+// which the next pull comes.
+func leadsPerson(key string) bool {
+	switch shape(key) {
+	case "remote.*.url", "remote.*.pushurl", "branch.*.remote", "branch.*.pushremote", "remote.pushdefault":
+		return true
+	}
+	return false
+}
+
+// redirects reports whether new values lead the person elsewhere than before: to an address that none of their remote repositories had,
+// where there was one. What the command made itself may lead anywhere.
+func (c *carrying) redirects(key string, next []string) bool {
+	section, there := sectionOf(key), len(c.base[key]) > 0
+	addresses := next
+	switch shape(key) {
+	case "remote.*.pushurl":
+		there = len(c.base[section+".url"]) > 0
+	case "branch.*.remote", "branch.*.pushremote", "remote.pushdefault":
+		there = there || key == "remote.pushdefault" || len(c.base[section+".remote"]) > 0
+		addresses = nil
+		for _, name := range next {
+			if name != "." {
+				addresses = append(addresses, append(c.inside["remote."+name+".pushurl"], c.inside["remote."+name+".url"]...)...)
+			}
+		}
+	}
+	return there && slices.ContainsFunc(addresses, func(address string) bool { return !c.had(address) })
+}
+
+// had reports whether one of the person's remote repositories had an address.
+func (c *carrying) had(address string) bool {
+	for key, values := range c.base {
+		if shape := shape(key); (shape == "remote.*.url" || shape == "remote.*.pushurl") && slices.Contains(values, address) {
+			return true
+		}
+	}
+	return false
 }
 
 // isGone reports whether a key's section is of a branch, a remote repository or a submodule that was removed as a whole.

@@ -14,7 +14,7 @@ import (
 )
 
 // everything is carried over, to hold the editor against git.
-var everything = rules{func(string) bool { return true }, func(string, string) Verdict { return Harmless }}
+var everything = rules{func(string) bool { return true }, func(string, string) Verdict { return Harmless }, func(string) bool { return false }}
 
 func valuesOf(t testing.TB, text string) map[string][]string {
 	t.Helper()
@@ -46,8 +46,7 @@ func TestOrdinaryChangesAreCarriedOver(t *testing.T) {
 	for name, commands := range map[string][]string{
 		"a name":                {"config user.email a@b.c", "config user.name 'B; C'"},
 		"a remote":              {"remote add other /srv/other.git"},
-		"one more address":      {"remote set-url --add origin https://example.com/b.git", "remote set-url --add --push origin git@example.com:x"},
-		"another address":       {"remote set-url origin https://example.com/b.git"},
+		"a remote and a branch": {"remote add fork https://example.com/b.git", "remote set-url --add --push fork git@example.com:x", "config branch.new.remote fork"},
 		"a branch that goes":    {"config --remove-section branch.main"},
 		"a branch's new name":   {"config --rename-section branch.main branch.other"},
 		"a remote's new name":   {"config --rename-section remote.origin remote.up", "config --replace-all remote.up.fetch +refs/heads/*:refs/remotes/up/*", "config branch.main.remote up"},
@@ -101,12 +100,33 @@ func TestAHostileChangeOfWhatIsThereLeavesIt(t *testing.T) {
 		{"url = https://example.com/a.git", "url = ext::evil"},
 		{"\tproxy = socks5://localhost\n", ""},
 		{"remote = origin", "remote = ../evil"},
+		{"url = https://example.com/a.git", "url = https://example.com/b.git"},
+		{"url = https://example.com/a.git", "url = https://example.com/a.git\n\turl = https://example.com/b.git"},
+		{"url = https://example.com/a.git", "url = https://example.com/a.git\n\tpushurl = git@example.com:b.git"},
 		{`[branch "main"]`, "[branch \"a\x1b\"]\n\tremote = ext::evil\n[branch \"main\"]"},
 		{`[remote "origin"]`, "[remote \"origin\"]\n\tuploadpack = evil"},
 	} {
 		inside := strings.Replace(original, change[0], change[1], 1)
 		text, left, err := Carry(original, inside, original)
 		if err != nil || len(left) != 1 || text != original {
+			t.Errorf("%q: %+v %v\n%s", change, left, err, text)
+		}
+	}
+}
+
+// What the person pushes by habit goes where it went before.
+func TestAnotherRemoteDoesNotTakeABranchOver(t *testing.T) {
+	const fork = "[remote \"fork\"]\n\turl = https://example.com/b.git\n"
+	for change, isLeft := range map[[2]string]bool{
+		{"remote = origin", "remote = fork"}:                                      true,
+		{"remote = origin", "remote = origin\n\tpushRemote = fork"}:               true,
+		{"[user] name = A", "[remote]\n\tpushDefault = fork\n[user] name = A"}:    true,
+		{"remote = origin", "remote = origin\n\tpushRemote = origin"}:             false,
+		{"[user] name = A", "[branch \"new\"]\n\tremote = fork\n[user] name = A"}: false,
+	} {
+		inside := strings.Replace(original, change[0], change[1], 1) + fork
+		text, left, err := Carry(original, inside, original)
+		if err != nil || isLeft != (len(left) == 1 && left[0].Why == Leads) || isLeft == same(valuesOf(t, text), valuesOf(t, inside)) {
 			t.Errorf("%q: %+v %v\n%s", change, left, err, text)
 		}
 	}
