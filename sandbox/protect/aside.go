@@ -1,0 +1,319 @@
+package protect
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// asidePrefix begins the names that nothing executes.
+const asidePrefix = ".clai-sandbox-aside-"
+
+const (
+	// maxSame is how often one name may come into being in one run. A command that makes it again and again would win against
+	// setting aside some time.
+	maxSame = 3
+	// maxAll is how many may in one run, all together: a project that is cloned may bring some hundred.
+	maxAll = 1000
+)
+
+// An item is something that was set aside.
+type item struct {
+	in   *node  // the directory that it is in
+	dir  string // where that was, and
+	at   object // which one it is
+	name string // what it is called now
+	path string // where it came into being
+	rule string
+	kind Kind
+}
+
+// setAside renames what has come into being under a protected name.
+func (w *Watch) setAside(n *node, name, rule string, kind Kind) {
+	fd, err := w.descriptor(n)
+	if err != nil {
+		w.whenMoved(n, func() { w.setAside(n, name, rule, kind) })
+		return
+	}
+	path := join(n.path(), name)
+	if !w.count(path) {
+		return
+	}
+	aside, err := w.rename(fd, name)
+	switch {
+	case err == unix.ENOENT: // it is gone, or has another name: then another event tells
+	case err != nil:
+		w.stuck(path, err)
+	default:
+		w.add(&item{in: n, dir: n.path(), at: n.object, name: aside, path: path, rule: rule, kind: kind})
+	}
+}
+
+// gitdirPatience is how long a new worktree's gitdir may name a file that does not lead back.
+const gitdirPatience = 5 * time.Millisecond
+
+// asideIn sets aside for Disarm: a name in an open directory, which is n's or lies below it.
+func (w *Watch) asideIn(n *node, dir int, name string) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(dir, &stat); err != nil {
+		return err
+	}
+	in := n
+	if objectOf(&stat) != n.object {
+		in = n.below["hooks"]
+		if in == nil || in.object != objectOf(&stat) {
+			in = nil
+		}
+	}
+	at, err := readlink(dir)
+	if err != nil {
+		return err
+	}
+	path := join(at, name)
+	if unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return unix.ENOENT
+	}
+	kind := kindOf(stat.Mode)
+	if kind == File && stat.Size == 0 && stat.Nlink == 1 && (name == "commondir" || name == "gitdir") {
+		return unix.ENOENT // it has been made, and is about to be written: that is told, too, and git takes an empty one for nothing
+	}
+	if name == "gitdir" && !w.closing { // git writes the file that it is held against right after: nothing is executed by this one
+		if w.doubted[path].IsZero() {
+			w.doubted[path] = time.Now()
+		}
+		if time.Since(w.doubted[path]) < gitdirPatience {
+			return unix.EAGAIN
+		}
+	}
+	if !w.count(path) {
+		return unix.EBUSY
+	}
+	if err := unix.Fstat(dir, &stat); err != nil {
+		return err
+	}
+	aside, err := w.rename(dir, name)
+	if err != nil {
+		return err
+	}
+	w.add(&item{in: in, dir: at, at: objectOf(&stat), name: aside, path: path, rule: ".git/" + name, kind: kind})
+	return nil
+}
+
+func readlink(fd int) (string, error) {
+	buffer := make([]byte, 4096)
+	n, err := unix.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd), buffer)
+	return string(buffer[:max(n, 0)]), err
+}
+
+// count reports whether a name may come into being once more. If not, the command is ended, but what it made is set aside all the
+// same.
+func (w *Watch) count(path string) bool {
+	if len(w.attempts) < 4*maxAll {
+		w.attempts[path]++
+	}
+	w.asides++
+	switch {
+	case w.attempts[path] > maxSame:
+		w.stop("makes " + path + " again and again")
+	case w.asides > maxAll:
+		w.stop(fmt.Sprintf("makes more than %d names that something outside would execute", maxAll))
+	}
+	return w.asides <= 100*maxAll // by then it has ended
+}
+
+// rename gives a name in an open directory another one. A directory that may not be written is given another mode for that: the
+// command owns it, and could do the same.
+func (w *Watch) rename(dir int, name string) (string, error) {
+	for range 4 {
+		var random [6]byte
+		rand.Read(random[:])
+		aside := asidePrefix + hex.EncodeToString(random[:])
+		err := unix.Renameat2(dir, name, dir, aside, unix.RENAME_NOREPLACE)
+		if err == unix.EACCES {
+			undo := writable(dir)
+			err = unix.Renameat2(dir, name, dir, aside, unix.RENAME_NOREPLACE)
+			undo()
+		}
+		if err == unix.EINVAL { // a file system that knows no flags: the name is a random one
+			err = unix.Renameat(dir, name, dir, aside)
+		}
+		if err != unix.EEXIST {
+			return aside, err
+		}
+	}
+	return "", unix.EEXIST
+}
+
+func (w *Watch) stuck(path string, err error) {
+	if len(w.unmoved) < maxTold {
+		w.unmoved = append(w.unmoved, Told{Path: path, Text: "could not be set aside: " + err.Error()})
+	}
+	w.stop("makes " + path + ", which cannot be set aside: " + err.Error())
+}
+
+func (w *Watch) add(i *item) {
+	w.items = append(w.items, i)
+	w.options.Record.aside(join(i.dir, i.name), i.path)
+}
+
+// maxTold bounds what is told of one run, each for itself.
+const maxTold = 20
+
+// A Told is something that a person should know after a run.
+type Told struct {
+	Path string // where it came into being
+	Rule string // what allows it
+	ID   string // in the quarantine; empty: it is not there
+	Text string // what became of it, if it is not in the quarantine
+}
+
+// A Report is what a watch has to tell.
+type Report struct {
+	Told  []Told
+	More  int                // how many more there were
+	Taken map[string][]Taken // out of repositories that came into being
+	Why   string             // the command was ended
+}
+
+// End ends the watch. Every process of the command has ended. What was set aside goes into the quarantine.
+func (w *Watch) End(q *Quarantine) Report {
+	w.finish()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	report := Report{Taken: w.taken, Why: w.why, Told: w.unmoved}
+	for _, i := range slices.Backward(w.items) { // what lies in something else that was set aside goes by itself
+		told, there := w.store(q, i)
+		if !there {
+			continue
+		}
+		if len(report.Told) < maxTold {
+			report.Told = append(report.Told, told)
+		} else {
+			report.More++
+		}
+	}
+	w.removeEmpty()
+	w.options.Record.remove()
+	slices.SortFunc(report.Told, func(a, b Told) int { return strings.Compare(a.Path, b.Path) })
+	return report
+}
+
+// finish handles what the kernel has told until the command ended, and leaves nothing undone.
+func (w *Watch) finish() {
+	w.halt()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	buffer := make([]byte, 64<<10)
+	if len(w.waiting)+len(w.retry) > 0 || w.why != "" {
+		w.lookAgain()
+	}
+	for again := 0; again < 1<<20; again++ {
+		if w.turn(buffer) && len(w.retry) == 0 {
+			break
+		}
+	}
+	for _, n := range w.nodes {
+		if n.fresh {
+			w.disarm(n)
+		}
+	}
+}
+
+// halt ends the reader: its descriptors may be closed only then.
+func (w *Watch) halt() {
+	w.mu.Lock()
+	w.ending, w.closing = true, true
+	w.mu.Unlock()
+	if w.done != nil {
+		unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		<-w.done
+	}
+}
+
+// store moves an item into the quarantine. It reports false if it is not there any more.
+func (w *Watch) store(q *Quarantine, i *item) (Told, bool) {
+	dir, err := w.openItem(i)
+	if err != nil {
+		return Told{}, false
+	}
+	defer unix.Close(dir)
+	told := Told{Path: i.path, Rule: i.rule}
+	id, err := q.Put(dir, i.name, i.path, i.rule)
+	switch {
+	case err == unix.ENOENT:
+		return told, false
+	case err != nil:
+		told.Text = "is now called " + join(i.dir, i.name) + ": it could not be moved to the quarantine: " + err.Error()
+	}
+	told.ID = id
+	return told, true
+}
+
+// openItem opens the directory that an item is in.
+func (w *Watch) openItem(i *item) (int, error) {
+	if i.in != nil && w.nodes[i.in.watch] == i.in {
+		fd, err := w.descriptor(i.in)
+		if err != nil {
+			return -1, err
+		}
+		return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	for _, r := range w.roots {
+		if !within(i.dir, r.path) {
+			continue
+		}
+		fd, err := openBelow(r.open, relative(i.dir, r.path), unix.O_RDONLY|unix.O_NONBLOCK)
+		if err != nil {
+			return -1, err
+		}
+		var stat unix.Stat_t
+		if unix.Fstat(fd, &stat) != nil || objectOf(&stat) != i.at {
+			unix.Close(fd)
+			return -1, unix.ENOENT
+		}
+		return fd, nil
+	}
+	return -1, unix.ENOENT
+}
+
+// removeEmpty takes away directories under protected names that came into being, as far as nothing is in them any more.
+func (w *Watch) removeEmpty() {
+	var made []*node
+	for _, n := range w.nodes {
+		if n.whole != "" && n.above != nil && n.path() != "" {
+			made = append(made, n)
+		}
+	}
+	slices.SortFunc(made, func(a, b *node) int { return strings.Count(b.path(), "/") - strings.Count(a.path(), "/") })
+	for _, n := range made {
+		if fd, err := w.descriptor(n.above); err == nil {
+			unix.Unlinkat(fd, n.name, unix.AT_REMOVEDIR)
+		}
+	}
+}
+
+// Close closes the watch. It may take the kernel a while, if nobody else has the descriptor.
+func (w *Watch) Close() {
+	if w == nil || w.inotify < 0 {
+		return
+	}
+	w.halt()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.recent {
+		if n != nil {
+			w.close(n)
+		}
+	}
+	for _, r := range w.roots {
+		unix.Close(r.open)
+	}
+	unix.Close(w.wake)
+	unix.Close(w.inotify)
+	w.inotify = -1
+}

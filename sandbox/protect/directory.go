@@ -1,0 +1,130 @@
+package protect
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Kind is what a name in a directory is.
+type Kind uint8
+
+const (
+	Other Kind = iota
+	File
+	Directory
+	Link
+)
+
+func kindOf(mode uint32) Kind {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return File
+	case unix.S_IFDIR:
+		return Directory
+	case unix.S_IFLNK:
+		return Link
+	}
+	return Other
+}
+
+func (k Kind) String() string { return []string{"other", "file", "directory", "link"}[k] }
+
+// An object is something on a file system.
+type object struct{ device, inode uint64 }
+
+func objectOf(stat *unix.Stat_t) object { return object{uint64(stat.Dev), stat.Ino} }
+
+// openRoot opens a directory by its absolute path, through no link.
+func openRoot(path string) (int, error) {
+	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+}
+
+// openBelow opens a directory beneath another one, through no link.
+func openBelow(root int, name string, flags uint64) (int, error) {
+	if name == "" {
+		name = "."
+	}
+	for range 8 {
+		fd, err := unix.Openat2(root, name, &unix.OpenHow{Flags: flags | unix.O_DIRECTORY | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH})
+		if err != unix.EAGAIN && err != unix.EINTR { // EAGAIN: something was renamed at that moment
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+var direntBuffers = sync.Pool{New: func() any { buffer := make([]byte, 32<<10); return &buffer }}
+
+// readDirectory tells each name in an open directory, in the order in which the file system has them. It ends early when each
+// returns false.
+func readDirectory(fd int, each func(name []byte, kind Kind) bool) error {
+	pooled := direntBuffers.Get().(*[]byte)
+	defer direntBuffers.Put(pooled)
+	for {
+		n, err := unix.Getdents(fd, *pooled)
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 || err != nil {
+			return err
+		}
+		for text := (*pooled)[:n]; len(text) > 0; {
+			entry := (*unix.Dirent)(unsafe.Pointer(&text[0]))
+			name := text[unsafe.Offsetof(entry.Name):entry.Reclen]
+			name = name[:max(bytes.IndexByte(name, 0), 0)]
+			text = text[entry.Reclen:]
+			if len(name) == 0 || name[0] == '.' && (len(name) == 1 || len(name) == 2 && name[1] == '.') {
+				continue
+			}
+			kind := Other
+			switch entry.Type {
+			case unix.DT_REG:
+				kind = File
+			case unix.DT_DIR:
+				kind = Directory
+			case unix.DT_LNK:
+				kind = Link
+			case unix.DT_UNKNOWN: // some file systems do not say
+				var stat unix.Stat_t
+				if unix.Fstatat(fd, string(name), &stat, unix.AT_SYMLINK_NOFOLLOW) == nil {
+					kind = kindOf(stat.Mode)
+				}
+			}
+			if !each(name, kind) {
+				return nil
+			}
+		}
+	}
+}
+
+func join(dir, name string) string {
+	if dir == "/" {
+		return "/" + name
+	}
+	return dir + "/" + name
+}
+
+func parent(path string) string {
+	i := strings.LastIndexByte(path, '/')
+	if i <= 0 {
+		return "/"
+	}
+	return path[:i]
+}
+
+func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// relative is a path as it is called beneath a directory.
+func relative(path, root string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, root), "/")
+}
+
+func within(path, dir string) bool {
+	return dir == "/" || path == dir || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}

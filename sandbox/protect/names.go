@@ -1,0 +1,119 @@
+package protect
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Name is one that something outside executes, or whose words it does.
+type Name struct {
+	Path string `json:"path"`           // the last components of a path, one or more
+	In   string `json:"in,omitempty"`   // the one directory that it counts in, absolute; empty: any
+	Rule string `json:"rule,omitempty"` // what allows it: --unprotect RULE. Empty: its Path
+}
+
+// Names are what is protected, ready to be looked for. Letter case does not matter, as some file systems do not mind it either.
+type Names struct {
+	last     map[string][]suffix // by the last component
+	packages map[string]bool
+	List     []Name // all of them
+	// Unprotected are those of git's own names that the person leaves writable.
+	Unprotected map[string]bool
+}
+
+type suffix struct {
+	dir  string // the components before the last, with a slash at either end; empty: none
+	in   string // the whole path of the directory
+	rule string
+}
+
+// NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
+func NewNames(list []Name, packages []string) *Names {
+	n := &Names{last: map[string][]suffix{}, packages: map[string]bool{}, Unprotected: map[string]bool{}}
+	for _, name := range packages {
+		n.packages[name] = true
+	}
+	for _, name := range list {
+		n.Add(name)
+	}
+	return n
+}
+
+// Add protects one more name.
+func (n *Names) Add(name Name) {
+	n.List = append(n.List, name)
+	rule := name.Rule
+	if rule == "" {
+		rule = name.Path
+	}
+	path := fold(strings.Trim(name.Path, "/"))
+	dir, last := "", path
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		dir, last = "/"+path[:i]+"/", path[i+1:]
+	}
+	s := suffix{dir: dir, rule: rule}
+	if name.In != "" {
+		s.in = strings.TrimSuffix(fold(name.In), "/") + "/"
+		if dir != "" {
+			s.in += dir[1:]
+		}
+	}
+	n.last[last] = append(n.last[last], s)
+}
+
+// Match says which rule protects a name in a directory, if one does. Directories are absolute paths.
+func (n *Names) Match(dir, name string) (rule string, protected bool) {
+	for _, s := range n.last[fold(name)] {
+		switch {
+		case s.in != "":
+			if fold(dir)+"/" == s.in {
+				return s.rule, true
+			}
+		case s.dir == "" || strings.HasSuffix(fold(dir)+"/", s.dir):
+			return s.rule, true
+		}
+	}
+	return "", false
+}
+
+// ends reports whether some protected path ends in a name.
+func (n *Names) ends(name []byte) bool {
+	if isFolded(name) {
+		return len(n.last[string(name)]) > 0
+	}
+	return len(n.last[fold(string(name))]) > 0
+}
+
+// InPackages reports whether a path lies in what package managers fill.
+func (n *Names) InPackages(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if n.packages[part] {
+			return true
+		}
+	}
+	return false
+}
+
+func isFolded[T string | []byte](name T) bool {
+	for i := range len(name) {
+		if c := name[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+// fold makes letters that differ by case alone the same, the Kelvin sign and a k among them.
+func fold(name string) string {
+	if isFolded(name) {
+		return name
+	}
+	return strings.Map(func(r rune) rune {
+		least := r
+		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+			least = min(least, next)
+		}
+		return unicode.ToLower(least)
+	}, name)
+}

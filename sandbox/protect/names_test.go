@@ -1,0 +1,34 @@
+package protect
+
+import "testing"
+
+func TestNamesMatchTheLastComponentsOfAPath(t *testing.T) {
+	names := NewNames([]Name{{Path: ".envrc"}, {Path: ".vscode/tasks.json"}, {Path: ".jj/repo/config.toml"}, {Path: "bin", In: "/home/u"},
+		{Path: ".config/fish", In: "/home/u"}, {Path: "deploy/run.sh", Rule: "deploy"}}, nil)
+	for path, want := range map[string]string{
+		"/w/.envrc": ".envrc", "/w/a/b/.envrc": ".envrc", "/w/.ENVRC": ".envrc", "/w/.envrc2": "", "/w/x.envrc": "",
+		"/w/.vscode/tasks.json": ".vscode/tasks.json", "/w/.VSCode/Tasks.json": ".vscode/tasks.json", "/w/a.vscode/tasks.json": "", "/w/tasks.json": "",
+		"/w/.jj/repo/config.toml": ".jj/repo/config.toml", "/w/repo/config.toml": "", "/.jj/repo/config.toml": ".jj/repo/config.toml",
+		"/home/u/bin": "bin", "/home/u/x/bin": "", "/home/v/bin": "", "/home/u/.config/fish": ".config/fish", "/home/u/x/.config/fish": "",
+		"/w/deploy/run.sh": "deploy", "/w/\u212aeep": "",
+	} {
+		rule, is := names.Match(parent(path), base(path))
+		if rule != want || is != (want != "") {
+			t.Errorf("%s: %q, want %q", path, rule, want)
+		}
+		if is && !names.ends([]byte(base(path))) {
+			t.Errorf("%s: no name ends so", path)
+		}
+	}
+}
+
+func FuzzFold(f *testing.F) {
+	f.Add(".envrc")
+	f.Add(".HU\u017f\u212aY")
+	f.Fuzz(func(t *testing.T, name string) {
+		folded := fold(name)
+		if again := fold(folded); again != folded {
+			t.Errorf("%q: %q, and then %q", name, folded, again)
+		}
+	})
+}

@@ -1,0 +1,524 @@
+package protect
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Quarantine is the directory that holds what was set aside, an entry each: entry.json says what it is, content is it. Nobody but
+// its owner can enter it, and no sandbox shows it.
+type Quarantine struct {
+	Dir       string
+	Agent     string // for new entries
+	Workspace string
+}
+
+// QuarantineIn is the one below a state directory.
+func QuarantineIn(state string) *Quarantine {
+	if state == "" {
+		return nil
+	}
+	return &Quarantine{Dir: filepath.Join(state, "quarantine")}
+}
+
+// An Entry is one thing in the quarantine.
+type Entry struct {
+	ID        string    `json:"id" jsonschema:"its name in the quarantine"`
+	Path      string    `json:"path" jsonschema:"where it came into being"`
+	Rule      string    `json:"rule" jsonschema:"the protected name: --unprotect allows it"`
+	Kind      string    `json:"kind" jsonschema:"file, directory, link or other"`
+	Size      int64     `json:"size" jsonschema:"of a file: in bytes"`
+	When      time.Time `json:"when" jsonschema:"when it came into the quarantine"`
+	Agent     string    `json:"agent,omitempty" jsonschema:"whose command made it"`
+	Workspace string    `json:"workspace,omitempty" jsonschema:"in which workspace"`
+	At        string    `json:"at,omitempty" jsonschema:"where it still lies, if it was too large to be moved"`
+}
+
+const (
+	contentName = "content"
+	entryName   = "entry.json"
+	maxEntries  = 10_000
+	maxEntry    = 64 << 10 // bytes of entry.json
+)
+
+// What is copied to another file system, at most.
+const (
+	maxCopyBytes = 64 << 20
+	maxCopyNames = 10_000
+	maxCopyDepth = 64
+)
+
+var errTooLarge = errors.New("it is too large to be copied to another file system")
+
+// Put moves what is called name in an open directory into the quarantine.
+func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return "", err
+	}
+	if q == nil {
+		return "", errors.New("there is no state directory")
+	}
+	id, in, err := q.make()
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(in)
+	e := Entry{ID: id, Path: path, Rule: rule, Kind: kindOf(stat.Mode).String(), Size: stat.Size, When: time.Now().UTC(), Agent: q.Agent, Workspace: q.Workspace}
+	defer writable(dir)()
+	err = unix.Renameat2(dir, name, in, contentName, unix.RENAME_NOREPLACE)
+	if err == unix.EXDEV || err == unix.EACCES { // a directory that may not be written cannot be moved to another one
+		c := copying{bytes: maxCopyBytes, names: maxCopyNames}
+		if err = c.copy(dir, name, in, contentName, 0); err == nil {
+			err = remove(dir, name)
+		} else if at, failed := readlink(dir); failed == nil && errors.Is(err, errTooLarge) {
+			remove(in, contentName)
+			e.At = join(at, name)
+		}
+	}
+	if err != nil && e.At == "" {
+		q.discard(id)
+		return "", err
+	}
+	if failed := writeEntry(in, e); failed != nil {
+		return id, failed
+	}
+	return id, err
+}
+
+// writable makes a directory writable for its owner, and returns what makes it as it was: the command may have made it otherwise.
+func writable(dir int) func() {
+	var stat unix.Stat_t
+	if unix.Fstat(dir, &stat) != nil || stat.Mode&0o300 == 0o300 || int(stat.Uid) != os.Getuid() {
+		return func() {}
+	}
+	this := fmt.Sprintf("/proc/self/fd/%d", dir) // it may be open as a path only
+	unix.Chmod(this, stat.Mode&0o7777|0o700)
+	return func() { unix.Chmod(this, stat.Mode&0o7777) }
+}
+
+// make makes an empty entry.
+func (q *Quarantine) make() (string, int, error) {
+	if err := os.Mkdir(q.Dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", -1, err
+	}
+	dir, err := q.open()
+	if err != nil {
+		return "", -1, err
+	}
+	defer unix.Close(dir)
+	id := strings.ToLower(rand.Text()[:8])
+	if err := unix.Mkdirat(dir, id, 0o700); err != nil {
+		return "", -1, err
+	}
+	fd, err := unix.Openat(dir, id, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	return id, fd, err
+}
+
+func (q *Quarantine) open() (int, error) {
+	return unix.Open(q.Dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// openEntry opens an entry's directory.
+func (q *Quarantine) openEntry(id string) (int, error) {
+	if id == "" || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return -1, unix.ENOENT
+	}
+	dir, err := q.open()
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(dir)
+	return unix.Openat(dir, id, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+func writeEntry(in int, e Entry) error {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Openat(in, entryName+".new", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), entryName)
+	_, err = file.Write(append(text, '\n'))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return unix.Renameat(in, entryName+".new", in, entryName)
+}
+
+// Load reads what is said of an entry.
+func (q *Quarantine) Load(id string) (Entry, error) {
+	var e Entry
+	in, err := q.openEntry(id)
+	if err != nil {
+		return e, err
+	}
+	defer unix.Close(in)
+	text, err := readFile(in, entryName, maxEntry)
+	if err != nil {
+		return e, err
+	}
+	if err := json.Unmarshal(text, &e); err != nil {
+		return e, err
+	}
+	e.ID = id
+	return e, nil
+}
+
+// readFile reads a regular file in an open directory, or its beginning.
+func readFile(dir int, name string, limit int64) ([]byte, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errors.Join(unix.EINVAL, err)
+	}
+	return io.ReadAll(io.LimitReader(file, limit))
+}
+
+// List lists the entries, the latest first.
+func (q *Quarantine) List() ([]Entry, error) {
+	dir, err := os.Open(q.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxEntries)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	var list []Entry
+	for _, id := range names {
+		if e, err := q.Load(id); err == nil {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b Entry) int {
+		if c := b.When.Compare(a.When); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return list, nil
+}
+
+// Head is the beginning of a file in the quarantine, or the text of a link, or the names in a directory, a line each.
+func (q *Quarantine) Head(id string, limit int) (string, error) {
+	in, err := q.openEntry(id)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(in)
+	var stat unix.Stat_t
+	if err := unix.Fstatat(in, contentName, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return "", err
+	}
+	switch kindOf(stat.Mode) {
+	case File:
+		text, err := readFile(in, contentName, int64(limit))
+		return string(text), err
+	case Link:
+		buffer := make([]byte, limit)
+		n, err := unix.Readlinkat(in, contentName, buffer)
+		return string(buffer[:max(n, 0)]), err
+	case Directory:
+		fd, err := unix.Openat(in, contentName, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return "", err
+		}
+		defer unix.Close(fd)
+		var names strings.Builder
+		err = readDirectory(fd, func(name []byte, _ Kind) bool {
+			fmt.Fprintf(&names, "%q\n", name)
+			return names.Len() < limit
+		})
+		return names.String(), err
+	}
+	return "", nil
+}
+
+// Restore puts an entry back to where it came into being. Nothing that is there is replaced, and no link is followed. Directories
+// that are missing on the way, right above it, are made.
+func (q *Quarantine) Restore(id string) (Entry, error) {
+	e, err := q.Load(id)
+	if err != nil {
+		return e, err
+	}
+	if !filepath.IsAbs(e.Path) || filepath.Clean(e.Path) != e.Path || e.Path == "/" {
+		return e, fmt.Errorf("no path: %q", e.Path)
+	}
+	to, err := openMade(parent(e.Path))
+	if err != nil {
+		return e, err
+	}
+	defer unix.Close(to)
+	if e.At != "" {
+		from, err := openRoot(parent(e.At))
+		if err != nil {
+			return e, err
+		}
+		defer unix.Close(from)
+		if err := unix.Renameat2(from, base(e.At), to, base(e.Path), unix.RENAME_NOREPLACE); err != nil {
+			return e, err
+		}
+		return e, q.discard(id)
+	}
+	in, err := q.openEntry(id)
+	if err != nil {
+		return e, err
+	}
+	defer unix.Close(in)
+	err = unix.Renameat2(in, contentName, to, base(e.Path), unix.RENAME_NOREPLACE)
+	if err == unix.EXDEV {
+		c := copying{bytes: maxCopyBytes, names: maxCopyNames}
+		partial := asidePrefix + id
+		if err = c.copy(in, contentName, to, partial, 0); err == nil {
+			err = unix.Renameat2(to, partial, to, base(e.Path), unix.RENAME_NOREPLACE)
+		}
+		if err != nil {
+			remove(to, partial)
+		}
+	}
+	if err != nil {
+		return e, err
+	}
+	return e, q.discard(id)
+}
+
+// maxMissing is how many directories Restore makes.
+const maxMissing = 8
+
+// openMade opens a directory by its path, through no link, and makes what is missing at its end.
+func openMade(path string) (int, error) {
+	var missing []string
+	fd, err := openRoot(path)
+	for ; err == unix.ENOENT && len(missing) < maxMissing && path != "/"; fd, err = openRoot(path) {
+		missing = append(missing, base(path))
+		path = parent(path)
+	}
+	for _, name := range slices.Backward(missing) {
+		if err != nil {
+			break
+		}
+		if err = unix.Mkdirat(fd, name, 0o755); err == nil || err == unix.EEXIST {
+			var next int
+			next, err = unix.Openat(fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			unix.Close(fd)
+			fd = next
+		}
+	}
+	return fd, err
+}
+
+// Discard removes an entry, with all that is in it.
+func (q *Quarantine) Discard(id string) error {
+	in, err := q.openEntry(id)
+	if err != nil {
+		return err
+	}
+	unix.Close(in)
+	return q.discard(id)
+}
+
+func (q *Quarantine) discard(id string) error {
+	dir, err := q.open()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return remove(dir, id)
+}
+
+// remove removes a name in an open directory, and all below it. However deep that is, few directories are open at a time: those below
+// are moved up first.
+func remove(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if err != unix.EISDIR && err != unix.EPERM {
+		return err
+	}
+	top, err := openToRemove(dir, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	for {
+		below, err := empty(top, top)
+		if err != nil {
+			return err
+		}
+		if len(below) == 0 {
+			return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+		}
+		for _, b := range below {
+			fd, err := openToRemove(top, b)
+			if err != nil {
+				return err
+			}
+			_, err = empty(fd, top)
+			unix.Close(fd)
+			if err != nil {
+				return err
+			}
+			if err := unix.Unlinkat(top, b, unix.AT_REMOVEDIR); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func openToRemove(dir int, name string) (int, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == unix.EACCES {
+		makeReadable(dir, name)
+		fd, err = unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
+	if err == nil {
+		unix.Fchmod(fd, 0o700)
+	}
+	return fd, err
+}
+
+// makeReadable gives its owner all rights in a directory.
+func makeReadable(dir int, name string) {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700)
+		unix.Close(fd)
+	}
+}
+
+// empty removes what is in a directory, but for directories: those it names, or moves to top.
+func empty(dir, top int) (below []string, err error) {
+	var names []string
+	if _, err := unix.Seek(dir, 0, unix.SEEK_SET); err != nil {
+		return nil, err
+	}
+	if err := readDirectory(dir, func(name []byte, _ Kind) bool {
+		names = append(names, string(name))
+		return true
+	}); err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		switch err := unix.Unlinkat(dir, name, 0); {
+		case err == nil || err == unix.ENOENT:
+		case err != unix.EISDIR && err != unix.EPERM:
+			return nil, err
+		case dir == top:
+			below = append(below, name)
+		default:
+			var random [8]byte
+			rand.Read(random[:])
+			as := fmt.Sprintf("%x-%d", random, i)
+			err := unix.Renameat(dir, name, top, as)
+			if err == unix.EACCES { // one that may not be written cannot be moved
+				makeReadable(dir, name)
+				err = unix.Renameat(dir, name, top, as)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return below, nil
+}
+
+// copying is a copy under way: what it may still copy.
+type copying struct {
+	bytes int64
+	names int
+}
+
+// copy copies a regular file, a directory or a link. Of others there is nothing to copy.
+func (c *copying) copy(from int, name string, to int, as string, depth int) error {
+	if c.names--; c.names < 0 || depth > maxCopyDepth {
+		return errTooLarge
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstatat(from, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	switch kindOf(stat.Mode) {
+	case File:
+		return c.file(from, name, to, as, stat.Mode&0o777)
+	case Link:
+		buffer := make([]byte, 4097)
+		n, err := unix.Readlinkat(from, name, buffer)
+		if err != nil {
+			return err
+		}
+		return unix.Symlinkat(string(buffer[:n]), to, as)
+	case Directory:
+		return c.directory(from, name, to, as, stat.Mode&0o777, depth)
+	}
+	return nil
+}
+
+func (c *copying) file(from int, name string, to int, as string, mode uint32) error {
+	in, err := unix.Openat(from, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	source := os.NewFile(uintptr(in), name)
+	defer source.Close()
+	out, err := unix.Openat(to, as, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return err
+	}
+	target := os.NewFile(uintptr(out), as)
+	n, err := io.Copy(target, io.LimitReader(source, c.bytes+1))
+	if c.bytes -= n; c.bytes < 0 {
+		err = errTooLarge
+	}
+	return errors.Join(err, target.Close())
+}
+
+func (c *copying) directory(from int, name string, to int, as string, mode uint32, depth int) error {
+	in, err := unix.Openat(from, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(in)
+	if err := unix.Mkdirat(to, as, 0o700); err != nil {
+		return err
+	}
+	out, err := unix.Openat(to, as, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(out)
+	var names []string
+	err = readDirectory(in, func(name []byte, _ Kind) bool {
+		names = append(names, string(name))
+		return len(names) <= c.names
+	})
+	for _, name := range names {
+		if err == nil {
+			err = c.copy(in, name, out, name, depth+1)
+		}
+	}
+	if err == nil {
+		err = unix.Fchmod(out, mode)
+	}
+	return err
+}

@@ -1,0 +1,171 @@
+package protect
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// put puts what is called name in a directory into a quarantine.
+func put(t *testing.T, q *Quarantine, dir, name, path string) string {
+	t.Helper()
+	fd, err := openRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	id, err := q.Put(fd, name, path, "rule")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// otherFileSystem is a directory on another one, if there is one.
+func otherFileSystem(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "clai-sandbox-test-")
+	if err != nil {
+		t.Skipf("no other file system to write to: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func TestWhatWasSetAsideComesBackAsItWas(t *testing.T) {
+	for _, state := range []string{t.TempDir(), otherFileSystem(t)} {
+		q := QuarantineIn(state)
+		dir := treeOf(t, "aside/a/b/file", "aside/empty/")
+		os.WriteFile(dir+"/aside/a/b/file", []byte("content"), 0o640)
+		os.Chmod(dir+"/aside/a/b/file", 0o640)
+		os.Symlink("/etc/passwd", dir+"/aside/link")
+		id := put(t, q, dir, "aside", dir+"/sub/.vscode")
+		if _, err := os.Lstat(dir + "/aside"); err == nil {
+			t.Error("it is still there")
+		}
+		if head, err := q.Head(id, 1000); err != nil || !strings.Contains(head, `"link"`) {
+			t.Errorf("%q %v", head, err)
+		}
+		if _, err := q.Restore(id); err != nil {
+			t.Fatal(err)
+		}
+		text, _ := os.ReadFile(dir + "/sub/.vscode/a/b/file")
+		info, _ := os.Lstat(dir + "/sub/.vscode/a/b/file")
+		to, _ := os.Readlink(dir + "/sub/.vscode/link")
+		if string(text) != "content" || info.Mode() != 0o640 || to != "/etc/passwd" {
+			t.Errorf("%q %v %q", text, info.Mode(), to)
+		}
+		if list, err := q.List(); err != nil || len(list) > 0 {
+			t.Errorf("%v %v", list, err)
+		}
+	}
+}
+
+func TestNothingIsRestoredOverSomethingOrThroughALink(t *testing.T) {
+	for _, state := range []string{t.TempDir(), otherFileSystem(t)} {
+		q := QuarantineIn(state)
+		dir := treeOf(t, "aside", "there", "real/")
+		os.Symlink("real", dir+"/link")
+		os.Symlink("nowhere", dir+"/dangling")
+		id := put(t, q, dir, "aside", dir+"/there")
+		for _, path := range []string{dir + "/there", dir + "/link/x", dir + "/dangling", dir + "/dangling/x", "relative", "/"} {
+			in, err := q.openEntry(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeEntry(in, Entry{ID: id, Path: path})
+			unix.Close(in)
+			if _, err := q.Restore(id); err == nil {
+				t.Errorf("restored to %s", path)
+			}
+		}
+		if left, _ := filepath.Glob(dir + "/.clai*"); len(left) > 0 || len(mustList(t, q)) != 1 {
+			t.Errorf("%q %v", left, mustList(t, q))
+		}
+		for _, id := range []string{"", ".", "..", "../x", "/etc", "x/y"} {
+			if _, err := q.Load(id); err == nil {
+				t.Errorf("loaded %q", id)
+			}
+			if err := q.Discard(id); err == nil {
+				t.Errorf("discarded %q", id)
+			}
+		}
+	}
+}
+
+func mustList(t *testing.T, q *Quarantine) []Entry {
+	t.Helper()
+	list, err := q.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestAnythingCanBeDiscarded(t *testing.T) {
+	q := QuarantineIn(t.TempDir())
+	dir := treeOf(t, "aside/")
+	at, err := unix.Open(dir+"/aside", unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3000 { // deeper than descriptors, and than a path may be
+		if err := unix.Mkdirat(at, "d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(at, "d", unix.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(at)
+		at = next
+	}
+	unix.Mkdirat(at, "closed", 0)
+	unix.Close(at)
+	id := put(t, q, dir, "aside", dir+"/x")
+	if err := q.Discard(id); err != nil || len(mustList(t, q)) > 0 {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(q.Dir, id)); err == nil {
+		t.Error("it is still there")
+	}
+}
+
+func TestWhatIsTooLargeStaysUnderItsNeutralName(t *testing.T) {
+	q := QuarantineIn(otherFileSystem(t))
+	dir := treeOf(t, ".clai-sandbox-aside-1/")
+	file, _ := os.Create(dir + "/.clai-sandbox-aside-1/large")
+	file.Truncate(maxCopyBytes + 1)
+	file.Close()
+	fd, err := openRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	id, err := q.Put(fd, ".clai-sandbox-aside-1", dir+"/.vscode", "")
+	e, loadErr := q.Load(id)
+	if err == nil || loadErr != nil || e.At != dir+"/.clai-sandbox-aside-1" {
+		t.Errorf("%v %v %+v", err, loadErr, e)
+	}
+	if _, err := q.Restore(id); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir + "/.vscode/large"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A directory may have been made such that its owner cannot write it.
+func TestWhatLiesInADirectoryThatMayNotBeWrittenIsMovedToo(t *testing.T) {
+	q := QuarantineIn(t.TempDir())
+	dir := treeOf(t, "aside")
+	os.Chmod(dir, 0o500)
+	t.Cleanup(func() { os.Chmod(dir, 0o700) })
+	put(t, q, dir, "aside", dir+"/x")
+	if info, _ := os.Stat(dir); info.Mode().Perm() != 0o500 {
+		t.Errorf("mode %v", info.Mode())
+	}
+}

@@ -1,0 +1,313 @@
+package protect
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Record is a small file in the state directory, as long as a command runs: what it may write, and what was protected there before.
+// The launcher holds a lock on it. One without a lock is that of a launcher that was killed, and Sweep does what that could not.
+type Record struct {
+	file *os.File
+	path string
+}
+
+// A Run is what a record says.
+type Run struct {
+	Roots     []string        `json:"roots"`
+	Known     map[string]bool `json:"known,omitempty"`
+	Git       map[string]bool `json:"git,omitempty"`
+	Apart     map[string]bool `json:"apart,omitempty"`
+	Names     []Name          `json:"names"`
+	Packages  []string        `json:"packages,omitempty"`
+	Kept      []string        `json:"kept,omitempty"` // of git's own names, those that are writable
+	Agent     string          `json:"agent,omitempty"`
+	Workspace string          `json:"workspace,omitempty"`
+}
+
+// moved is a line behind it, for each thing that was set aside.
+type moved struct {
+	Aside string `json:"aside"`
+	Path  string `json:"path"`
+}
+
+const (
+	recordsName = "runs"
+	maxRecord   = 8 << 20
+	maxRecords  = 256
+)
+
+// NewRecord writes one.
+func NewRecord(state string, run Run) (*Record, error) {
+	if state == "" {
+		return nil, nil
+	}
+	text, err := json.Marshal(run)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(state, recordsName)
+	path := filepath.Join(dir, strings.ToLower(rand.Text()[:12]))
+	flags := unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_APPEND
+	// Under another name until it is locked: a sweep would take it for a dead one's.
+	fd, err := unix.Open(path+".new", flags, 0o600)
+	if err == unix.ENOENT {
+		if err = os.MkdirAll(dir, 0o700); err == nil {
+			fd, err = unix.Open(path+".new", flags, 0o600)
+		}
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	r := &Record{file: os.NewFile(uintptr(fd), path), path: path}
+	if err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		_, err = r.file.Write(append(text, '\n'))
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		r.file.Close()
+		os.Remove(path + ".new")
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Record) aside(aside, path string) {
+	if r == nil {
+		return
+	}
+	if text, err := json.Marshal(moved{aside, path}); err == nil {
+		r.file.Write(append(text, '\n'))
+	}
+}
+
+func (r *Record) remove() {
+	if r == nil || r.file == nil {
+		return
+	}
+	os.Remove(r.path)
+	r.file.Close()
+	r.file = nil
+}
+
+// Remove is for a run that came to nothing.
+func (r *Record) Remove() { r.remove() }
+
+// records calls do with each record in a state directory. dead says that its launcher is; then the file is locked for do.
+func records(state string, do func(path string, file *os.File, dead bool)) {
+	dir := filepath.Join(state, recordsName)
+	list, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	names, _ := list.Readdirnames(maxRecords)
+	list.Close()
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		file := os.NewFile(uintptr(fd), path)
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case strings.HasSuffix(name, ".new"): // its launcher died before its command began, or is about to lock it
+			if info, failed := file.Stat(); err == nil && failed == nil && time.Since(info.ModTime()) > time.Minute {
+				os.Remove(path)
+			}
+		case err == nil && !stillThere(fd, path):
+		default:
+			do(path, file, err == nil)
+		}
+		file.Close()
+	}
+}
+
+// stillThere reports whether an open file is the one at a path: another sweep may have done with it.
+func stillThere(fd int, path string) bool {
+	var open, there unix.Stat_t
+	return unix.Fstat(fd, &open) == nil && unix.Lstat(path, &there) == nil && objectOf(&open) == objectOf(&there)
+}
+
+func readRun(file *os.File) (run Run, asides []moved, err error) {
+	text, err := io.ReadAll(io.LimitReader(file, maxRecord))
+	if err != nil {
+		return run, nil, err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, maxRecord)
+	if !lines.Scan() {
+		return run, nil, errors.Join(io.ErrUnexpectedEOF, lines.Err())
+	}
+	if err := json.Unmarshal(lines.Bytes(), &run); err != nil {
+		return run, nil, err
+	}
+	for lines.Scan() {
+		var m moved
+		if json.Unmarshal(lines.Bytes(), &m) == nil {
+			asides = append(asides, m)
+		}
+	}
+	return run, asides, nil
+}
+
+// Runs reports whether a command runs that may write where a path is.
+func Runs(state, path string) bool {
+	running := false
+	records(state, func(_ string, file *os.File, dead bool) {
+		run, _, err := readRun(file)
+		for _, root := range run.Roots {
+			running = running || err == nil && !dead && within(path, root)
+		}
+	})
+	return running
+}
+
+// Disarm is how a repository that came into being loses what git executes.
+type Disarm func(dir int, aside func(dir int, name string) error) ([]Taken, error)
+
+// Sweep does for runs whose launcher was killed what that could not: what came into being there under a protected name goes into the
+// quarantine.
+func Sweep(state string, disarm Disarm) []Report {
+	if state == "" {
+		return nil
+	}
+	var list []Report
+	records(state, func(path string, file *os.File, dead bool) {
+		if !dead {
+			return
+		}
+		run, asides, err := readRun(file)
+		if err == nil {
+			q := QuarantineIn(state)
+			q.Agent, q.Workspace = run.Agent, run.Workspace
+			s := sweep{run: run, q: q, disarm: disarm, report: Report{Taken: map[string][]Taken{}}}
+			s.all(asides)
+			list = append(list, s.report)
+		}
+		os.Remove(path)
+	})
+	return list
+}
+
+// sweep is one under way.
+type sweep struct {
+	run    Run
+	q      *Quarantine
+	disarm Disarm
+	report Report
+}
+
+func (s *sweep) all(asides []moved) {
+	for _, a := range asides {
+		if s.within(a.Aside) && isAside(base(a.Aside)) {
+			s.put(a.Aside, a.Path, "")
+		}
+	}
+	names := NewNames(s.run.Names, s.run.Packages)
+	for _, name := range s.run.Kept {
+		names.Unprotected[name] = true
+	}
+	isApart := func(path string) bool { return s.run.Apart[path] }
+	for _, root := range s.run.Roots {
+		result := names.Scan(root, isApart, DefaultLimits, nil)
+		for _, found := range result.Found {
+			switch {
+			case s.run.Known[found.Path] || s.run.Git[found.Path]:
+			case found.Repository:
+				s.repository(found.Path)
+			default:
+				s.put(found.Path, found.Path, found.Rule)
+			}
+		}
+		for dir := range s.run.Git {
+			if within(dir, root) {
+				for _, name := range []string{"hooks", "config.worktree", "commondir", "gitdir"} {
+					if path := join(dir, name); !s.run.Known[path] && !names.Unprotected[name] {
+						s.put(path, path, ".git/"+name)
+					}
+				}
+			}
+		}
+		for _, closed := range result.Closed {
+			s.tell(Told{Path: closed.Path, Text: "was not looked through after a launcher was killed: " + closed.Why})
+		}
+	}
+}
+
+func (s *sweep) within(path string) bool {
+	for _, root := range s.run.Roots {
+		if within(path, root) && path != root && filepath.Clean(path) == path {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *sweep) tell(t Told) {
+	if len(s.report.Told) < maxTold {
+		s.report.Told = append(s.report.Told, t)
+	} else {
+		s.report.More++
+	}
+}
+
+// put moves what is at a path into the quarantine.
+func (s *sweep) put(path, original, rule string) {
+	dir, err := openRoot(parent(path))
+	if err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	s.putIn(dir, base(path), original, rule)
+}
+
+func (s *sweep) putIn(dir int, name, original, rule string) error {
+	id, err := s.q.Put(dir, name, original, rule)
+	if err == unix.ENOENT {
+		return err
+	}
+	told := Told{Path: original, Rule: rule, ID: id}
+	if err != nil {
+		told.Text = "could not be moved to the quarantine: " + err.Error()
+	}
+	s.tell(told)
+	return err
+}
+
+func (s *sweep) repository(path string) {
+	if s.disarm == nil {
+		return
+	}
+	dir, err := openRoot(path)
+	if err != nil {
+		return // a file, or a link: where it leads is looked at for itself
+	}
+	unix.Close(dir)
+	if dir, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}); err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	taken, _ := s.disarm(dir, func(dir int, name string) error {
+		at, err := readlink(dir)
+		if err != nil {
+			return err
+		}
+		return s.putIn(dir, name, join(at, name), ".git/"+name)
+	})
+	if len(taken) > 0 {
+		s.report.Taken[path] = taken
+	}
+}

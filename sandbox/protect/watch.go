@@ -1,0 +1,975 @@
+package protect
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Taken is what was taken out of a repository that came into being.
+type Taken struct{ Name, Key, Value string }
+
+// Options say what is watched, and what for.
+type Options struct {
+	Roots  []string // absolute, no component a symbolic link
+	Names  *Names
+	Known  map[string]bool  // protected paths that were there before, which are mounts
+	Git    map[string]bool  // git directories that were there before
+	Apart  map[string]bool  // directories below the roots that the command may not write, or that are roots themselves
+	Covers map[string]Cover // paths at which something is mounted that has to stay
+	// Disarm takes out of a directory what git executes there, if it is one of git's. Nil does not.
+	Disarm Disarm
+	Budget int // directories; 0: what the kernel lets this user have
+	Record *Record
+}
+
+// A Cover is what something that is mounted inside does to what the host has there.
+type Cover uint8
+
+const (
+	Hides     Cover = iota + 1
+	Protects        // read-only
+	Anchors         // only keeps it from being renamed
+	Elsewhere       // somebody else looks after it
+)
+
+// A Watch watches the directories that a command may write. Prepare comes before the command begins, and End when every process of
+// it has ended.
+type Watch struct {
+	options  Options
+	inotify  int
+	wake     int // an eventfd: the reader is to look up
+	over     chan struct{}
+	done     chan struct{}
+	replaced func(path string)
+	missing  func() []string
+
+	mu        sync.Mutex
+	roots     []*root
+	nodes     map[int32]*node
+	extra     map[int32]string // directories outside the roots, in which something is covered
+	lost      map[*node]bool   // moved away, and not seen again yet
+	moved     map[uint32]*node // by the cookie
+	recent    [openNodes]*node
+	next      int
+	todo      []work
+	waiting   []entry
+	retry     []func()
+	closed    []Closed // found in Prepare
+	late      []string
+	known     map[object]bool
+	lastNames map[string]bool // of covers
+	closing   bool
+	ending    bool
+	deep      bool
+	again     int       // how often everything was looked through again
+	overflows int       // how often the kernel could not tell all
+	blind     time.Time // since when it could not
+	onceMore  bool
+	why       string
+
+	items    []*item
+	attempts map[string]int
+	asides   int
+	taken    map[string][]Taken
+	doubted  map[string]time.Time
+	unmoved  []Told
+}
+
+// work is a directory to be looked through, and so many levels of what is known below it.
+type work struct {
+	in     *node
+	levels int
+}
+
+const (
+	allLevels = 1 << 30
+	// renamedLevels is how far below a directory that has another name now some protected name may end.
+	renamedLevels = 8
+)
+
+// NewWatch opens the watch. Its descriptor may be handed to another process, which then closes it last: that takes the kernel a
+// while.
+func NewWatch(o Options) (*Watch, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("inotify: %w; see /proc/sys/fs/inotify/max_user_instances", err)
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	if o.Budget == 0 {
+		o.Budget = watchBudget()
+	}
+	w := &Watch{options: o, inotify: fd, wake: wake, over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
+		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[object]bool{}, lastNames: map[string]bool{}, attempts: map[string]int{},
+		taken: map[string][]Taken{}, doubted: map[string]time.Time{}}
+	for path := range o.Covers {
+		w.lastNames[base(path)] = true
+	}
+	return w, nil
+}
+
+// Descriptor is the number of the inotify instance.
+func (w *Watch) Descriptor() int { return w.inotify }
+
+// Over is closed when the command has to be ended; Why says why.
+func (w *Watch) Over() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.over
+}
+
+// Why says why the command had to be ended, or nothing.
+func (w *Watch) Why() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.why
+}
+
+func (w *Watch) stop(why string) {
+	if w.why == "" && !w.closing {
+		w.why = why
+		close(w.over)
+	}
+}
+
+// Prepare watches all directories. What it names as closed could not be watched, and must not be writable. Late is what is protected
+// and was not known: it came since.
+func (w *Watch) Prepare() (closed []Closed, late []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, path := range w.options.Roots {
+		if err := w.addRoot(path); err != nil {
+			return nil, nil, err
+		}
+	}
+	for path := range w.options.Covers {
+		if err := w.watchCover(parent(path)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return RollUpAll(w.closed, w.options.Roots, DefaultLimits.Closed), w.late, nil
+}
+
+// RollUpAll rolls up what lies in several roots.
+func RollUpAll(list []Closed, roots []string, most int) []Closed {
+	var all []Closed
+	for _, root := range roots {
+		var mine []Closed
+		for _, c := range list {
+			if within(c.Path, root) {
+				mine = append(mine, c)
+			}
+		}
+		if len(mine) > 0 {
+			all = append(all, RollUp(mine, root, most)...)
+		}
+	}
+	return all
+}
+
+// addRoot watches a directory and all below it, several at once.
+func (w *Watch) addRoot(path string) error {
+	fd, err := openRoot(path)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	r := &root{path: path, open: fd}
+	var mu sync.Mutex
+	var list []*node
+	paths := map[*node]string{}
+	watched := len(w.nodes)
+	held := map[string]bool{} // directories in which something is covered
+	for path := range w.options.Covers {
+		held[parent(path)] = true
+	}
+	result := w.options.Names.scan(path, func(path string) bool { return w.options.Apart[path] }, DefaultLimits, nil, func(path string, dir int) error {
+		var stat unix.Stat_t
+		if err := unix.Fstat(dir, &stat); err != nil {
+			return err
+		}
+		events := uint32(directoryEvents)
+		if held[path] {
+			events |= unix.IN_DELETE
+		}
+		wd, err := unix.InotifyAddWatch(w.inotify, fmt.Sprintf("/proc/self/fd/%d", dir), events)
+		if err != nil {
+			return err
+		}
+		n := &node{watch: int32(wd), object: objectOf(&stat), open: -1}
+		mu.Lock()
+		defer mu.Unlock()
+		if w.options.Git[path] {
+			w.thereInGit(dir, path)
+		}
+		list = append(list, n)
+		paths[n] = path
+		if watched+len(list) > w.options.Budget {
+			return unix.ENOSPC
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(a, b *node) int { return strings.Compare(paths[a], paths[b]) })
+	byPath := make(map[string]*node, len(list))
+	for _, n := range list {
+		w.enter(r, n, paths[n], byPath)
+	}
+	if r.node == nil {
+		unix.Close(fd)
+		why := "it is gone"
+		if len(result.Closed) > 0 {
+			why = result.Closed[0].Why
+		}
+		return &os.PathError{Op: "watch", Path: path, Err: errors.New(why)}
+	}
+	w.roots = append(w.roots, r)
+	w.closed = append(w.closed, result.Closed...)
+	for _, found := range result.Found {
+		if n := byPath[parent(found.Path)]; found.Rule != "" && n != nil {
+			w.there(n, base(found.Path), found.Path)
+		}
+	}
+	return nil
+}
+
+// enter puts a directory that was found when the watch began into the account. Its parent is there already.
+func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
+	if known := w.nodes[n.watch]; known != nil { // a part of another root, or it was moved in this very moment and seen twice
+		byPath[path] = known
+		if path == r.path {
+			r.node = known
+		}
+		return
+	}
+	w.nodes[n.watch] = n
+	byPath[path] = n
+	n.git = w.options.Git[path]
+	n.root = r
+	if path == r.path {
+		r.node = n
+		return
+	}
+	above := byPath[parent(path)]
+	if above == nil {
+		w.lost[n] = true
+		return
+	}
+	n.packages = above.packages || w.options.Names.packages[base(path)]
+	w.attach(n, above, base(path))
+}
+
+// Add watches one more directory, with what is protected there already.
+func (w *Watch) Add(path string, known, git, apart map[string]bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.ContainsFunc(w.roots, func(r *root) bool { return r.path == path }) {
+		return nil
+	}
+	w.know(path, known, git)
+	w.options.Apart = apart
+	if err := w.addRoot(path); err != nil {
+		return err
+	}
+	if len(w.closed) > 0 {
+		return fmt.Errorf("%s: %s", w.closed[0].Path, w.closed[0].Why)
+	}
+	return nil
+}
+
+// know adds what is protected below a directory.
+func (w *Watch) know(dir string, known, git map[string]bool) {
+	if w.options.Known == nil {
+		w.options.Known, w.options.Git = map[string]bool{}, map[string]bool{}
+	}
+	for path := range known {
+		if within(path, dir) {
+			w.options.Known[path] = true
+		}
+	}
+	for path := range git {
+		if within(path, dir) {
+			w.options.Git[path] = true
+		}
+	}
+}
+
+// Retain ends the watch of all roots but these. What of them lies in one that stays is a part of that from now on.
+func (w *Watch) Retain(roots []string, known, git, apart map[string]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := len(w.roots)
+	w.roots = slices.DeleteFunc(w.roots, func(r *root) bool {
+		if slices.Contains(roots, r.path) {
+			return false
+		}
+		if n := r.node; n.above == nil && n.root == r {
+			w.forget(n)
+		}
+		w.know(r.path, known, git)
+		unix.Close(r.open)
+		return true
+	})
+	if len(w.roots) != before {
+		w.options.Apart = apart
+		w.rescan()
+		unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// watchCover watches a directory in which something is covered, where that is not one of those that are watched anyway.
+func (w *Watch) watchCover(dir string) error {
+	if slices.ContainsFunc(w.roots, func(r *root) bool { return within(dir, r.path) }) {
+		return nil
+	}
+	fd, err := openRoot(dir)
+	if err != nil {
+		return nil // to mount there fails, too
+	}
+	defer unix.Close(fd)
+	wd, err := unix.InotifyAddWatch(w.inotify, fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_MASK_ADD)
+	if err == nil && w.nodes[int32(wd)] == nil {
+		w.extra[int32(wd)] = dir
+	}
+	return err
+}
+
+// Begin reads what the kernel tells, until End. replaced is called for each path that has to be covered and has something else at it
+// now, and missing when that may be any of them: it names those at which nothing is mounted.
+func (w *Watch) Begin(replaced func(path string), missing func() []string) {
+	w.mu.Lock()
+	w.replaced, w.missing = replaced, missing
+	w.mu.Unlock()
+	w.done = make(chan struct{})
+	go w.read()
+}
+
+// read waits on a thread of its own: to be woken on one takes the runtime least.
+func (w *Watch) read() {
+	defer close(w.done)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	fds := []unix.PollFd{{Fd: int32(w.inotify), Events: unix.POLLIN}, {Fd: int32(w.wake), Events: unix.POLLIN}}
+	buffer := make([]byte, 256<<10)
+	for {
+		w.mu.Lock()
+		idle := w.turn(buffer)
+		ending, wait := w.ending, -1
+		if len(w.waiting) > 0 || len(w.retry) > 0 {
+			wait = 1
+		}
+		w.mu.Unlock()
+		if ending {
+			return
+		}
+		if !idle {
+			continue
+		}
+		if _, err := unix.Poll(fds, wait); err != nil && err != unix.EINTR {
+			return
+		}
+		if fds[1].Revents != 0 {
+			unix.Read(w.wake, make([]byte, 8))
+		}
+	}
+}
+
+// turn handles what the kernel has told, and then looks through one directory. It reports whether there is nothing more to do.
+func (w *Watch) turn(buffer []byte) (idle bool) {
+	told := w.drain(buffer)
+	switch {
+	case len(w.todo) > 0:
+		if w.step(); len(w.todo) == 0 {
+			w.looked()
+		}
+		return false
+	case told:
+		return false
+	}
+	w.settle()
+	return len(w.todo) == 0
+}
+
+// drain handles all events that there are.
+func (w *Watch) drain(buffer []byte) (told bool) {
+	for {
+		n, err := unix.Read(w.inotify, buffer)
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 || err != nil {
+			return told
+		}
+		told = true
+		w.handle(buffer[:n])
+	}
+}
+
+// settle is for when the kernel has nothing more to tell: what is lost is gone, and what could not be done is tried again.
+func (w *Watch) settle() {
+	for n := range w.lost {
+		w.forget(n)
+	}
+	clear(w.moved)
+	retry := w.retry
+	w.retry = nil
+	for _, again := range retry {
+		again()
+	}
+	waiting := w.waiting
+	w.waiting = nil
+	for _, e := range waiting {
+		w.tryAdopt(e.in, e.name)
+	}
+}
+
+// An event is one of the kernel's (inotify(7)).
+type event struct {
+	watch        int32
+	mask, cookie uint32
+	name         []byte
+}
+
+// next takes an event off a buffer of them.
+func next(events []byte) (event, []byte) {
+	size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
+	name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:size], []byte{0})
+	return event{int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:]), binary.NativeEndian.Uint32(events[8:]), name}, events[size:]
+}
+
+// handle looks at events.
+func (w *Watch) handle(events []byte) {
+	for len(events) >= unix.SizeofInotifyEvent {
+		var e event
+		e, events = next(events)
+		switch n := w.nodes[e.watch]; {
+		case e.mask&unix.IN_Q_OVERFLOW != 0:
+			w.overflowed()
+		case e.mask&unix.IN_IGNORED != 0:
+			if n != nil {
+				w.drop(n)
+			}
+		case n != nil && w.lastNames[string(e.name)] && n.path() != "":
+			var more []byte
+			covered := false
+			if covered, more = w.atCover(e, join(n.path(), string(e.name)), events); !covered {
+				w.happened(n, e.name, e.mask, e.cookie)
+			}
+			events = append(events[:len(events):len(events)], more...)
+		case n != nil:
+			w.happened(n, e.name, e.mask, e.cookie)
+		case w.extra[e.watch] != "":
+			w.isCovered(join(w.extra[e.watch], string(e.name)))
+		}
+	}
+}
+
+// atCover is about an event at a name at which something may be mounted. It reports whether nothing more is to be done: it has been
+// covered again. More are events that came in that time.
+//
+// While something is mounted there, only somebody outside can rename another thing over it. Once it was removed or renamed, or if
+// something more happened before it was covered again, the command may have made what is there now: then it is treated as whatever
+// comes into being.
+func (w *Watch) atCover(e event, path string, events []byte) (covered bool, more []byte) {
+	cover, is := w.options.Covers[path]
+	switch {
+	case !is:
+		return false, nil
+	case cover == Elsewhere:
+		return true, nil
+	case cover == Hides:
+		if e.mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0 {
+			w.isCovered(path)
+		}
+		return false, nil
+	case e.mask&unix.IN_MOVED_TO == 0:
+		w.gone(path)
+		return false, nil
+	}
+	w.isCovered(path)
+	buffer := make([]byte, 16<<10)
+	n, err := unix.Read(w.inotify, buffer)
+	if err == nil && n > 0 {
+		more = buffer[:n]
+	}
+	for _, rest := range [][]byte{events, more} {
+		for len(rest) >= unix.SizeofInotifyEvent {
+			var later event
+			later, rest = next(rest)
+			if later.watch == e.watch && bytes.Equal(later.name, e.name) {
+				w.gone(path)
+				return false, more
+			}
+		}
+	}
+	return true, more
+}
+
+// gone is about something that was protected at a path, and is not there any more.
+func (w *Watch) gone(path string) {
+	if w.options.Covers[path] == 0 {
+		return
+	}
+	for p := range w.options.Covers {
+		if within(p, path) && w.options.Covers[p] != Hides {
+			delete(w.options.Covers, p)
+		}
+	}
+	for _, list := range []map[string]bool{w.options.Known, w.options.Git} {
+		for p := range list {
+			if within(p, path) {
+				delete(list, p)
+			}
+		}
+	}
+}
+
+// Gone says that nothing is mounted at a path, because nothing was there.
+func (w *Watch) Gone(path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone(path)
+	delete(w.options.Known, path)
+}
+
+func (w *Watch) isHidden(path string) bool {
+	if w.options.Covers[path] != Hides {
+		return false
+	}
+	w.isCovered(path)
+	return true
+}
+
+func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
+	isDirectory := mask&unix.IN_ISDIR != 0
+	switch {
+	case mask&unix.IN_MOVED_FROM != 0:
+		if below := n.below[string(name)]; isDirectory && below != nil {
+			w.detach(below)
+			w.lost[below] = true
+			w.moved[cookie] = below
+		}
+	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+		if mask&unix.IN_MOVED_TO != 0 {
+			if m := w.moved[cookie]; m != nil && isDirectory {
+				delete(w.moved, cookie)
+				w.place(m, n, string(name), false)
+			}
+		}
+		if isDirectory || w.matters(n, name) {
+			kind := File
+			if isDirectory {
+				kind = Directory
+			}
+			w.appeared(n, string(name), kind, mask&unix.IN_MOVED_TO != 0)
+		}
+	case mask&(unix.IN_MODIFY|unix.IN_CLOSE_WRITE) != 0:
+		if n.fresh && isGitSetting(name) {
+			w.disarm(n)
+		}
+	}
+}
+
+// matters reports whether a name may be one that anything is to be done about. It is for speed: most are not.
+func (w *Watch) matters(n *node, name []byte) bool {
+	return n.whole != "" || w.options.Names.ends(name) || isGits(name) || n.name == "hooks" || w.lastNames[string(name)]
+}
+
+// isGits reports whether git takes a name in one of its directories for a part of it.
+func isGits(name []byte) bool {
+	switch string(name) {
+	case "HEAD", "objects", "refs", "hooks":
+		return true
+	}
+	return isGitSetting(name)
+}
+
+func isGitSetting(name []byte) bool {
+	switch string(name) {
+	case "config", "config.worktree", "commondir", "gitdir":
+		return true
+	}
+	return false
+}
+
+// appeared does what is to be done about something that has come into being, or was found.
+func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
+	if n.path() == "" { // where it is, another event will tell
+		n.top().doubt = true
+		return
+	}
+	switch rule, protected := w.rule(n, name); {
+	case !protected:
+	case n.whole != "" && kind == Directory, kind == Directory && !moved && n.whole == "":
+		// A directory that was made, under a protected name, or in one that was: what it comes to hold is set aside.
+	default:
+		w.setAside(n, name, rule, kind)
+		return
+	}
+	w.gits(n, name)
+	if kind == Directory {
+		w.tryAdopt(n, name)
+	}
+}
+
+// rule is what protects a name in a directory.
+func (w *Watch) rule(n *node, name string) (string, bool) {
+	switch {
+	case isAside(name):
+		return "", false
+	case n.name == "hooks" && strings.HasSuffix(name, ".sample"):
+		return "", false // git's own, which it does not execute
+	case n.whole != "":
+		return n.whole, true
+	case n.git && (isGitSetting([]byte(name)) || name == "hooks") && !w.options.Names.Unprotected[name]:
+		return ".git/" + name, true
+	case n.packages:
+		return "", false
+	}
+	return w.options.Names.Match(n.path(), name)
+}
+
+// there is what is protected and was there before the command began.
+func (w *Watch) there(n *node, name, path string) {
+	if fd, err := w.descriptor(n); err == nil {
+		w.thereIn(fd, name, path)
+	}
+}
+
+func (w *Watch) thereIn(dir int, name, path string) {
+	var stat unix.Stat_t
+	if unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return
+	}
+	w.known[objectOf(&stat)] = true
+	if !w.options.Known[path] && !w.options.Apart[path] {
+		w.late = append(w.late, path)
+	}
+}
+
+// thereInGit is the same of what git executes in one of its directories, or is led by.
+func (w *Watch) thereInGit(dir int, path string) {
+	for _, name := range gitNames {
+		if !w.options.Names.Unprotected[name] {
+			w.thereIn(dir, name, join(path, name))
+		}
+	}
+}
+
+// gitNames are what git executes in one of its directories, and what leads it elsewhere.
+var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitdir"}
+
+// isCovered has what is at a path covered again, if it is one at which something has to be mounted.
+func (w *Watch) isCovered(path string) bool {
+	if w.options.Covers[path] == 0 {
+		return false
+	}
+	if w.replaced != nil {
+		w.replaced(path)
+	}
+	return true
+}
+
+// Cover says what is covered from now on, and nothing else is.
+func (w *Watch) Cover(covers map[string]Cover) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.options.Covers = nil
+	for path, how := range covers {
+		w.cover(path, how)
+	}
+}
+
+// CoverAlso adds a path.
+func (w *Watch) CoverAlso(path string, how Cover) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cover(path, how)
+}
+
+func (w *Watch) cover(path string, how Cover) {
+	if w.options.Covers == nil {
+		w.options.Covers = map[string]Cover{}
+	}
+	w.options.Covers[path] = how
+	w.lastNames[base(path)] = true
+	if n := w.at(parent(path)); n != nil {
+		if fd, err := w.descriptor(n); err == nil {
+			unix.InotifyAddWatch(w.inotify, fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_DELETE|unix.IN_MASK_ADD)
+		}
+	}
+}
+
+// at is the directory at a path, by the account.
+func (w *Watch) at(path string) *node {
+	for _, r := range w.roots {
+		if !within(path, r.path) {
+			continue
+		}
+		n := r.node
+		for name := range strings.SplitSeq(relative(path, r.path), "/") {
+			if name != "" && n != nil {
+				n = n.below[name]
+			}
+		}
+		if n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// tryAdopt watches a directory, or tries again later.
+func (w *Watch) tryAdopt(n *node, name string) {
+	switch err := w.adopt(n, name); {
+	case err == nil:
+	case errors.Is(err, errStale):
+		w.whenMoved(n, func() { w.tryAdopt(n, name) })
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+		w.stop("makes more directories than can be watched (see /proc/sys/fs/inotify/max_user_watches)")
+	default:
+		w.stop("makes a directory that cannot be watched: " + err.Error())
+	}
+}
+
+const (
+	// maxRetries bounds how much is tried again at a time, because a directory is not where the account says.
+	maxRetries = 4096
+	// maxStale is how often in a row one directory may not be there, before the account is made anew.
+	maxStale = 3
+)
+
+// whenMoved tries something again when all that the kernel has to tell was heard.
+func (w *Watch) whenMoved(n *node, again func()) {
+	switch {
+	case w.nodes[n.watch] != n, n.path() == "":
+		n.doubt = true // it is looked through when it appears somewhere
+	case len(w.retry) >= maxRetries:
+		w.stop("moves directories faster than the watch can follow")
+	case n.stale >= maxStale:
+		n.stale = 0
+		w.lookAgain()
+	default:
+		n.stale++
+		w.retry = append(w.retry, again)
+	}
+}
+
+const (
+	// maxAgain bounds how often everything is looked through again in one run because the account was wrong.
+	maxAgain = 64
+	// maxBlind bounds how long the kernel may have more to tell than it keeps, before everything was looked through once in between.
+	maxBlind = 30 * time.Second
+)
+
+// lookAgain makes the account anew.
+func (w *Watch) lookAgain() {
+	if w.again++; w.again > maxAgain && !w.closing {
+		w.stop("changes its directories faster than the watch can follow")
+		return
+	}
+	w.coverMissing()
+	w.rescan()
+}
+
+// overflowed is for when the kernel could not tell all: everything is looked through again, once for all that is lost meanwhile.
+func (w *Watch) overflowed() {
+	w.overflows++
+	w.coverMissing()
+	switch {
+	case w.blind.IsZero():
+		w.blind = time.Now()
+		w.rescan()
+	case time.Since(w.blind) > maxBlind:
+		w.stop("changes more than the watch can follow")
+	default:
+		w.onceMore = true
+	}
+}
+
+// looked is for when everything was looked through.
+func (w *Watch) looked() {
+	if w.onceMore {
+		w.onceMore = false
+		w.rescan()
+		return
+	}
+	w.blind = time.Time{}
+}
+
+// coverMissing covers what is hidden and is not any more. What was protected and is not any more, the command may have made.
+func (w *Watch) coverMissing() {
+	if w.missing == nil {
+		return
+	}
+	for _, path := range w.missing() {
+		if !w.isHidden(path) {
+			w.gone(path)
+		}
+	}
+}
+
+func (w *Watch) rescan() {
+	w.todo = w.todo[:0]
+	for _, r := range w.roots {
+		w.later(r.node, allLevels)
+	}
+}
+
+func (w *Watch) later(n *node, levels int) {
+	n.doubt = false
+	w.todo = append(w.todo, work{n, levels})
+}
+
+// step looks through one directory.
+func (w *Watch) step() {
+	next := w.todo[len(w.todo)-1]
+	w.todo = w.todo[:len(w.todo)-1]
+	n := next.in
+	if w.nodes[n.watch] != n {
+		return // it is gone
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		w.whenMoved(n, func() { w.later(n, next.levels) })
+		return
+	}
+	type seen struct {
+		name string
+		kind Kind
+	}
+	var list []seen
+	_, err = unix.Seek(fd, 0, unix.SEEK_SET)
+	if err == nil {
+		err = readDirectory(fd, func(name []byte, kind Kind) bool {
+			if kind == Directory && (next.levels > 0 || n.below[string(name)] == nil) || w.matters(n, name) {
+				list = append(list, seen{string(name), kind})
+			}
+			return true
+		})
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		if n.above != nil {
+			w.unreadable(n.above, n.name)
+		}
+		return
+	}
+	for _, s := range list {
+		w.found(n, s.name, s.kind, next.levels)
+	}
+}
+
+// found is about something that was there when a directory was looked through.
+func (w *Watch) found(n *node, name string, kind Kind, levels int) {
+	path := join(n.path(), name)
+	if n.path() != "" {
+		if c := w.options.Covers[path]; c == Hides || c == Protects || c == Elsewhere || w.options.Known[path] {
+			return
+		}
+		if _, protected := w.rule(n, name); protected && w.isKnown(n, name) {
+			// Something that was protected before: the host moved it here, with the directory.
+			w.cover(path, Protects)
+			w.isCovered(path)
+			return
+		}
+	}
+	if below := n.below[name]; below != nil && kind == Directory && levels < allLevels {
+		w.later(below, levels-1)
+		return
+	}
+	w.deep = levels == allLevels
+	w.appeared(n, name, kind, kind != Directory)
+	w.deep = false
+}
+
+// isKnown reports whether a name stands for an object that was protected from the start.
+func (w *Watch) isKnown(n *node, name string) bool {
+	fd, err := w.descriptor(n)
+	if err != nil {
+		return false
+	}
+	var stat unix.Stat_t
+	return unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && w.known[objectOf(&stat)]
+}
+
+// gits has a directory disarmed, if what appeared in it may make it one of git's.
+func (w *Watch) gits(n *node, name string) {
+	switch {
+	case n.git && n.name != "hooks":
+	case isGits([]byte(name)):
+		w.disarm(n)
+	case n.name == "hooks" && n.above != nil && !strings.HasSuffix(name, ".sample"):
+		w.disarm(n.above)
+	}
+}
+
+// disarm takes out of a directory what git would execute, if git takes it for its own.
+func (w *Watch) disarm(n *node) {
+	if w.options.Disarm == nil || n.git {
+		return
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		w.whenMoved(n, func() { w.disarm(n) })
+		return
+	}
+	if !n.fresh && unix.Faccessat(fd, "HEAD", unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		w.watchChanges(n, fd)
+	}
+	taken, err := w.options.Disarm(fd, func(dir int, name string) error { return w.asideIn(n, dir, name) })
+	path := n.path()
+	if len(taken) > 0 && len(w.taken[path]) < maxTaken && len(w.taken) < maxTaken {
+		w.taken[path] = append(w.taken[path], taken...)
+		if w.attempts["git "+path]++; w.attempts["git "+path] > maxSame {
+			w.stop("gives a repository settings again and again that something outside would execute: " + path)
+		}
+	}
+	if err != nil && w.closing && len(w.unmoved) < maxTold {
+		w.unmoved = append(w.unmoved, Told{Path: path, Text: "is a repository that came into being, and what git would execute could not be taken out of it: " + err.Error()})
+	}
+	if err != nil && !w.closing {
+		w.retry = append(w.retry, func() {
+			if w.nodes[n.watch] == n {
+				w.disarm(n)
+			}
+		})
+		if len(w.retry) > maxRetries {
+			w.stop("changes repositories faster than the watch can follow")
+		}
+	}
+}
+
+const maxTaken = 256
+
+// watchBudget is how many directories one run may watch: half of what the kernel lets all programs of this user have.
+func watchBudget() int {
+	text, err := readSmall("/proc/sys/fs/inotify/max_user_watches")
+	var most int
+	if _, scanned := fmt.Sscan(text, &most); err != nil || scanned != nil {
+		most = 8192
+	}
+	return most / 2
+}
+
+func readSmall(path string) (string, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	buffer := make([]byte, 64)
+	n, err := unix.Read(fd, buffer)
+	return string(buffer[:max(n, 0)]), err
+}
