@@ -7,51 +7,82 @@ import (
 	"strings"
 )
 
-// A ProtectedPath is read-only in every writable directory, because something outside the sandbox executes it later or
-// does as it says. What git executes is protected besides, wherever a repository has it.
+// A ProtectedPath is read-only in every writable directory and below it, and cannot come into being there, because something
+// outside the sandbox executes it later or does as it says. What git executes is protected besides, wherever a repository has
+// it.
 type ProtectedPath struct {
-	Name string // below the writable directory; one without a slash is protected in directories below it, too
-	// Held names cannot be made either, where they do not exist: the sandbox has something else in their place.
-	Held   bool
+	Name   string // a name, or the last few components of a path: .cargo/config.toml is one in any directory .cargo
+	Home   bool   // only in the home directory itself
 	Origin Origin
 }
 
-// projectFiles are read by editors, agents and tools that a person starts in a project.
+// projectFiles are read by editors, agents and tools as soon as somebody starts them in a project, or enters it.
 var projectFiles = []string{
-	".envrc", ".vscode", ".idea", ".husky", ".mcp.json", ".claude", ".codex", ".cursor", ".npmrc", ".pre-commit-config.yaml", ".gitconfig",
-}
-
-// moreProjectFiles are rarer: what there is of them is protected, but nothing stands in for what is not.
-var moreProjectFiles = []string{
-	".gemini", ".windsurf", ".zed", ".devcontainer", ".fleet", ".gitmodules", ".ripgreprc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs",
-	".lefthook.yml", "lefthook.yml", ".overcommit.yml", ".mise.toml", "mise.toml", ".mise", ".direnv", ".exrc", ".nvim.lua",
+	// Shells and what they are extended with, on entering the directory.
+	".envrc", ".direnv", ".autoenv", ".autoenv.zsh", ".shadowenv.d", ".flox",
+	".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".mise", ".config/mise.toml", ".config/mise", ".rtx.toml",
+	// Editors, on opening it.
+	".vscode", ".idea", ".fleet", ".zed", ".theia", ".helix", ".devcontainer", ".devcontainer.json", ".exrc", ".nvim.lua", ".nvimrc", ".lvimrc",
+	".dir-locals.el", ".dir-locals-2.el",
+	// Agents: settings, hooks, and which servers of the Model Context Protocol they start.
+	".mcp.json", ".claude", ".claude.json", ".claude-plugin", ".codex", ".cursor", ".gemini", ".qwen", ".windsurf", ".codeium", ".cline", ".clinerules",
+	".continue", ".continuerc.json", ".roo", ".kilocode", ".kiro", ".amazonq", ".amp", ".agents", ".goose", ".opencode", "opencode.json", "opencode.jsonc",
+	".crush.json", "crush.json", ".aider.conf.yml", ".aider.conf.yaml", ".copilot", ".github/copilot", ".github/hooks", ".github/mcp.json", ".junie",
+	".augment", ".trae", ".factory", ".rovodev",
+	// Hooks of git that are kept in the project, and other programs' settings for git. Not .gitmodules: git takes no command from it
+	// (since 2.24), and "git submodule add" writes it.
+	".husky", ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml", ".gitconfig",
+	"lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json", ".lefthook.yml", ".lefthook.yaml", ".lefthook.toml", ".lefthook.json",
+	"lefthook-local.yml", "lefthook-local.yaml", "lefthook-local.toml", "lefthook-local.json",
+	".lefthook-local.yml", ".lefthook-local.yaml", ".lefthook-local.toml", ".lefthook-local.json", ".config/lefthook.yml", ".config/lefthook-local.yml",
+	// Settings of other systems that keep versions, beside what they keep.
+	".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config", ".jj/repo/config.toml", ".jj/workspace-config.toml", ".pijul/config",
+	".bzr/branch/branch.conf", ".bzr/branch/location", ".arcconfig",
+	// Package managers and toolchains, whatever they are asked for.
+	".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", ".cargo/config.toml", ".cargo/config", "rust-toolchain.toml", "rust-toolchain",
+	".bundle/config", ".gemrc", ".ripgreprc",
+	// Interpreters and debuggers, on starting in the directory.
+	".pdbrc", ".pdbrc.py", ".irbrc", ".pryrc", ".Rprofile", ".ghci", ".octaverc", ".lldbinit",
 }
 
 // startupFiles are what shells and sessions execute, in a home directory.
 var startupFiles = []string{
 	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout",
 	".kshrc", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment", ".vimrc", ".tmux.conf", ".gdbinit",
+}
+
+// homeFiles are what they execute in the home directory itself, and would be ordinary names elsewhere.
+var homeFiles = []string{
 	".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/git", ".local/share/applications", ".local/bin", "bin",
 }
 
+// packageDirectories are filled by package managers, with thousands of packages that bring an .npmrc or a .vscode of their own,
+// which nobody opens: of the names above, none counts below them. What git executes counts there as everywhere.
+var packageDirectories = []string{
+	"node_modules", "bower_components", "jspm_packages", // npm, yarn, pnpm and their kin
+	"site-packages", "dist-packages", // pip, in whatever environment
+	"vendor", // go, composer, bundler, cargo
+}
+
+// PackageDirectories are names of directories below which only what git executes is protected.
+func PackageDirectories() []string { return slices.Clone(packageDirectories) }
+
 func protectedByDefault(isHome bool) []ProtectedPath {
-	list := make([]ProtectedPath, 0, len(projectFiles)+len(moreProjectFiles)+len(startupFiles))
-	add := func(names []string, held bool) {
+	list := make([]ProtectedPath, 0, len(projectFiles)+len(startupFiles)+len(homeFiles))
+	add := func(names []string, home bool) {
 		for _, name := range names {
-			list = append(list, ProtectedPath{name, held, Origin{OriginDefault, "protectedPaths"}})
+			list = append(list, ProtectedPath{name, home, Origin{OriginDefault, "protectedPaths"}})
 		}
 	}
-	add(projectFiles, true)
-	add(moreProjectFiles, false)
+	add(projectFiles, false)
+	add(startupFiles, false)
 	if isHome {
-		add(startupFiles, true)
-	} else {
-		add(startupFiles[:slices.Index(startupFiles, ".config/fish")], false)
+		add(homeFiles, true)
 	}
 	return list
 }
 
-// ProtectedIn lists what is protected in a writable directory. isHome says whether that is the home directory.
+// ProtectedIn lists what is protected in writable directories. isHome adds what is in the home directory alone.
 func (p *Profile) ProtectedIn(isHome bool) []ProtectedPath {
 	list := append(protectedByDefault(isHome), p.Protected...)
 	return slices.DeleteFunc(list, func(path ProtectedPath) bool { return slices.Contains(p.Unprotected, path.Name) })

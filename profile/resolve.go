@@ -251,7 +251,7 @@ func (p *Profile) resolveHidden(settings executionConfig, r Request) error {
 func (p *Profile) resolveProtected(settings executionConfig, r Request) error {
 	if names := settings.Filesystem.ProtectedPaths; names != nil {
 		for _, n := range *names {
-			p.Protected = append(p.Protected, ProtectedPath{filepath.Clean(n.name), true, n.origin})
+			p.Protected = append(p.Protected, ProtectedPath{filepath.Clean(n.name), false, n.origin})
 		}
 	}
 	if names := settings.Filesystem.UnprotectedPaths; names != nil {
@@ -263,7 +263,7 @@ func (p *Profile) resolveProtected(settings executionConfig, r Request) error {
 		if err := CheckProtectedName(name); err != nil {
 			return fmt.Errorf("--protect %s: %w", printable(name), err)
 		}
-		p.Protected = append(p.Protected, ProtectedPath{filepath.Clean(name), true, Origin{OriginFlag, "--protect " + printable(name)}})
+		p.Protected = append(p.Protected, ProtectedPath{filepath.Clean(name), false, Origin{OriginFlag, "--protect " + printable(name)}})
 	}
 	for _, name := range r.Unprotect {
 		if err := CheckProtectedName(name); err != nil {

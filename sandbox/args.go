@@ -27,12 +27,12 @@ func (p *Plan) Args() []string {
 	})
 }
 
-// bare is the plan without what only the launcher can add: bwrap alone would make the placeholders on the host, and leave
-// them there; the program of a filtered network would be bwrap itself; and directories are not shown entry by entry.
+// bare is the plan without what only the launcher can add: the program of a filtered network would be bwrap itself, and
+// directories are not shown entry by entry.
 func (p *Plan) bare() Plan {
 	bare := *p
 	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool {
-		return step.Purpose == StandsIn || step.Purpose == Leads || step.Source == ownProgram || step.ofLayer()
+		return step.Purpose == Leads || step.Source == ownProgram || step.ofLayer()
 	})
 	return bare
 }
@@ -82,8 +82,6 @@ func (s Step) args(option, operand string) []string {
 			return []string{option, operand, s.Path}
 		}
 		return []string{"--perms", perms, "--tmpfs", s.Path}
-	case Absent:
-		return []string{"--perms", perms, "--tmpfs", s.Path}
 	case Dir:
 		return []string{"--perms", perms, "--dir", s.Path}
 	case Copy:
@@ -132,8 +130,6 @@ func (p *Plan) Beyond() []string {
 			lines = append(lines, "copy on write, changes kept in "+printable(step.Layer)+": "+printable(step.Path))
 		case step.Purpose == Caches && step.Kind == Symlink:
 			lines = append(lines, "a cache of the agent's own, kept in "+printable(p.cachesLayer())+": "+printable(step.Path))
-		case step.Purpose == StandsIn:
-			lines = append(lines, "cannot be made: "+printable(step.Path))
 		case step.Pinned && step.Purpose == "":
 			lines = append(lines, "mounted by descriptor, through no link that a command could have made: "+printable(step.Path))
 		}
@@ -147,11 +143,11 @@ func (p *Plan) Beyond() []string {
 	if p.Network == profile.NetworkFiltered {
 		lines = append(lines, "the way out of the filtered network; without it there is no network")
 	}
-	return append(lines, "a look at what was made that something outside would execute, when the command has ended")
+	return append(lines, "a watch, which sets aside what is made that something outside would execute")
 }
 
 // ShellCommand is a command line that starts the plan's sandbox from a shell: bare bwrap, without this program. It lacks
-// what only the launcher can add: pinned sources, placeholders, the seccomp filter, Landlock, the timeout,
+// what only the launcher can add: pinned sources, the watch, the seccomp filter, Landlock, the timeout,
 // and the way out of a filtered network, which is as disabled there.
 func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
 	var line strings.Builder

@@ -31,7 +31,7 @@ func (s *Step) required() bool {
 		return false // where there is nothing to mount it on, the command has removed that for itself alone
 	}
 	switch s.Purpose {
-	case Protects, Anchors, StandsIn, Hides:
+	case Protects, Anchors, Hides:
 		return true
 	}
 	return s.narrows || s.Kind == Mask || s.Kind == Empty || s.Kind == Socket && s.Source == os.DevNull
@@ -125,7 +125,7 @@ func (p *Plan) place(path string) mounts.Place {
 
 // mount is a step as the mounter makes it.
 func (s *Step) mount() (mounts.Mount, bool) {
-	m := mounts.Mount{Path: s.Path, Source: s.Source, Writable: s.Access == profile.ReadWrite, Mode: s.Mode, File: s.file, Optional: !s.required() &&
+	m := mounts.Mount{Path: s.Path, Source: s.Source, Writable: s.Access == profile.ReadWrite, Mode: s.Mode, File: s.file, Optional: (!s.required() || s.Purpose == Protects) && !s.narrows &&
 		s.Origin.Kind != profile.OriginWorkspace}
 	if s.expected != nil && s.expected.Inode != 0 {
 		m.Object = &mounts.Object{Device: s.expected.Device, Inode: s.expected.Inode, Handle: s.expected.Handle}
@@ -142,7 +142,7 @@ func (s *Step) mount() (mounts.Mount, bool) {
 			m.Kind, m.Layer = mounts.Overlay, s.Layer
 		}
 		return m, s.Source != "" && s.Source != ownProgram
-	case Mask, Absent, Dir:
+	case Mask, Dir:
 		m.Kind = mounts.Mask
 	case Empty:
 		m.Kind, m.File = mounts.Empty, true
@@ -167,22 +167,37 @@ const mappingPatience = 10 * time.Second
 // assemble mounts what is not bwrap's, and releases the command. What could not be mounted and need not be is left out of the
 // plan, with a notice.
 func (a *attempt) assemble(live bool) error {
-	if a.release == 0 {
-		return nil // nothing waits
+	if a.release == 0 { // nothing waits
+		if a.watch != nil {
+			a.watch.read(nil, 0)
+		}
+		return nil
 	}
 	init, err := a.awaitInit()
 	if err != nil || init == 0 {
 		return err
 	}
-	hold := -1
+	var holds []int // who closes one last waits for the kernel: see commandWatch.close
 	if a.watch != nil {
-		hold = a.watch.descriptor() // who closes it last waits for the kernel: see mountWatch.close
+		holds = append(holds, a.watch.watch.Descriptor())
 	}
-	a.mounter, err = mounts.Start(init, int(a.ready), int(a.release), hold)
+	if a.settingsWatch != nil {
+		holds = append(holds, a.settingsWatch.descriptor())
+	}
+	a.mounter, err = mounts.Start(init, int(a.ready), int(a.release), holds...)
 	a.ready.close()
 	a.release.close()
 	if err != nil {
 		return &SetupError{Why: "start what mounts: " + err.Error()}
+	}
+	late, err := a.awaitWatch()
+	if err != nil {
+		return err
+	}
+	also := map[string]bool{}
+	if a.watch != nil {
+		also = a.mountLate(late)
+		a.watch.read(a.mounter, init)
 	}
 	mounted, left, err := a.mounter.Begin(a.requests)
 	switch {
@@ -193,6 +208,9 @@ func (a *attempt) assemble(live bool) error {
 		return a.notAssembled(err)
 	}
 	for _, l := range left {
+		if also[l.Path] && a.watch.leftOut(nil, l.Err) {
+			continue
+		}
 		if err := a.leftOut(l); err != nil {
 			return err
 		}
@@ -200,8 +218,12 @@ func (a *attempt) assemble(live bool) error {
 	a.mounted = mounted
 	a.settings.begin(a.mounter)
 	if a.watch != nil {
-		a.watch.begin(a.mounter, mounted)
-	} else if !live && a.settings == nil {
+		a.watch.begin(mounted, also)
+	}
+	if a.settingsWatch != nil {
+		a.settingsWatch.begin(a.mounter, mounted)
+	}
+	if a.watch == nil && a.settings == nil && !live {
 		a.mounter.Close()
 		a.mounter = nil
 	}
@@ -271,6 +293,9 @@ func (a *attempt) leftOut(l mounts.LeftOut) error {
 		if step.Path == l.Path && step.apart() {
 			if !step.Entries {
 				a.plan.Steps = slices.Delete(slices.Clone(a.plan.Steps), i, i+1)
+			}
+			if a.watch.leftOut(&step, l.Err) {
+				return nil
 			}
 			return a.notMounted(step, l.Err)
 		}

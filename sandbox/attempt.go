@@ -20,43 +20,40 @@ import (
 
 // An attempt is one execution of bwrap.
 type attempt struct {
-	plan       *Plan
-	command    []string
-	path       string   // bwrap's
-	argv       []string // bwrap's
-	attr       *syscall.SysProcAttr
-	files      []descriptor // open for the child, closed after its start
-	status     descriptor   // bwrap's records
-	report     descriptor   // of the trampoline inside, if there is one
-	pidsReport descriptor   // of the one before bwrap, if there is one
-	rules      *fileRules   // nil: no Landlock layer on files
-	ruleset    string       // its descriptor inside
-	requests   []mounts.Request
-	mounter    *mounts.Mounter
-	watch      *mountWatch // nil: nothing to watch
-	settings   *settings   // git's, of which the command has copies; nil: none
-	mounted    []mounts.Mounted
-	layers     openLayers
-	ready      descriptor    // where the base tells that it is complete, and
-	release    descriptor    // what the command waits for: the mounter's ends
-	recorded   []byte        // what was read of bwrap's records so far
-	unreleased bool          // the mounter ended before it released the command
-	gate       descriptor    // where bwrap waits before it reads its options
-	filter     descriptor    // where bwrap waits for its seccomp filter
-	program    []byte        // the filter
-	channel    *net.UnixConn // where a filtered network's listener comes from
-	proxy      *egress.Proxy // that serves it
-	input      *inputFile    // nil: standard input is no file
-	output     *outputMeter  // nil: not measured
-	cgroup     *cgroup       // nil: none
-	process    *process
-	bus        *busListener // nil: none
-	ended      chan struct{}
-	why        atomic.Pointer[Notice] // why this process ended it, if it did and the Outcome does not say so
-
-	held     []*placeholders
-	shelf    shelf  // where the placeholders come from
-	standIns []Step // what they are for
+	plan          *Plan
+	command       []string
+	path          string   // bwrap's
+	argv          []string // bwrap's
+	attr          *syscall.SysProcAttr
+	files         []descriptor // open for the child, closed after its start
+	status        descriptor   // bwrap's records
+	report        descriptor   // of the trampoline inside, if there is one
+	pidsReport    descriptor   // of the one before bwrap, if there is one
+	rules         *fileRules   // nil: no Landlock layer on files
+	ruleset       string       // its descriptor inside
+	requests      []mounts.Request
+	mounter       *mounts.Mounter
+	watch         *commandWatch // nil: nothing to watch
+	settings      *settings     // git's, of which the command has copies; nil: none
+	settingsWatch *mountWatch   // of the same
+	mounted       []mounts.Mounted
+	layers        openLayers
+	ready         descriptor    // where the base tells that it is complete, and
+	release       descriptor    // what the command waits for: the mounter's ends
+	recorded      []byte        // what was read of bwrap's records so far
+	unreleased    bool          // the mounter ended before it released the command
+	gate          descriptor    // where bwrap waits before it reads its options
+	filter        descriptor    // where bwrap waits for its seccomp filter
+	program       []byte        // the filter
+	channel       *net.UnixConn // where a filtered network's listener comes from
+	proxy         *egress.Proxy // that serves it
+	input         *inputFile    // nil: standard input is no file
+	output        *outputMeter  // nil: not measured
+	cgroup        *cgroup       // nil: none
+	process       *process
+	bus           *busListener // nil: none
+	ended         chan struct{}
+	why           atomic.Pointer[Notice] // why this process ended it, if it did and the Outcome does not say so
 }
 
 // prepare opens everything that bwrap gets: the sources of the mounts, the options, the filter, the status channel.
@@ -77,15 +74,10 @@ func (l Launcher) prepare(plan *Plan, command []string) (*attempt, error) {
 }
 
 func (a *attempt) open(l Launcher) (err error) {
-	for _, step := range a.plan.Steps {
-		if step.Purpose == StandsIn {
-			a.standIns = append(a.standIns, step)
-		}
-	}
 	if !l.bare {
 		a.input = l.input
 	}
-	a.plan.Steps = a.input.stand(a.makePlaceholders(slices.Clone(a.plan.Steps), l.State))
+	a.plan.Steps = a.input.stand(slices.Clone(a.plan.Steps))
 	if a.plan.locksFiles() && !l.bare {
 		if a.rules, err = newFileRules(); err != nil {
 			return err
@@ -107,6 +99,16 @@ func (a *attempt) open(l Launcher) (err error) {
 		if !l.bare {
 			a.watchMounts()
 			a.copySettings()
+		}
+	}
+	if !l.bare {
+		if err := a.watchDirectories(l); err != nil {
+			return err
+		}
+	}
+	if l.byBwrap {
+		if err := a.watchedByBwrap(); err != nil {
+			return err
 		}
 	}
 	args, err := a.bwrapArgs(l, base)
@@ -387,8 +389,8 @@ func (a *attempt) endFor(why Notice) {
 }
 
 func (a *attempt) close() {
-	a.watch.end()
-	a.clearUp()
+	a.watch.close()
+	a.settingsWatch.end()
 	a.settings.close()
 	a.bus.close()
 	a.cgroup.remove()

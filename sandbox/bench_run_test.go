@@ -20,7 +20,7 @@ func BenchmarkRun(b *testing.B) {
 			for i := range c.entries {
 				h.mkdir(fmt.Sprintf("%s/.config/%d", h.profile.Home, i))
 			}
-			h.launcher.State = newDirectory(b) // where placeholders wait between runs
+			h.launcher.State = newDirectory(b) // where the records of runs are
 			plan := h.build()
 			for b.Loop() {
 				if _, err := h.launcher.Run(context.Background(), plan, []string{"/bin/true"}, Stdio{}); err != nil {

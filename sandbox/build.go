@@ -28,6 +28,9 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b.hold()
 	b.hide()
 	b.protect()
+	if b.refused != nil {
+		return Plan{}, b.refused
+	}
 	b.home()
 	bus := b.sessionBus()
 	b.network()
@@ -43,7 +46,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		WorkingDirectory: p.WorkingDirectory,
 		Limits:           p.Limits,
 		Hidden:           b.hidden,
-		Watched:          b.watched,
+		Protection:       b.protection,
 		Notices:          b.notices,
 	}
 	if p.NestedNamespaces {
@@ -61,14 +64,12 @@ type builder struct {
 
 	processes []Step // in /proc, besides what all have
 
-	hidden  []string
-	absent  []Step // what stands in for what is not there
-	guarded int    // how many paths are protected
-	watched []Watched
-	apart   map[string]bool // the grants' directories
-	names   *protectedNames
-	links   []Link
-	notices []Notice
+	hidden     []string
+	guarded    int // how many paths are protected
+	protection *Protection
+	refused    error
+	links      []Link
+	notices    []Notice
 }
 
 // ownDirectories resolves where this program keeps its own files. One that does not exist yet is protected all the same:
@@ -301,7 +302,6 @@ func (b *builder) steps() []Step {
 	list = append(list, deviceSteps...)
 	shallowestFirst(list)
 	list = largestLast(list)
-	list = append(list, b.absent...)
 
 	masks := b.maskSteps()
 	list = append(list, masks...)

@@ -26,14 +26,6 @@ const (
 	maxModules = 16
 )
 
-// isRepository reports whether a directory is a git directory itself: a bare repository, or what a .git file leads to.
-func isRepository(entries []Entry) bool {
-	has := func(name string, dir bool) bool {
-		return slices.Contains(entries, Entry{name, dir})
-	}
-	return has("HEAD", false) && has("objects", true) && has("refs", true)
-}
-
 // repository protects what a .git, or a bare repository, has.
 func (b *builder) repository(root string, f find) {
 	object, err := b.tree.Lstat(f.path)
@@ -145,17 +137,17 @@ func (b *builder) copySettings(file string) {
 // gitDirectory protects one git directory below a writable one. worktree is where its files are checked out, if anywhere.
 func (b *builder) gitDirectory(root, dir, worktree string) {
 	b.anchor(dir)
-	for _, name := range []string{"config", "config.worktree", "gitdir"} {
+	b.protection.git[dir] = true
+	for _, name := range []string{"config", "config.worktree", "commondir", "gitdir"} {
 		b.guardGit(join(dir, name))
-		if step := b.layers[join(dir, name)]; name != "gitdir" && step != nil && step.Purpose == Protects && step.file {
+		if step := b.layers[join(dir, name)]; strings.HasPrefix(name, "config") && step != nil && step.Purpose == Protects && step.file {
 			step.Settings = true
 		}
 	}
-	b.guardOrStandIn(root, join(dir, "hooks"))
-	b.guardCommonDir(dir)
+	b.guardOrAwait(root, join(dir, "hooks"))
 	for _, path := range b.gitPaths(join(dir, "config"), dir, worktree, 0) {
 		if within(path, root) && path != root {
-			b.guardOrStandIn(root, path)
+			b.guardOrAwait(root, path)
 		}
 	}
 	b.gitDirectories(root, join(dir, "modules"), 4)
@@ -173,31 +165,20 @@ func (b *builder) protects(file string) bool {
 	return b.profile.Protects(baseName(file)) && b.profile.Protects(".git/"+baseName(file))
 }
 
-// guardOrStandIn protects a path of git's, or keeps it from being made.
-func (b *builder) guardOrStandIn(root, path string) {
-	w, err := follow(b.tree, path)
-	if err == nil && b.missing(w.Real) {
-		w.Real, w.Rest, err = parent(w.Real), []string{baseName(w.Real)}, syscall.ENOENT
+// guardOrAwait protects a path of git's, or has it set aside when it comes into being.
+func (b *builder) guardOrAwait(root, path string) {
+	if !b.protects(path) {
+		return
 	}
+	w, err := follow(b.tree, path)
 	switch {
 	case err == nil && within(w.Real, root) && w.Real != root:
 		b.guardGit(w.Real)
-	case errors.Is(err, syscall.ENOENT) && len(w.Rest) == 1 && within(w.Real, root) && b.protects(w.Rest[0]):
-		b.standIn(join(w.Real, w.Rest[0]), gitOrigin)
+	case errors.Is(err, syscall.ENOENT) && within(w.Real, root):
+		b.await(join(w.Real, strings.Join(w.Rest, "/")))
 	}
-}
-
-// guardCommonDir keeps a git directory from being pointed at another one's settings and hooks. Where there is no such file,
-// one that says "here" stands in: git takes nothing else.
-func (b *builder) guardCommonDir(dir string) {
-	file := join(dir, "commondir")
-	if !b.missing(file) {
-		b.guardGit(file)
-		return
-	}
-	if b.writable(dir) && b.layers[file] == nil && b.protects(file) {
-		b.absent = append(b.absent, Step{Kind: Bind, Path: file, Source: file, Access: profile.ReadOnly, Origin: gitOrigin,
-			Purpose: StandsIn, Pinned: true, content: placeholderFile, file: true})
+	if len(w.Links) > 0 && within(path, root) { // a link is no mount: another one in its place is set aside
+		b.await(path)
 	}
 }
 

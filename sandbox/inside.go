@@ -139,6 +139,10 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 	}
 	switch step.Kind {
 	case Bind:
+		if rule, is := p.awaits(s.Resolved); is && !s.Visible && step.Access == profile.ReadWrite {
+			return profile.ReadOnly, "set aside if a command makes it, because something outside would execute it or do as it says: --unprotect " + Quote(rule) +
+				" leaves it writable"
+		}
 		if !s.Visible {
 			return profile.NoAccess, "it does not exist in what " + step.Path + " shows"
 		}
@@ -149,8 +153,6 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 			return step.Access, "protected, because something outside executes it or does as it says: --unprotect NAME leaves a name writable"
 		}
 		return step.Access, step.Access.String() + " through " + step.Path
-	case Absent:
-		return profile.ReadOnly, "stands in for what must not be made here, because something outside would execute it or do as it says"
 	case Private:
 		if s.Resolved == step.Path || s.Visible {
 			return profile.ReadWrite, "private to this sandbox, and empty at its start"

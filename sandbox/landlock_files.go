@@ -134,7 +134,7 @@ func (r *fileRules) allowInside(p *trampoline.List, plan *Plan, ruleset uint64) 
 		switch step.Kind {
 		case Bind, Socket:
 			switch rights := r.rightsFor(step.Access); {
-			case step.Purpose == Protects || step.Purpose == Anchors || step.Purpose == StandsIn || within(step.Path, "/proc"):
+			case step.Purpose == Protects || step.Purpose == Anchors || within(step.Path, "/proc"):
 				// Below something that has a rule.
 			case step.file || step.Kind == Socket:
 				allow(step.Path, rights&landlockOfFiles)

@@ -35,8 +35,7 @@ type Live struct {
 	base    []Step       // what the sandbox began with, as far as it still shows
 	begun   map[string]mounts.Mounted
 	layers  []layer
-	watched []Watched // what is looked through for the grants that came
-	notices []Notice  // of the change at work
+	notices []Notice // of the change at work
 	over    bool
 	gap     bool // as with a kernel before Linux 6.5
 }
@@ -178,11 +177,14 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 		return nil, l.failed(&plan, err)
 	}
 	l.notices = nil
+	if err := l.watch(&plan); err != nil {
+		return nil, l.failed(&plan, fmt.Errorf("watch what would be writable: %w", err))
+	}
 	took, err := l.reconcile(&plan)
 	if err != nil {
 		return nil, l.failed(&plan, err)
 	}
-	l.watch(&plan)
+	l.unwatch(&plan)
 	notices := append(slices.Clone(plan.Notices), l.notices...)
 	if took {
 		notices = append(notices, holders(init, l.mounter.There(), l.attempt.rules != nil)...)
@@ -190,24 +192,36 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	return notices, nil
 }
 
-// watch remembers what is to be looked through when the command has ended, as it is before the command has seen it.
-func (l *Live) watch(plan *Plan) {
-	for _, w := range plan.Watched {
-		known := func(other Watched) bool { return other.Root == w.Root }
-		if !slices.ContainsFunc(l.attempt.plan.Watched, known) && !slices.ContainsFunc(l.watched, known) {
-			l.watched = append(l.watched, w)
-		}
-	}
-}
-
-// alsoWatched is what came while the command ran.
-func (l *Live) alsoWatched() []Watched {
-	if l == nil {
+// watch has what is about to be writable watched, before the command sees it, and lets go what is not any more.
+func (l *Live) watch(plan *Plan) error {
+	w := l.attempt.watch
+	if plan.Protection == nil {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.watched
+	if w == nil {
+		return errors.New("nothing was watched from the start")
+	}
+	p := plan.Protection
+	for _, root := range p.Roots {
+		if err := w.watch.Add(root, p.known, p.git, p.apart); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unwatch lets go what the command may not write any more, and has what came watched for being replaced.
+func (l *Live) unwatch(plan *Plan) {
+	w := l.attempt.watch
+	if w == nil {
+		return
+	}
+	p := plan.Protection
+	if p == nil {
+		p = &Protection{}
+	}
+	w.follow(plan)
+	w.watch.Retain(p.Roots, p.known, p.git, p.apart)
 }
 
 // failed ends the sandbox if it shows something that the plan does not.

@@ -82,5 +82,5 @@ func stepsWithin(steps []Step, dir string) []Step {
 func (s *Step) mountLive() (mounts.Mount, bool) {
 	m, ok := s.mount()
 	m.Optional = false
-	return m, ok && s.Purpose != StandsIn && s.Kind != Absent && s.Kind != Socket && s.Kind != Dir && !strings.HasPrefix(s.Source, "/proc/")
+	return m, ok && s.Kind != Socket && s.Kind != Dir && !strings.HasPrefix(s.Source, "/proc/")
 }

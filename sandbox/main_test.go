@@ -71,6 +71,7 @@ func newHost(t testing.TB) *host {
 		{Path: home, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginDefault}},
 		{Path: work, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginWorkspace}},
 	}
+	h.launcher.State = h.mkdir(filepath.Join(base, "state"))
 	for _, dir := range append([]string{work}, h.profile.OwnDirectories[:2]...) {
 		h.mkdir(dir)
 	}

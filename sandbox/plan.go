@@ -29,8 +29,8 @@ type Plan struct {
 
 	// Hidden are the paths that are not to be seen although something above them is, and not all of them exist.
 	Hidden []string
-	// Watched is what is looked through when the command has ended.
-	Watched []Watched
+	// Protection is what is watched while the command runs.
+	Protection *Protection
 
 	// Notices are what the person should know: grants that were left out, protections that are off.
 	Notices []Notice
@@ -44,7 +44,6 @@ const (
 	Private                     // an empty directory of the sandbox's own, gone when it ends
 	Mask                        // an empty directory over one that must not be seen
 	Empty                       // an empty file over one that must not be seen
-	Absent                      // an empty directory in the place of what must not be made; the host has one while the command runs
 	Symlink                     // a symbolic link as the host has it
 	Copy                        // a copy of one of the host's files, owned by the caller
 	Dir                         // an empty directory on the sandbox's root
@@ -54,7 +53,7 @@ const (
 	Socket                      // a unix socket: the host's, or where there is no Source, one of the launcher's
 )
 
-var stepNames = []string{"", "bind", "private", "mask", "empty", "absent", "symlink", "copy", "dir", "proc", "dev", "seal", "socket"}
+var stepNames = []string{"", "bind", "private", "mask", "empty", "symlink", "copy", "dir", "proc", "dev", "seal", "socket"}
 
 func (k StepKind) String() string               { return stepNames[k] }
 func (k StepKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
@@ -96,8 +95,6 @@ type Step struct {
 	narrows  bool   // it is read-only in something writable: without it, the command could do more
 	// expected is the object that has to be there, where a person allowed that one.
 	expected *profile.Expected
-	// content is that of a file which is made for as long as the command runs.
-	content string
 }
 
 // A Purpose is what a step is for that no grant asks for.
@@ -107,7 +104,6 @@ const (
 	Hides    Purpose = "hidden"    // covers what serves as the person elsewhere
 	Protects Purpose = "protected" // keeps what something outside executes as it is
 	Anchors  Purpose = "anchor"    // a directory above something protected: a mount cannot be renamed
-	StandsIn Purpose = "stands_in" // something else in the place of what must not be made
 	Worktree Purpose = "worktree"  // what git needs of the repository that a worktree belongs to
 	Leads    Purpose = "leads"     // a directory above something hidden
 	Caches   Purpose = "cache"     // what tools download and build for their person

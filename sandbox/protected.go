@@ -1,59 +1,71 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
 // What something outside the sandbox executes later, or does as it says, is read-only in writable directories: git's hooks
 // and settings, editors' tasks, agents' settings, what shells start with. Three things hold it:
 //
-//   - what there is of it is mounted read-only;
+//   - what there is of it, at any depth, is mounted read-only;
 //   - each directory between it and the writable one is a mount of its own, because a mount cannot be renamed: "mv .git x;
 //     mkdir -p .git/hooks" would go round the first;
-//   - in the place of what the workspace has not, there stands an empty directory while the command runs (see
-//     placeholders), so that it cannot be made either.
+//   - what comes into being while the command runs is set aside (package protect).
 //
-// What is not held, in other writable directories or where its directory did not exist either, is looked for when the
-// command has ended.
-const (
-	// searchDepth and searchWidth bound the look for repositories and protected names below a writable directory.
-	searchDepth = 5
-	searchWidth = 256 // directories, the shallow ones first; of what is writable besides the workspace, the topmost alone
-	// maxGuarded bounds what is protected in one plan: bwrap's time grows with the square of its mounts.
-	maxGuarded = 64
-)
+// Where there is too much to look through, or to hold, the directory is read-only as a whole.
 
-// unsearched are directories that tools fill, with tens of thousands of others.
-var unsearched = []string{"node_modules", ".venv", "venv", "__pycache__", ".tox", ".cache"}
+// maxGuarded bounds what is protected in one plan, each for itself.
+const maxGuarded = 1024
 
-// A Watched directory is looked through again when the command has ended.
-type Watched struct {
-	Root  string
-	names *protectedNames
-	known map[string]string // what was there at the start: its path, and the text of a link
-	apart map[string]bool   // directories below that have a grant of their own
-	width int               // how many directories are looked through
+// maxClosed bounds how many directories are read-only as a whole, because there is too much in them.
+const maxClosed = 64
+
+// repositoryWeight is how many mounts a repository takes, about.
+const repositoryWeight = 4
+
+// A Protection is what a watch of the command's directories has to know. It is nil where the command writes nothing.
+type Protection struct {
+	Roots []string // the directories that the command may write, and all below them
+	names *protect.Names
+	known map[string]bool // what is protected already
+	git   map[string]bool // the git directories among it
+	apart map[string]bool // directories below that the command may not write, or that are roots themselves
+
+	agent, workspace string
 }
 
 // protect makes what is protected read-only wherever the grants make it writable. It comes after all grants: one for a
 // protected path itself stands.
 func (b *builder) protect() {
-	home, err := follow(b.tree, b.profile.Home)
-	b.apart = map[string]bool{}
-	for path := range b.layers {
-		b.apart[path] = true
+	b.protection = &Protection{names: b.protectedNames(), known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{},
+		agent: b.profile.Agent, workspace: b.profile.Workspace}
+	for path, step := range b.layers {
+		b.protection.apart[path] = step.Purpose != Anchors || step.Kind != Bind // an anchor is a part of the directory above it
 	}
+	var shared []string
 	for _, root := range b.writableRoots() {
-		b.protectIn(root, root == home.Real)
-		if err == nil && home.Real != root && within(home.Real, root) && b.writable(home.Real) {
-			b.protectIn(home.Real, true)
+		b.protectIn(root)
+	}
+	for _, step := range b.layers { // what git needs of a repository elsewhere
+		if step.Purpose == Worktree && step.Access == profile.ReadWrite && !slices.Contains(b.protection.Roots, step.Path) {
+			shared = append(shared, step.Path)
 		}
+	}
+	slices.Sort(shared)
+	for _, root := range shared {
+		b.protectIn(root)
+	}
+	if len(b.protection.Roots) == 0 {
+		b.protection = nil
 	}
 }
 
@@ -61,7 +73,7 @@ func (b *builder) protect() {
 func (b *builder) writableRoots() []string {
 	var roots []string
 	for path, step := range b.layers {
-		if object, err := b.tree.Lstat(path); step.Kind == Bind && step.Access == profile.ReadWrite && err == nil && object.Mode.IsDir() {
+		if object, err := b.tree.Lstat(path); step.Kind == Bind && step.Access == profile.ReadWrite && step.Purpose != Anchors && err == nil && object.Mode.IsDir() {
 			roots = append(roots, path)
 		}
 	}
@@ -74,50 +86,137 @@ func (b *builder) writable(path string) bool {
 	return step != nil && step.Kind == Bind && step.Access == profile.ReadWrite
 }
 
-// missing reports whether there is nothing at path but what another sandbox keeps there.
-func (b *builder) missing(path string) bool {
-	object, err := b.tree.Lstat(path)
-	return errors.Is(err, syscall.ENOENT) || err == nil && isPlaceholder(b.tree, path, object)
+// protectedNames compiles what is protected by its name.
+func (b *builder) protectedNames() *protect.Names {
+	home, err := follow(b.tree, b.profile.Home)
+	list := b.profile.ProtectedIn(err == nil)
+	names := make([]protect.Name, 0, len(list))
+	for _, name := range list {
+		n := protect.Name{Path: name.Name}
+		if name.Home {
+			n.In = home.Real
+		}
+		names = append(names, n)
+	}
+	compiled := protect.NewNames(names, profile.PackageDirectories())
+	for _, name := range b.profile.Unprotected {
+		compiled.Unprotected[strings.TrimPrefix(name, ".git/")] = true
+	}
+	return compiled
 }
 
-func (b *builder) protectIn(root string, isHome bool) {
-	names := b.protectedNames(isHome)
-	width := 1
-	workspace := b.layers[root] != nil && b.layers[root].Origin.Kind == profile.OriginWorkspace
-	if workspace {
-		width = searchWidth
+// reader reads directories for a scan: of the host, as quickly as can be; of another tree, through it.
+func (b *builder) reader() protect.Reader {
+	tree := b.tree
+	if m, is := tree.(*memory); is {
+		tree = m.tree
 	}
-	found := search(b.tree, root, names, b.apart, width)
-	watched := Watched{Root: root, names: names, known: map[string]string{}, apart: b.apart, width: width}
-	for _, f := range found {
-		watched.known[f.path] = f.link
-		switch {
+	if _, is := tree.(Host); is {
+		return nil
+	}
+	return func(path string, each func(name []byte, kind protect.Kind) bool) error {
+		entries, err := tree.ReadDir(path)
+		for _, entry := range entries {
+			kind := protect.Other
+			if entry.Dir {
+				kind = protect.Directory
+			}
+			if !each([]byte(entry.Name), kind) {
+				return nil
+			}
+		}
+		return err
+	}
+}
+
+func (b *builder) protectIn(root string) {
+	isApart := func(path string) bool { return b.protection.apart[path] }
+	result := b.protection.names.Scan(root, isApart, protect.DefaultLimits, b.reader())
+	for _, closed := range append(result.Closed, tooMany(result.Found, root)...) {
+		b.close(root, closed)
+	}
+	if !b.writable(root) {
+		return
+	}
+	b.protection.Roots = append(b.protection.Roots, root)
+	for _, found := range result.Found {
+		if !b.writable(found.Path) {
+			continue
+		}
+		f, ok := look(b.tree, found.Path, profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"})
+		if !ok {
+			continue
+		}
+		b.protection.known[f.path] = true
+		switch f.repository = found.Repository; {
 		case f.repository:
 			b.repository(root, f)
 		case f.link != "":
 			b.protectTarget(root, f.path, f.origin)
 		default:
-			b.guard(f.path, f.origin)
+			b.guard(f.path, b.originOf(found.Rule))
 		}
 	}
-	for _, name := range names.all {
-		if path := join(root, name.Name); workspace && name.Held && b.missing(path) {
-			b.standIn(path, name.Origin)
+}
+
+// originOf is why a name is protected.
+func (b *builder) originOf(rule string) profile.Origin {
+	for _, name := range b.profile.Protected {
+		if name.Name == rule {
+			return name.Origin
 		}
 	}
-	b.watched = append(b.watched, watched)
+	return profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"}
+}
+
+// tooMany names directories that hold what is more than can be protected each for itself. The shallow ones are.
+func tooMany(found []protect.Found, root string) []protect.Closed {
+	weight := 0
+	byDepth := slices.Clone(found)
+	slices.SortStableFunc(byDepth, func(x, y protect.Found) int { return cmp.Compare(depth(x.Path), depth(y.Path)) })
+	var rest []protect.Closed
+	for _, f := range byDepth {
+		weight++
+		if f.Repository {
+			weight += repositoryWeight - 1
+		}
+		if weight > maxGuarded {
+			rest = append(rest, protect.Closed{Path: parent(f.Path), Why: "there is more in it than can be protected each for itself"})
+		}
+	}
+	return protect.RollUp(rest, root, maxClosed)
+}
+
+// close makes a directory read-only as a whole, because what is in it cannot be protected each for itself.
+func (b *builder) close(root string, closed protect.Closed) {
+	if !b.writable(closed.Path) {
+		return
+	}
+	step := b.layers.at(closed.Path)
+	object, err := b.tree.Lstat(closed.Path)
+	if err != nil {
+		return // it is gone
+	}
+	b.protection.apart[closed.Path] = true
+	b.layers.put(Step{Kind: Bind, Path: closed.Path, Source: closed.Path, Access: profile.ReadOnly, Origin: step.Origin, Purpose: Protects, Pinned: true,
+		file: !object.Mode.IsDir(), expected: step.expected})
+	if closed.Path != root {
+		b.anchor(parent(closed.Path))
+	}
+	if int(object.UID) == os.Getuid() || !strings.Contains(closed.Why, syscall.EACCES.Error()) { // another user's: not the command's to write anyway
+		b.notices = append(b.notices, Notice{Kind: NoticeProtected, Path: closed.Path,
+			Text: "read-only in this run: " + printable(closed.Path) + ": " + printable(closed.Why) + ", so that nothing in it could be protected by itself"})
+	}
 }
 
 // guard makes one path read-only, and holds the directories above it in place.
 func (b *builder) guard(path string, origin profile.Origin) {
+	b.protection.known[path] = true
 	if b.layers[path] != nil || !b.writable(path) {
 		return // it has a grant of its own, is hidden, or is read-only already
 	}
-	if b.guarded++; b.guarded > maxGuarded {
-		if b.guarded == maxGuarded+1 {
-			b.notices = append(b.notices, Notice{Kind: NoticeProtected, Path: path,
-				Text: "not protected: " + printable(path) + " and what comes after it; more than the sandbox holds read-only in one run"})
-		}
+	if b.guarded++; b.guarded > 4*maxGuarded {
+		b.refused = &SetupError{Path: path, Why: "is one of more protected paths than one sandbox holds", Hint: "choose a smaller workspace with --workspace DIR"}
 		return
 	}
 	object, err := b.tree.Lstat(path)
@@ -138,8 +237,8 @@ func (b *builder) anchor(dir string) {
 	}
 }
 
-// protectTarget protects what a symbolic link leads to, where that is writable. A link cannot be a mount: whether it was
-// replaced is seen when the command has ended.
+// protectTarget protects what a symbolic link leads to, where that is writable. A link cannot be a mount: another one in its place
+// is set aside.
 func (b *builder) protectTarget(root, link string, origin profile.Origin) {
 	w, err := follow(b.tree, link)
 	if err == nil && within(w.Real, root) && w.Real != root {
@@ -148,37 +247,50 @@ func (b *builder) protectTarget(root, link string, origin profile.Origin) {
 	b.anchor(parent(link))
 }
 
-// standIn keeps a name from being made.
-func (b *builder) standIn(path string, origin profile.Origin) {
-	object, err := b.tree.Lstat(parent(path))
-	if err != nil || !object.Mode.IsDir() || !b.writable(parent(path)) || b.layers[path] != nil {
-		return
-	}
-	b.absent = append(b.absent, Step{Kind: Absent, Path: path, Mode: 0o555, Origin: origin, Purpose: StandsIn})
-	b.anchor(parent(path))
+// await protects a path that does not exist: it is set aside when it comes into being.
+func (b *builder) await(path string) {
+	b.protection.names.Add(protect.Name{Path: baseName(path), In: parent(path), Rule: baseName(path)})
 }
 
-// protectedNames are what is protected in one kind of directory, ready to be looked for.
-type protectedNames struct {
-	all    []profile.ProtectedPath
-	byName map[string]profile.Origin // those without a slash
+// SetsAside reports whether what a command would make at a path would be set aside, and what leaves the path writable.
+func (p *Plan) SetsAside(host Tree, path string) (rule string, is bool) {
+	w, err := follow(inside{p, host}, path)
+	if err != nil {
+		if !errors.Is(err, syscall.ENOENT) {
+			return "", false
+		}
+		w.Real = join(w.Real, strings.Join(w.Rest, "/"))
+	} else if !w.Object.Mode.IsDir() && p.Protection != nil && p.Protection.known[w.Real] {
+		return "", false // read-only
+	}
+	if step := p.decides(w.Real); step == nil || step.Kind != Bind || step.Access != profile.ReadWrite {
+		return "", false
+	}
+	return p.awaits(w.Real)
 }
 
-// protectedNames are those of a home, or of another directory. There may be hundreds of these.
-func (b *builder) protectedNames(isHome bool) *protectedNames {
-	if !isHome && b.names != nil {
-		return b.names
+// awaits reports whether a path is set aside when it comes into being, and what leaves it writable.
+func (p *Plan) awaits(path string) (rule string, protected bool) {
+	if p.Protection == nil {
+		return "", false
 	}
-	names := &protectedNames{b.profile.ProtectedIn(isHome), map[string]profile.Origin{}}
-	for _, name := range names.all {
-		if !strings.Contains(name.Name, "/") {
-			names.byName[name.Name] = name.Origin
+	inPackages := func(path string) bool {
+		for _, root := range p.Protection.Roots {
+			if within(path, root) {
+				return p.Protection.names.InPackages(path[len(root):])
+			}
+		}
+		return false
+	}
+	for ; path != "/"; path = parent(path) {
+		if inPackages(parent(path)) {
+			continue
+		}
+		if rule, protected = p.Protection.names.Match(parent(path), baseName(path)); protected {
+			return rule, true
 		}
 	}
-	if !isHome {
-		b.names = names
-	}
-	return names
+	return "", false
 }
 
 // A find is something that must be protected.
@@ -189,59 +301,11 @@ type find struct {
 	origin     profile.Origin
 }
 
-// search looks for protected names and repositories in a directory and below, without following any link. Directories
-// apart have a grant of their own: they are read-only, or looked through for themselves.
-func search(tree Tree, root string, names *protectedNames, apart map[string]bool, width int) []find {
-	var found []find
-	for _, name := range names.all {
-		if !strings.Contains(name.Name, "/") {
-			continue
-		}
-		if f, ok := look(tree, join(root, name.Name), name.Origin); ok {
-			found = append(found, f)
-		}
-	}
-	type place struct {
-		path  string
-		depth int
-	}
-	queue := []place{{root, 0}}
-	for seen := 0; len(queue) > 0 && seen < width; seen++ {
-		at := queue[0]
-		queue = queue[1:]
-		entries, _ := tree.ReadDir(at.path)
-		if isRepository(entries) {
-			found = append(found, find{path: at.path, repository: true})
-			continue
-		}
-		slices.SortFunc(entries, func(x, y Entry) int { return strings.Compare(x.Name, y.Name) })
-		for _, entry := range entries {
-			origin, protected := names.byName[entry.Name]
-			switch {
-			case entry.Name == ".git":
-				if f, ok := look(tree, join(at.path, entry.Name), gitOrigin); ok {
-					f.repository = true
-					found = append(found, f)
-				}
-			case protected:
-				if f, ok := look(tree, join(at.path, entry.Name), origin); ok {
-					found = append(found, f)
-				}
-			case entry.Dir && at.depth < searchDepth && len(queue)+seen < width && !slices.Contains(unsearched, entry.Name):
-				if path := join(at.path, entry.Name); !apart[path] {
-					queue = append(queue, place{path, at.depth + 1})
-				}
-			}
-		}
-	}
-	return found
-}
-
 // look describes one protected path, if it is there.
 func look(tree Tree, path string, origin profile.Origin) (find, bool) {
 	f := find{path: path, origin: origin}
 	object, err := tree.Lstat(path)
-	if err != nil || isPlaceholder(tree, path, object) {
+	if err != nil {
 		return f, false
 	}
 	if object.Mode&fs.ModeSymlink != 0 {

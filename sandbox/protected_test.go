@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,9 +10,8 @@ import (
 
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
 // git runs git on the host, as its person would.
@@ -68,7 +66,33 @@ func TestGitCommitsInsideAndTheHostIsClean(t *testing.T) {
 	}
 }
 
-func TestWhatIsExecutedOutsideCannotBeChangedMadeOrMovedAside(t *testing.T) {
+// setAside runs a shell script, and expects that what it makes at paths of the workspace is not there, but in the quarantine.
+func (h *host) setAside(script string, paths ...string) ran {
+	h.t.Helper()
+	r := h.run("/bin/sh", "-c", script)
+	if r.Failure != nil {
+		h.t.Fatalf("%s: %v", script, r.Failure)
+	}
+	list, err := protect.QuarantineIn(h.launcher.State).List()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, path := range paths {
+		path = filepath.Join(h.profile.Workspace, path)
+		if _, err := os.Lstat(path); err == nil {
+			h.t.Errorf("%s made %s", script, path)
+		}
+		if !slices.ContainsFunc(list, func(e protect.Entry) bool { return e.Path == path }) {
+			h.t.Errorf("%s is not in the quarantine after: %s", path, script)
+		}
+		if !slices.Contains(r.notices(NoticeProtected), path) {
+			h.t.Errorf("%s is not told after: %s\n%v", path, script, r.Notices)
+		}
+	}
+	return r
+}
+
+func TestWhatIsExecutedOutsideCannotBeChangedOrMovedAside(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace
 	h.write(work+"/.vscode/tasks.json", "{}")
@@ -84,9 +108,6 @@ func TestWhatIsExecutedOutsideCannotBeChangedMadeOrMovedAside(t *testing.T) {
 		"mv .git/hooks .git/h",
 		"mv .git x && mkdir -p .git/hooks",
 		"rm -rf .git/hooks",
-		"echo ../evil > .git/commondir",
-		"ln -s ../evil .git/commondir",
-		"rm .git/commondir && echo ../evil > .git/commondir",
 		"echo x > .vscode/tasks.json",
 		"echo x > .vscode/settings.json",
 		"mv .vscode v",
@@ -100,19 +121,6 @@ func TestWhatIsExecutedOutsideCannotBeChangedMadeOrMovedAside(t *testing.T) {
 		"mv a x && mkdir -p a/b/c/d/.git/hooks",
 		"echo x > a/b/.envrc",
 		"cd a/b && mv .envrc x",
-		"echo x > .envrc",
-		"mkdir .idea",
-		"mkdir .idea/x",
-		"echo x > .mcp.json",
-		"ln -s file .mcp.json",
-		"mkdir -p .claude/hooks",
-		"rmdir .claude",
-		"mv .claude x",
-		"mkdir x && mv -T x .cursor; s=$?; rmdir x; exit $s",
-		"echo x > .codex/config.toml",
-		"echo x > .husky/pre-commit",
-		"echo x > .pre-commit-config.yaml",
-		"echo x > .gitconfig",
 	} {
 		h.refused(script + " 2>/dev/null")
 		if after := tree(t, work); after != before {
@@ -147,11 +155,55 @@ func (h *host) keepsSettings(repository string, scripts ...string) {
 	}
 }
 
-// On a repository whose hooks directory was removed, nobody can make one.
+func TestWhatIsExecutedOutsideIsSetAsideWhenItComesIntoBeing(t *testing.T) {
+	h := gitHost(t)
+	for _, c := range []struct{ path, script string }{
+		{".envrc", "echo x > .envrc"},
+		{".mcp.json", "echo x > .mcp.json"},
+		{".mcp.json", "ln -s file .mcp.json"},
+		{".mcp.json", "ln file .mcp.json"},
+		{".envrc", "mkfifo .envrc"},
+		{".npmrc", "cp file y && mv y .npmrc"},
+		{".idea/x", "mkdir -p .idea && echo x > .idea/x"},
+		{".claude/hooks/x", "mkdir -p .claude/hooks && echo x > .claude/hooks/x"},
+		{".cursor", "mkdir x && echo x > x/mcp.json && mv -T x .cursor"},
+		{".vscode/tasks.json", "mkdir -p .vscode && echo x > tasks && mv tasks .vscode/tasks.json"},
+		{"a/b/c/.envrc", "mkdir -p a/b/c && echo x > a/b/c/.envrc"},
+		{"d/e/.envrc", "mkdir -p x/y && echo x > x/y/.envrcs && mv x/y/.envrcs x/y/e && mkdir -p d/e && mv x/y/e d/e/.envrc"},
+		{".hg/hgrc", "mkdir .hg && echo x > .hg/hgrc"},
+		{".jj/repo/config.toml", "mkdir -p x/repo && echo x > x/repo/config.toml && mv x .jj"},
+		{".cargo/config.toml", "mkdir -p x/.cargo && echo x > x/.cargo/config.toml; mv x/.cargo .cargo; rm -rf x"},
+		{"rust-toolchain", "echo x > rust-toolchain"},
+		{"lefthook-local.yml", "echo x > lefthook-local.yml"},
+		{".devcontainer.json", "echo x > .devcontainer.json"},
+		{".ENVRC", "echo x > .ENVRC"},
+		{".git/commondir", "echo ../evil > .git/commondir"},
+		{".git/commondir", "ln -s ../evil .git/commondir"},
+		{".git/gitdir", "echo x > .git/gitdir"},
+		{".git/config.worktree", "echo x > .git/config.worktree"},
+		{"new/.envrc", "mkdir -p old/.x && echo x > old/.x/.envrc; mv old new; rm -rf old"},
+	} {
+		if c.path == "new/.envrc" || c.path == ".cargo/config.toml" { // it was set aside before the directory was renamed
+			h.run("/bin/sh", "-c", c.script)
+			if _, err := os.Lstat(filepath.Join(h.profile.Workspace, c.path)); err == nil {
+				t.Errorf("%s made %s", c.script, c.path)
+			}
+			os.RemoveAll(h.profile.Workspace + "/new")
+			continue
+		}
+		h.setAside(c.script, c.path)
+		for _, made := range []string{".hg", ".jj", "a", "d", "x"} {
+			os.RemoveAll(filepath.Join(h.profile.Workspace, made))
+		}
+	}
+}
+
 func TestMissingHooksCannotBeMade(t *testing.T) {
 	h := gitHost(t)
 	os.RemoveAll(h.profile.Workspace + "/.git/hooks")
-	h.refused("mkdir -p .git/hooks && echo x > .git/hooks/pre-commit")
+	h.setAside("mkdir -p .git/hooks && echo x > .git/hooks/pre-commit", ".git/hooks/pre-commit")
+	h.setAside("mkdir x && echo x > x/pre-commit && mv x .git/hooks", ".git/hooks/pre-commit") // .git is a mount, so that mv copies
+	h.setAside("cd .git && mkdir x && echo x > x/pre-commit && mv x hooks", ".git/hooks")
 	h.sh(commit)
 	if _, err := os.Lstat(h.profile.Workspace + "/.git/hooks"); err == nil {
 		t.Error("hooks were left on the host")
@@ -219,10 +271,10 @@ func TestWhatSettingsNameIsProtectedToo(t *testing.T) {
 	h.write(h.profile.Home+"/.gitconfig", "[core]\n hooksPath = ours\n")
 	h.git(work, "config", "core.hooksPath", ".githooks")
 	h.git(work, "config", "include.path", "../tools/gitconfig")
-	for _, script := range []string{"echo x > .githooks/pre-commit", "mv .githooks x", "echo x > tools/gitconfig", "mv tools x", "echo x > tools/more",
-		"mkdir ours && echo x > ours/pre-commit"} {
+	for _, script := range []string{"echo x > .githooks/pre-commit", "mv .githooks x", "echo x > tools/gitconfig", "mv tools x", "echo x > tools/more"} {
 		h.refused(script + " 2>/dev/null")
 	}
+	h.setAside("mkdir ours && echo x > ours/pre-commit", "ours/pre-commit")
 	h.sh("touch tools/other")
 }
 
@@ -256,14 +308,16 @@ func (r ran) notices(kind NoticeKind) []string {
 	return paths
 }
 
-func TestWhatCannotBeHeldIsToldAfterwards(t *testing.T) {
+func TestWhatIsSetAsideIsTold(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace
 	h.symlink("file", work+"/.bashrc")
-	r := h.run("/bin/sh", "-c", "mkdir -p new/deep && git init -q new/deep && echo x > new/.envrc && ln -sf other .bashrc && echo x > lefthook.yml")
-	want := []string{work + "/.bashrc", work + "/lefthook.yml", work + "/new/.envrc", work + "/new/deep/.git"}
-	if got := r.notices(NoticeProtected); r.Failure != nil || r.ExitCode != 0 || !slices.Equal(got, want) {
-		t.Errorf("%v %d\n%v, want\n%v", r.Failure, r.ExitCode, got, want)
+	r := h.setAside("mkdir -p new/deep && git init -q new/deep && echo x > new/.envrc && ln -sf other .bashrc && echo x > lefthook.yml",
+		".bashrc", "lefthook.yml", "new/.envrc")
+	for _, n := range r.Notices {
+		if !strings.Contains(n.Text, "--unprotect") || !strings.Contains(n.Text, "clai-sandbox quarantine restore ") {
+			t.Errorf("%s", n.Text)
+		}
 	}
 	if r := h.run("/bin/sh", "-c", "echo x > unsuspicious"); len(r.Notices) > 0 {
 		t.Errorf("%v", r.Notices)
@@ -277,11 +331,10 @@ func TestAGrantByNameOrAWordLeavesAProtectedPathWritable(t *testing.T) {
 	h.profile.Unprotected = []string{".claude", ".git/hooks"}
 	h.sh("echo x > .vscode/tasks.json; mkdir .claude; echo x > .git/hooks/pre-commit")
 	h.keepsSettings(h.profile.Workspace, "echo x >> .git/config")
-	h.profile.Protected = []profile.ProtectedPath{{Name: "deploy/run.sh", Held: true}, {Name: "Makefile", Held: true}}
+	h.profile.Protected = []profile.ProtectedPath{{Name: "deploy/run.sh"}, {Name: "Makefile"}}
 	h.mkdir(h.profile.Workspace + "/deploy")
-	h.refused("echo x > deploy/run.sh 2>/dev/null")
-	h.refused("echo x > Makefile 2>/dev/null")
-	h.refused("mv deploy x 2>/dev/null")
+	h.setAside("echo x > deploy/run.sh", "deploy/run.sh")
+	h.setAside("echo x > Makefile; mkdir -p x/deploy && echo x > x/deploy/run.sh", "Makefile", "x/deploy/run.sh")
 }
 
 func TestAWritableHomeKeepsWhatShellsStartWith(t *testing.T) {
@@ -290,14 +343,10 @@ func TestAWritableHomeKeepsWhatShellsStartWith(t *testing.T) {
 	h.profile.OwnDirectories = nil
 	h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = home, home, home
 	h.write(home+"/.bashrc", "")
-	before := tree(t, home)
-	for _, script := range []string{"echo x > .bashrc", "echo x > .zshenv", "echo x > .bash_profile", "mkdir -p .config/autostart && echo x > .config/autostart/x.desktop",
-		"mkdir bin && echo x > bin/ls"} {
-		h.refused(script + " 2>/dev/null")
-	}
-	if after := tree(t, home); after != before {
-		t.Errorf("%s\nwas\n%s", after, before)
-	}
+	h.refused("echo x > .bashrc 2>/dev/null")
+	h.setAside("echo x > .zshenv; echo x > .bash_profile; mkdir -p .config/autostart && echo x > .config/autostart/x.desktop; mkdir bin && echo x > bin/ls",
+		".zshenv", ".bash_profile", ".config/autostart/x.desktop", "bin/ls")
+	h.sh("mkdir -p project/bin && echo x > project/bin/tool") // an ordinary name elsewhere
 }
 
 // whileRunning runs a command, and does something while it runs.
@@ -314,92 +363,7 @@ func (h *host) whileRunning(do func()) ran {
 	return <-result
 }
 
-func TestPlaceholdersAreTheLastSandboxsToClear(t *testing.T) {
-	h := gitHost(t)
-	work := h.profile.Workspace
-	before := tree(t, work)
-	there := func() bool { _, err := os.Lstat(work + "/.envrc"); return err == nil }
-	h.whileRunning(func() {
-		if status := h.git(work, "status", "--porcelain"); strings.TrimSpace(strings.ReplaceAll(status, "?? ready", "")) != "" {
-			t.Errorf("git sees them: %s", status)
-		}
-		h.refused("echo x > .envrc 2>/dev/null") // another sandbox, which ends first
-		if !there() {
-			t.Error("the first sandbox's placeholder is gone")
-		}
-	})
-	if there() || tree(t, work) != before {
-		t.Errorf("left behind:\n%s", tree(t, work))
-	}
-}
-
-func TestWhatAPersonPutsThereStays(t *testing.T) {
-	h := gitHost(t)
-	work := h.profile.Workspace
-	r := h.whileRunning(func() {
-		h.write(work+"/.vscode/settings.json", "mine")
-		os.Remove(work + "/.mcp.json")
-		h.write(work+"/.mcp.json", "mine")
-	})
-	for _, name := range []string{".vscode/settings.json", ".mcp.json"} {
-		if text, _ := os.ReadFile(filepath.Join(work, name)); string(text) != "mine" {
-			t.Errorf("%s: %q", name, text)
-		}
-	}
-	if got := r.notices(NoticeProtected); !slices.Equal(got, []string{work + "/.mcp.json", work + "/.vscode"}) {
-		t.Errorf("%v", got)
-	}
-	if info, _ := os.Stat(work + "/.vscode"); info.Mode()&os.ModeSticky != 0 {
-		t.Errorf("mode %v", info.Mode())
-	}
-}
-
-func TestAKilledLaunchersPlaceholdersGoWithTheNextRun(t *testing.T) {
-	h := gitHost(t)
-	work := h.profile.Workspace
-	cmd := h.launch("/bin/sh", "-c", "echo ready; sleep 1000")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Fscanln(out, new(string)); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Process.Kill()
-	cmd.Wait()
-	if _, err := os.Lstat(work + "/.envrc"); err != nil {
-		t.Fatal("a killed launcher cleared up, and this test shows nothing")
-	}
-	h.refused("echo x > .envrc 2>/dev/null")
-	h.refused("echo evil > .git/commondir 2>/dev/null")
-	h.sh(commit)
-	for _, name := range []string{".envrc", ".vscode", ".mcp.json", ".git/commondir"} {
-		if _, err := os.Lstat(filepath.Join(work, name)); err == nil {
-			t.Errorf("%s was left behind", name)
-		}
-	}
-}
-
-func TestADirectoryThatSomebodyLockedIsToldOf(t *testing.T) {
-	h := gitHost(t)
-	dir, err := unix.Open(h.profile.Workspace, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(dir)
-	if err := unix.Flock(dir, unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	r := h.run("/bin/sh", "-c", "echo x > .envrc")
-	if r.Failure != nil || r.ExitCode != 0 || !slices.Contains(r.notices(NoticeProtected), h.profile.Workspace+"/.envrc") {
-		t.Errorf("%v %+v", r.Failure, r.Result)
-	}
-}
-
-func TestAWorkspaceThatCannotBeWrittenNeedsNoPlaceholders(t *testing.T) {
+func TestAWorkspaceThatCannotBeWrittenRunsWithoutANotice(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root may write any directory of the host's")
 	}
@@ -413,19 +377,18 @@ func TestAWorkspaceThatCannotBeWrittenNeedsNoPlaceholders(t *testing.T) {
 	}
 }
 
-// The bounds hold: a workspace of many repositories still starts, and says what is not protected.
-func TestManyRepositoriesAreProtectedUpToABound(t *testing.T) {
+// The bounds hold: of a workspace of many repositories, what cannot be protected each for itself is read-only.
+func TestManyRepositoriesAreProtectedUpToABoundAndTheRestIsReadOnly(t *testing.T) {
 	h := newHost(t)
-	for i := range 60 {
+	for i := range 300 {
 		for _, name := range []string{"objects", "refs", "hooks"} {
-			h.mkdir(fmt.Sprintf("%s/%02d/.git/%s", h.profile.Workspace, i, name))
+			h.mkdir(fmt.Sprintf("%s/all/%03d/.git/%s", h.profile.Workspace, i, name))
 		}
-		h.write(fmt.Sprintf("%s/%02d/.git/config", h.profile.Workspace, i), "")
+		h.write(fmt.Sprintf("%s/all/%03d/.git/config", h.profile.Workspace, i), "")
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	result, err := h.launcher.Run(ctx, h.build(), []string{"/bin/sh", "-c", "echo x > 00/.git/config"}, Stdio{})
-	if text, _ := os.ReadFile(h.profile.Workspace + "/00/.git/config"); err != nil || len(text) > 0 || len(result.Notices) == 0 {
-		t.Errorf("%v %+v", err, result)
+	r := h.run("/bin/sh", "-c", "for i in all/*; do (echo x >> $i/.git/config) 2>/dev/null; (echo x > $i/.git/hooks/pre-commit) 2>/dev/null; done; touch here")
+	if r.Failure != nil || r.ExitCode != 0 || len(r.Notices) == 0 || strings.Contains(tree(t, h.profile.Workspace), "pre-commit") ||
+		strings.Contains(tree(t, h.profile.Workspace), "x\n") {
+		t.Errorf("%v %+v", r.Failure, r.Result)
 	}
 }

@@ -23,7 +23,8 @@ import (
 // A Launcher carries out plans with one bwrap.
 type Launcher struct {
 	Bwrap Bwrap
-	// State is the directory of this program's state, or empty: there, used placeholders wait for the next run.
+	// State is the directory of this program's state, or empty: there are the quarantine, for what the command makes under protected
+	// names, and a record of the run, should this process be killed.
 	State string
 	// Grace is how long a command may take to end after SIGTERM, before SIGKILL. 0 means DefaultGrace.
 	Grace time.Duration
@@ -217,11 +218,11 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		return Result{}, problem
 	}
 	took := time.Since(began)
-	replaced := a.watch.end()
-	a.watch = nil
+	replaced := a.settingsWatch.end()
+	a.settingsWatch = nil
+	set := a.watch.end(l, a.plan.Protection)
 	notCarried := a.settings.carryOver()
-	a.clearUp()
-	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), a.made(l.Live.alsoWatched())...)}
+	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), set...)}
 	for _, n := range replaced {
 		if !slices.ContainsFunc(result.Notices, func(told Notice) bool { return told.Path == n.Path }) {
 			result.Notices = append(result.Notices, n)
@@ -247,7 +248,7 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 			a.terminate()
 		}
 	}
-	cancelled, overflow, written := ctx.Done(), a.output.overflow(), a.settings.ends()
+	cancelled, overflow, written, planted := ctx.Done(), a.output.overflow(), a.settings.ends(), a.watch.over()
 	for {
 		select {
 		case <-a.ended:
@@ -263,6 +264,10 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 			if err := a.kill(); err != nil {
 				return err
 			}
+		case <-planted: // at once: what it would still do is what it is ended for
+			planted = nil
+			end(overflowed)
+			kill = time.After(0)
 		case <-cancelled:
 			cancelled = nil
 			end(Cancelled)

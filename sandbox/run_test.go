@@ -240,7 +240,7 @@ func launch() {
 	if !terminal {
 		relay = append(relay, syscall.SIGINT, syscall.SIGHUP)
 	}
-	launcher := Launcher{Bwrap: bwrap, Terminal: terminal, Relay: relay}
+	launcher := Launcher{Bwrap: bwrap, State: os.Getenv("CLAI_SANDBOX_TEST_STATE"), Terminal: terminal, Relay: relay}
 	if os.Getenv("CLAI_SANDBOX_TEST_GUARD") == "plain" {
 		launcher.guard = guardPlain
 	}
@@ -263,7 +263,9 @@ func (h *host) launch(command ...string) *exec.Cmd {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return helperCommand(h.t, "launch", append([]string{string(text)}, command...)...)
+	cmd := helperCommand(h.t, "launch", append([]string{string(text)}, command...)...)
+	cmd.Env = append(cmd.Env, "CLAI_SANDBOX_TEST_STATE="+h.launcher.State)
+	return cmd
 }
 
 func TestNothingIsLeftWhenTheLauncherIsKilled(t *testing.T) {
@@ -345,6 +347,7 @@ func TestACallerWithCapabilitiesCanSandbox(t *testing.T) {
 	h := newHost(t)
 	os.Chmod(strings.TrimSuffix(h.profile.Home, "/home"), 0o755)
 	os.Chown(h.profile.Workspace, 65534, 65534)
+	os.Chown(h.launcher.State, 65534, 65534)
 	cmd := h.launch("/bin/grep", "CapEff", "/proc/self/status")
 	cmd.Args = append([]string{setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps", "+net_raw,+sys_admin",
 		"--ambient-caps", "+net_raw,+sys_admin", h.copyOfTest()}, cmd.Args[1:]...)

@@ -119,8 +119,8 @@ func (a *attempt) copySettings() {
 	a.requests = append([]mounts.Request{{Tree: mounts.Tree{directory}, Place: a.plan.place(settingsDirectory)}}, a.requests...)
 	a.plan.Steps = append(a.plan.Steps, Step{Kind: Private, Path: settingsDirectory, Mode: 0o700, Origin: gitOrigin})
 	a.settings = s
-	if a.watch != nil {
-		a.watch.settings = s
+	if a.settingsWatch != nil {
+		a.settingsWatch.settings = s
 	}
 }
 

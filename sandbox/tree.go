@@ -135,3 +135,6 @@ func childrenOf(pid int) []int {
 	}
 	return list
 }
+
+// baseName is the last component of a path.
+func baseName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

@@ -40,7 +40,7 @@ func (a *attempt) watchMounts() {
 		r := &a.requests[i]
 		for _, m := range r.Tree[1:] {
 			step := a.plan.at(m.Path)
-			if step == nil || !step.required() || a.plan.inOwn(m.Path) || step.inLayer {
+			if step == nil || !step.Settings || !step.required() || a.plan.inOwn(m.Path) || step.inLayer {
 				continue
 			}
 			if step.Settings {
@@ -62,7 +62,7 @@ func (a *attempt) watchMounts() {
 		w.close()
 		return
 	}
-	a.watch = w
+	a.settingsWatch = w
 }
 
 // at is the step for a path, if there is one.
@@ -262,7 +262,7 @@ func (w *mountWatch) cover(path string) (covered bool) {
 	defer w.mu.Unlock()
 	if i := slices.IndexFunc(w.notices, func(n Notice) bool { return n.Path == path }); i >= 0 {
 		w.notices[i] = notice // the last time counts
-	} else if len(w.notices) < maxMade {
+	} else if len(w.notices) < maxSetAside {
 		w.notices = append(w.notices, notice)
 	}
 	return err == nil

@@ -43,40 +43,51 @@ func TestWhatTheHostReplacesIsCoveredAgain(t *testing.T) {
 		path    string // in the workspace
 		replace func(t *testing.T, path string)
 		attempt string // refused once it is covered
+		aside   bool   // it is set aside: the command could have made it
 	}{
-		"a file, by git's way to write it": {".git/gitdir", func(t *testing.T, p string) { replaceFile(t, p, "x\n") }, "echo x >> .git/gitdir"},
+		"a file, by git's way to write it": {".git/gitdir", func(t *testing.T, p string) { replaceFile(t, p, "x\n") }, "echo x >> .git/gitdir", false},
 		"another file, and again": {".envrc", func(t *testing.T, p string) {
 			for i := range 5 {
 				replaceFile(t, p, fmt.Sprint(i))
+				time.Sleep(20 * time.Millisecond)
 			}
-		}, "echo x >> .envrc"},
+		}, "echo x >> .envrc", false},
 		"a directory, taken away and made anew": {".git/hooks", func(t *testing.T, p string) {
 			os.Rename(p, p+".old")
 			os.Mkdir(p, 0o755)
-		}, "touch .git/hooks/post-commit"},
+			os.WriteFile(p+"/post-commit", nil, 0o755)
+		}, "cat .git/hooks/post-commit", true},
 		"one that was removed first": {".envrc", func(t *testing.T, p string) {
 			os.Remove(p)
 			os.WriteFile(p, []byte("new"), 0o644)
-		}, "echo x >> .envrc"},
+		}, "cat .envrc", true},
 		"what it is in": {".git", func(t *testing.T, p string) {
 			os.Rename(p, p+".old")
 			os.MkdirAll(p+"/hooks", 0o755)
-		}, "touch .git/hooks/post-commit"},
+			for _, name := range []string{"HEAD", "objects", "refs", "hooks/post-commit"} {
+				os.WriteFile(p+"/"+name, []byte("x"), 0o755)
+			}
+		}, "cat .git/hooks/post-commit", true},
 		"exchanged with another": {".git/gitdir", func(t *testing.T, p string) {
 			os.WriteFile(p+".other", nil, 0o644)
 			renameExchange(t, p, p+".other")
-		}, "echo x >> .git/gitdir"},
+		}, "cat .git/gitdir", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			repositoryIn(h)
 			s := h.liveShell()
-			s.expect(c.attempt, "…Read-only file system")
+			s.expect("echo begun", "begun")
 			path := filepath.Join(h.profile.Workspace, c.path)
 			c.replace(t, path)
+			if c.aside {
+				waitUntil(t, "it is set aside", func() bool { return strings.Contains(s.sh(c.attempt+" 2>&1"), "No such file") })
+				return
+			}
 			waitUntil(t, "it is covered", func() bool {
-				return s.sh("grep -q ' "+path+" ro' /proc/self/mountinfo && echo covered") == "covered"
+				return s.sh("grep -q ' "+path+" ro' /proc/self/mountinfo && echo covered") == "covered" && strings.Contains(s.sh(c.attempt), "Read-only")
 			})
+			time.Sleep(20 * time.Millisecond) // it was read-only before, too
 			s.expect(c.attempt, "…Read-only file system")
 			s.in.Close()
 			<-s.ended
@@ -218,10 +229,10 @@ func TestWhatWasReplacedBeforeTheCommandBeganIsCovered(t *testing.T) {
 	file := h.write(h.profile.Workspace+"/settings", "x")
 	s := h.liveShell()
 	s.expect("echo y >> settings; cat settings", "xy")
-	w := &mountWatch{covers: map[string]bool{file: false}}
-	w.begin(s.live.attempt.mounter, nil) // it is not among what was mounted
+	w := &commandWatch{covers: map[string]bool{file: false}, mounter: s.live.attempt.mounter}
+	w.begin(nil, nil) // it is not among what was mounted
 	s.expect("(echo z >> settings) 2>/dev/null || echo refused", "refused")
-	if notices := w.end(); len(notices) != 1 {
-		t.Errorf("%v", notices)
+	if len(w.notices) != 1 {
+		t.Errorf("%v", w.notices)
 	}
 }

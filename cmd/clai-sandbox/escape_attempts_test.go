@@ -18,7 +18,7 @@ const (
 	byMounts    = "mount namespace"
 	byHidden    = "hidden paths"
 	byProtected = "protected paths"
-	byStandIn   = "protected paths: a stand-in"
+	byAside     = "protected paths: set aside"
 	byAnchor    = "protected paths: an anchor"
 	byOwn       = "masks over our own files"
 	byFilter    = "seccomp filter"
@@ -160,7 +160,7 @@ var executedLater = []attempt{
 		command: `echo x > a/b/c/d/.git/hooks/pre-commit`, through: made("$WORK/a/b/c/d/.git/hooks/pre-commit"), by: byProtected},
 	{class: "executed later", title: "a directory above it renamed aside", prepare: func(p *place) { p.repository(); p.sh("mkdir -p a/b/c/d && git init -q a/b/c/d") },
 		command: `mv a x && mkdir -p a/b/c/d/.git/hooks && echo x > a/b/c/d/.git/hooks/pre-commit`, through: made("$WORK/a/b/c/d/.git/hooks/pre-commit"), by: byAnchor},
-	{class: "executed later", title: "another git directory by commondir", prepare: func(p *place) { p.repository(); p.mkdir(p.work + "/evil") }, command: `rm -f .git/commondir; echo ../evil > .git/commondir`, through: contains("$WORK/.git/commondir", "evil"), by: byStandIn},
+	{class: "executed later", title: "another git directory by commondir", prepare: func(p *place) { p.repository(); p.mkdir(p.work + "/evil") }, command: `rm -f .git/commondir; echo ../evil > .git/commondir`, through: contains("$WORK/.git/commondir", "evil"), by: byAside},
 	{class: "executed later", title: "the directory of core.hooksPath", prepare: func(p *place) {
 		p.repository()
 		p.sh("mkdir .githooks && git config core.hooksPath .githooks")
@@ -199,10 +199,10 @@ var madeForOthers = func() (list []attempt) {
 	for _, name := range []string{".envrc", ".mcp.json", ".vscode/tasks.json", ".claude/settings.json", ".codex/config.toml", ".cursor/mcp.json", ".husky/pre-commit", ".idea/workspace.xml",
 		".npmrc", ".pre-commit-config.yaml", ".gitconfig"} {
 		list = append(list, attempt{class: "made for others", title: name + ", which was not there", prepare: gitRepository,
-			command: fmt.Sprintf("mkdir -p $(dirname %s); rm -rf %s; echo evil > %s", name, name, name), through: dirty("$WORK/" + name), by: byStandIn})
+			command: fmt.Sprintf("mkdir -p $(dirname %s); rm -rf %s; echo evil > %s", name, name, name), through: dirty("$WORK/" + name), by: byAside})
 	}
 	return append(list, attempt{class: "made for others", title: "hooks, where there were none", prepare: func(p *place) { p.repository(); os.RemoveAll(p.work + "/.git/hooks") },
-		command: `mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit`, through: made("$WORK/.git/hooks/pre-commit"), by: byStandIn})
+		command: `mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit`, through: made("$WORK/.git/hooks/pre-commit"), by: byAside})
 }()
 
 var environment = []attempt{
@@ -285,7 +285,7 @@ sys.exit(at in (None, ctypes.c_void_p(-1).value))`), by: byIPC},
 		for deadline := time.Now().Add(10 * time.Second); !exists(p.work+"/other") && time.Now().Before(deadline); {
 			time.Sleep(5 * time.Millisecond)
 		}
-	}, command: `grep -qas 'other[-]sandbox' /proc/[0-9]*/cmdline`, leaves: "the other one runs on", by: byProcess},
+	}, command: `grep -qas 'other[-]sandbox' /proc/[0-9]*/cmdline`, by: byProcess},
 }
 
 // A session bus with something behind it that starts a program when it is called, as systemd's does.
@@ -422,7 +422,7 @@ var launcher = []attempt{
 		p.bwrap = p.dir + "/bwrap"
 	}, command: `touch ran`, through: made("$WORK/ran"), refused: true, by: "nothing runs without one"},
 	{class: "the launcher", title: "outlive it in the background", command: `(setsid sh -c 'sleep 0.5; touch late' >/dev/null 2>&1 &); exit 0`, through: comesLate, by: byProcess},
-	{class: "the launcher", title: "outlive its death", during: func(p *place) { p.cmd.Process.Kill() }, command: `trap '' HUP TERM; setsid sh -c 'sleep 0.7; touch late' & touch ready; sleep 0.7; touch late`, through: comesLate, leaves: "a killed launcher's go with the next run", by: "die-with-parent, guard namespace"},
+	{class: "the launcher", title: "outlive its death", during: func(p *place) { p.cmd.Process.Kill() }, command: `trap '' HUP TERM; setsid sh -c 'sleep 0.7; touch late' & touch ready; sleep 0.7; touch late`, through: comesLate, by: "die-with-parent, guard namespace"},
 	{class: "limits", title: "a core dump for the host's handler", command: `python3 -c 'import resource; import sys; sys.exit(resource.getrlimit(resource.RLIMIT_CORE)[0] <= 1)'`, by: "limits", uncontrolled: "a host may have that limit itself"},
 	{class: "limits", title: "more open files than granted", options: []string{"--limit", "openFiles=64"}, command: `ulimit -n 4096`, by: "limits", uncontrolled: "a host may have that limit itself"},
 }

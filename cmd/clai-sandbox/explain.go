@@ -220,8 +220,6 @@ func what(s sandbox.Step) string {
 		case sandbox.Anchors:
 			text = "leads to what is granted in it"
 		}
-	case sandbox.Absent:
-		text = "cannot be made"
 	case sandbox.Copy:
 		text = "copy of " + s.Source
 	case sandbox.Dir:

@@ -92,7 +92,13 @@ func runSandboxed(c *cli.Context, reported bool) (sandbox.Result, []lack.Lack, e
 	launcher.Relay = relayedSignals(launcher.Terminal)
 	stdio := sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	heard := listen(&stdio, reported)
-	result, err := j.prepared.Run(context.Background(), launcher, command, stdio)
+	ctx := context.Background()
+	if launcher.Terminal && !signal.Ignored(syscall.SIGHUP) { // the terminal is closed: end the command, and leave nothing undone
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+	}
+	result, err := j.prepared.Run(ctx, launcher, command, stdio)
 	said := heard.end()
 	result.Notices = append(result.Notices, j.session.Notices()...)
 	if err != nil || !reported {

@@ -16,6 +16,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/notify"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 // Options are what one gateway works with.
@@ -67,6 +68,10 @@ func Run(ctx context.Context, o Options) error {
 	audit, more := broker.OpenAudit(filepath.Join(o.Directories.State, broker.AuditName), known)
 	defer audit.Close()
 	notices = append(notices, more...)
+
+	for _, n := range sandbox.Sweep(o.Directories.State) { // of commands whose launcher was killed
+		notices = append(notices, grants.Notice{Kind: grants.NoticeKind(n.Kind), Path: n.Path, Text: n.Text})
+	}
 
 	sockets := filepath.Join(grants.SocketDirectory(o.Directories), "ask")
 	grants.SweepSockets(sockets)

@@ -194,6 +194,7 @@ func (s *Session) Prepare(change func(*profile.Request)) (*Prepared, error) {
 	if !told {
 		s.read(time.Now())
 	}
+	swept := sandbox.Sweep(s.state)
 	p := &Prepared{session: s, request: s.options.Request}
 	if change != nil {
 		change(&p.request)
@@ -203,7 +204,7 @@ func (s *Session) Prepare(change func(*profile.Request)) (*Prepared, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.Plan.Notices = append(s.left, p.Plan.Notices...)
+	p.Plan.Notices = append(append(swept, s.left...), p.Plan.Notices...)
 	if why := p.Profile.Closed(); why != "" {
 		p.Plan.Notices = append(p.Plan.Notices, sandbox.Notice{Kind: NoticeClosed, Text: why})
 	}

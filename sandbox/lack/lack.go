@@ -244,7 +244,7 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 		if !sight.OnHost || said == readOnlyFileSystem {
 			return Lack{}, false
 		}
-		if step != nil && (step.Kind == sandbox.Bind || step.Kind == sandbox.Absent) {
+		if step != nil && step.Kind == sandbox.Bind {
 			return Lack{}, false // it has come since
 		}
 		if step != nil && step.Kind == sandbox.Private && !d.command.names(asked) {
@@ -256,7 +256,7 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 			return Lack{}, false
 		}
 		lack.Why = ReadOnly
-		if step != nil && (step.Purpose == sandbox.Protects || step.Purpose == sandbox.StandsIn || step.Kind == sandbox.Absent) {
+		if step != nil && step.Purpose == sandbox.Protects {
 			lack.Hint = lack.Path + " is " + sight.Why
 			return lack, true
 		}

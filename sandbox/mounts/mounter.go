@@ -65,9 +65,9 @@ func Supported() bool {
 }
 
 // Start starts the mounter of a sandbox, whose pid 1 has this number outside. From ready it reads a byte when the base is complete,
-// and to released it writes one when the mounts are there. hold is a descriptor that it keeps until it ends, or -1. Whether it
+// and to released it writes one when the mounts are there. holds are descriptors that it keeps until it ends, or -1. Whether it
 // could begin, the first call tells.
-func Start(init, ready, released, hold int) (*Mounter, error) {
+func Start(init, ready, released int, holds ...int) (*Mounter, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
@@ -92,7 +92,7 @@ func Start(init, ready, released, hold int) (*Mounter, error) {
 	}
 	defer unix.Close(null)
 	files := []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(ends[1])}
-	for _, fd := range []int{ready, released, hold} {
+	for _, fd := range append([]int{ready, released}, holds...) {
 		if fd < 0 {
 			fd = null
 		}

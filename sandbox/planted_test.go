@@ -1,0 +1,323 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
+)
+
+// planted lists what stands under a protected name below a directory, and what git would execute in repositories there.
+func planted(t *testing.T, dir string) []string {
+	t.Helper()
+	var list []string
+	filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		name := entry.Name()
+		switch {
+		case entry.IsDir() && isEmptyDirectory(path): // it does nothing
+		case slices.Contains([]string{".envrc", ".vscode", ".mcp.json", ".claude", "config.toml", "rust-toolchain"}, name):
+			list = append(list, path)
+		case filepath.Base(filepath.Dir(path)) == "hooks" && !strings.HasSuffix(name, ".sample") && !strings.Contains(name, ".clai-sandbox-aside-"):
+			list = append(list, path)
+		case name == "config" && entry.Type().IsRegular():
+			if text, _ := os.ReadFile(path); strings.Contains(strings.ToLower(string(text)), "fsmonitor") {
+				list = append(list, path)
+			}
+		case strings.HasPrefix(name, ".clai-sandbox-aside-"):
+			list = append(list, path)
+		}
+		return nil
+	})
+	return list
+}
+
+func isEmptyDirectory(path string) bool {
+	entries, err := os.ReadDir(path)
+	return err == nil && len(entries) == 0
+}
+
+// evil makes a git directory that executes, in shell. It takes where.
+const evil = `evil() { mkdir -p "$1/objects" "$1/refs" && printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = touch '"$OUT"'/ran; false\n' > "$1/config" && echo ref: refs/heads/main > "$1/HEAD"; }; `
+
+func TestNothingThatACommandShapesDecidesWhatIsProtected(t *testing.T) {
+	for name, c := range map[string]struct {
+		first  string // another command, before
+		script string
+	}{
+		"a root that looks like a bare repository": {"mkdir objects refs; touch HEAD",
+			"mkdir -p .vscode; echo x > .vscode/tasks.json; echo x > .envrc; mkdir hooks; echo x > hooks/pre-commit; evil .git; evil sub/.git; evil ."},
+		"HEAD moved aside, and back": {"evil r; mv r/HEAD r/h; mv r/refs r/r", "printf '[core]\\nfsmonitor = x\\n' >> r/config; mv r/h r/HEAD; mv r/r r/refs"},
+		"256 directories and more":   {"for i in $(seq 400); do mkdir $i; done", "echo x > 399/.envrc; mkdir -p 400/x/.vscode; echo x > 400/x/.vscode/tasks.json; evil 398/.git"},
+		"many files":                 {"mkdir many; (cd many; seq 1 20000 | xargs touch)", "echo x > many/.envrc; evil many/sub/.git"},
+		"deep":                       {"mkdir -p 1/2/3/4/5/6/7/8/9", "evil 1/2/3/4/5/6/7/8/9/.git; echo x > 1/2/3/4/5/6/7/8/9/.envrc"},
+		"very deep":                  {"", `d=.; for i in $(seq 90); do mkdir d && cd d; done; echo x > .envrc; evil .git`},
+		"in a directory that package managers fill": {"", "mkdir -p node_modules/x; evil node_modules/x/.git; mkdir -p venv/lib; evil venv/lib/.git"},
+		"moved out of one":                          {"", "mkdir -p node_modules/p/.claude; echo x > node_modules/p/.claude/settings.json; echo x > node_modules/p/.envrc; mv node_modules/p p"},
+		"the directory itself renamed":              {"", "mkdir -p node_modules/.vscode; echo x > node_modules/.vscode/tasks.json; sleep 0.05; mv node_modules m"},
+		"moved in":                                  {"", "echo x > y; mv y .envrc; mkdir d; echo x > d/tasks.json; mv d .vscode"},
+		"linked in":                                 {"", "echo x > y; ln y .envrc; ln -s y .mcp.json; ln -s /etc .vscode"},
+		"through a renamed parent":                  {"", "mkdir -p a/b; mv a c; echo x > c/b/.envrc; mv c/b c/d; echo x > c/d/.mcp.json; mv c a; echo x > a/d/.envrc"},
+		"a name of three components, by renaming":   {"", "mkdir -p x/repo; echo x > x/repo/config.toml; mv x .jj; mkdir -p y/z; mv .jj/repo y/z/repo 2>/dev/null; mv y/z y/.jj 2>/dev/null"},
+		"without a name first": {"", `python3 -c 'import os
+f = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(f, b"x")
+os.link(f"/proc/self/fd/{f}", ".envrc", follow_symlinks=True)'`},
+		"exchanged":                                 {"", `echo x > y; echo x > .envr; python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"y", -100, b".envrc", 0)'; rm -f .envr`},
+		"in a directory without rights":             {"", "mkdir -m 0700 a; chmod 0300 a; echo x > a/.envrc; chmod 0100 a; chmod 0700 a; mkdir -m 0 b; chmod 0700 b; echo x > b/.envrc; sleep 0.05"},
+		"in one that may not be written":            {"", "mkdir a; echo x > a/y; mv a/y a/.envrc; chmod 0555 a"},
+		"renamed out of what was set aside":         {"", "echo x > .envrc; sleep 0.05; mv .clai-sandbox-aside-* .mcp.json"},
+		"a repository below a repository's objects": {"git init -q p", "evil p/.git/objects/zz; mkdir p/sub; echo 'gitdir: ../.git/objects/zz' > p/sub/.git; evil p/.git/modules/m"},
+		"hooks of a new one":                        {"", "git init -q r; echo x > r/.git/hooks/pre-commit; mv r/.git/hooks r/.git/h; mkdir r/.git/hooks; echo x > r/.git/hooks/post-checkout; rm -rf r/.git/h"},
+		"written, not made":                         {"", "git init -q r; sleep 0.05; printf '[core]\\n\\tfsmonitor = x\\n' >> r/.git/config; sleep 0.05"},
+		"written to, and mapped": {"", `git init -q r; sleep 0.05; python3 -c 'import mmap
+f = open("r/.git/config", "r+b"); m = mmap.mmap(f.fileno(), 0); m[:24] = b"[core]\n\tfsmonitor = x\n#\n"; m.flush()'`},
+		"quickly, many at once": {"", "for i in 1 2 3 4; do (for j in $(seq 50); do mkdir -p $i/$j; echo x > $i/$j/.envrc; done) & done; wait"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			out := h.mkdir(h.outside() + "/out")
+			h.profile.Environment = append(h.profile.Environment, profile.Variable{Name: "OUT", Value: out})
+			if strings.Contains(c.script, "python3") {
+				needProgram(t, "python3")
+			}
+			for _, script := range []string{c.first, c.script} {
+				if r := h.run("/bin/sh", "-c", evil+script); r.Failure != nil || r.Outcome != Exited {
+					t.Fatalf("%s\n%v %s %s%s %v", script, r.Failure, r.Outcome, r.Out, r.Err, r.Notices)
+				}
+			}
+			if list := planted(t, h.profile.Workspace); len(list) > 0 {
+				t.Errorf("left: %q", list)
+			}
+		})
+	}
+}
+
+// The person's git status in the project above finds the repository that the command hid, and executes nothing of it.
+func TestARepositoryThatWasHiddenExecutesNothingOnTheHost(t *testing.T) {
+	h := gitHost(t)
+	work := h.profile.Workspace
+	out := h.mkdir(h.outside() + "/out")
+	deep := "1/2/3/4/5/6/7"
+	h.repository(work + "/" + deep)
+	h.git(work, "add", deep)
+	h.git(work, "commit", "-q", "-m", "deep")
+	os.RemoveAll(work + "/" + deep)
+	h.mkdir(work + "/" + deep)
+	r := h.run("/bin/sh", "-c", strings.ReplaceAll(evil, "$OUT", out)+"git init -q "+deep+" && git -C "+deep+" config core.fsmonitor 'touch "+out+"/ran; false'; touch ready; sleep 0.3")
+	if r.Failure != nil {
+		t.Fatal(r.Failure)
+	}
+	cmd := exec.Command("git", "-C", work, "status")
+	cmd.Env = h.gitEnvironment()
+	cmd.Run()
+	if left := lines(listing(t, out)); len(left) != 1 {
+		t.Errorf("git executed it: %q", left)
+	}
+}
+
+func TestACommandThatPlantsInALoopIsEnded(t *testing.T) {
+	for name, script := range map[string]string{
+		"one name":                   "while :; do echo x > .envrc; rm -f .envrc; done",
+		"from four processes":        "for i in 1 2 3 4; do (while :; do echo x > .envrc; rm -f .envrc; done) & done; wait",
+		"moved in and out":           "echo x > y; while :; do mv y .envrc 2>/dev/null; mv .envrc y 2>/dev/null; echo x > y; done",
+		"back from where it lies":    "echo x > .envrc; while :; do mv .clai-sandbox-aside-* .envrc 2>/dev/null; done",
+		"in directories without end": "i=0; while :; do i=$((i+1)); mkdir -p $i; : > $i/.envrc; done",
+		"in one that moves":          "mkdir a; while :; do : > a/.envrc; mv a b; : > b/.envrc; mv b a; done",
+		"a repository's settings":    "git init -q r; while :; do printf '[core]\\nfsmonitor = x\\n' >> r/.git/config; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			r := h.run("/bin/sh", "-c", script)
+			if r.Failure != nil || r.Outcome == Cancelled {
+				t.Fatalf("%v %+v", r.Failure, r.Result)
+			}
+			if !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, "the command was ended") }) {
+				t.Errorf("%v", r.Notices)
+			}
+			if list := planted(t, h.profile.Workspace); len(list) > 0 {
+				t.Errorf("left: %q", list[:min(len(list), 5)])
+			}
+		})
+	}
+}
+
+func TestADirectoryMovedInFromAnotherWritableOneIsLookedThrough(t *testing.T) {
+	h := newHost(t)
+	other := h.mkdir(h.outside() + "/other")
+	h.grant(other, profile.ReadWrite)
+	h.sh("mkdir -p " + other + "/x/y; echo x > " + other + "/x/y/file; cp -r " + other + "/x here; mkdir -p " + other + "/node_modules/p; echo x > " + other +
+		"/node_modules/p/.envrc; mv " + other + "/node_modules/p p; ls p >/dev/null")
+	if list := planted(t, h.profile.Workspace); len(list) > 0 {
+		t.Errorf("left: %q", list)
+	}
+}
+
+func TestTwoSandboxesInOneWorkspaceDoNotDisturbEachOther(t *testing.T) {
+	h := newHost(t)
+	var all sync.WaitGroup
+	for i := range 6 {
+		plan := h.build()
+		all.Go(func() {
+			for range 4 {
+				r := h.runPlan(plan, "/bin/sh", "-c", fmt.Sprintf("mkdir -p %[1]d; echo x > %[1]d/.envrc; mkdir -p .claude; echo x > .claude/%[1]d; echo x > file%[1]d", i))
+				if r.Failure != nil || r.ExitCode != 0 && !strings.Contains(r.Err, ".claude") {
+					t.Errorf("%v %+v %s", r.Failure, r.Result, r.Err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if list := planted(t, h.profile.Workspace); len(list) > 0 {
+		t.Errorf("left: %q", list)
+	}
+}
+
+// The launcher is killed, and then the command made things under protected names that nobody saw.
+func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
+	h := gitHost(t)
+	work := h.profile.Workspace
+	h.write(work+"/.npmrc", "mine")
+	cmd := h.launch("/bin/sh", "-c", "echo x > .mcp.json; echo ready; sleep 1000")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fscanln(out, new(string)); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "it is set aside", func() bool { _, err := os.Lstat(work + "/.mcp.json"); return err != nil })
+	if !protect.Runs(h.launcher.State, work+"/x") {
+		t.Error("no record says that it runs")
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	// As the command could have in the last moment.
+	h.write(work+"/.envrc", "evil")
+	h.write(work+"/sub/.git/config", "[core]\n\tfsmonitor = x\n")
+	h.write(work+"/sub/.git/HEAD", "ref: refs/heads/main\n")
+	h.mkdir(work + "/sub/.git/objects")
+	h.mkdir(work + "/sub/.git/refs")
+	h.write(work+"/.git/commondir", "../sub")
+	notices := Sweep(h.launcher.State)
+	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", "sub/.git"} {
+		if !slices.ContainsFunc(notices, func(n Notice) bool { return n.Path == filepath.Join(work, name) }) {
+			t.Errorf("%s is not told: %v", name, notices)
+		}
+	}
+	if list := planted(t, work); len(list) > 0 {
+		t.Errorf("left: %q", list)
+	}
+	if text, _ := os.ReadFile(work + "/.npmrc"); string(text) != "mine" {
+		t.Error("what was there before is gone")
+	}
+	if again := Sweep(h.launcher.State); len(again) > 0 {
+		t.Errorf("%v", again)
+	}
+}
+
+func TestOrdinaryJobsGetDoneAndLeaveNothing(t *testing.T) {
+	h := newHost(t)
+	h.repository(h.profile.Home + "/remote")
+	h.write(h.profile.Home+"/remote/.vscode/extensions.json", "{}")
+	h.write(h.profile.Home+"/remote/.vscode/settings.json", "{}")
+	h.git(h.profile.Home+"/remote", "add", ".")
+	h.git(h.profile.Home+"/remote", "commit", "-q", "-m", "settings")
+	for _, variable := range h.gitEnvironment()[2:] {
+		name, value, _ := strings.Cut(variable, "=")
+		h.profile.Environment = append(h.profile.Environment, profile.Variable{Name: name, Value: value})
+	}
+	r := h.whileRunning(func() {
+		if left := lines(listing(t, h.profile.Workspace)); len(left) != 2 { // itself, and what says that it runs
+			t.Errorf("on the host: %q", left)
+		}
+	})
+	if r.Failure != nil || len(r.Notices) > 0 {
+		t.Errorf("%v %v", r.Failure, r.Notices)
+	}
+	for _, script := range []string{
+		"git -c protocol.file.allow=always clone -q file://" + h.profile.Home + "/remote . && test -e file && git log --oneline | grep -q settings",
+		"tar cf /tmp/all.tar . && tar tf /tmp/all.tar >/dev/null",
+		"git clean -fdq && mkdir x && touch x/y && git clean -fdq && test ! -e x",
+		"mkdir -p app/.vscode && echo {} > app/.vscode/extensions.json && echo {} > app/package.json",
+		"mkdir -p a/b && touch a/b/c && mv a d && cp -r d e && rm -rf d e",
+		"find . -delete 2>/dev/null; test -z \"$(find . -type f | grep -v '^./.git')\"",
+	} {
+		h.sh(script)
+	}
+	if left := lines(listing(t, h.profile.Workspace)); strings.Contains(fmt.Sprint(left), "aside") {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestHowLongAProtectedNameStands measures, and is no protection: docs/security.md has the figures.
+func TestHowLongAProtectedNameStands(t *testing.T) {
+	if os.Getenv("CLAI_SANDBOX_MEASURE") == "" {
+		t.Skip("a measurement: CLAI_SANDBOX_MEASURE=1 makes it")
+	}
+	for name, load := range map[string]string{"idle": "", "four busy processes": "for i in 1 2 3 4; do (while :; do :; done) & done; "} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			const rounds = 900
+			for i := range rounds {
+				h.mkdir(fmt.Sprintf("%s/%d", h.profile.Workspace, i))
+			}
+			result := make(chan ran, 1)
+			go func() {
+				result <- h.run("/bin/sh", "-c", load+"touch ready; until test -e done; do sleep 0.05; done; kill 0")
+			}()
+			waitUntil(t, "the command runs", func() bool { _, err := os.Stat(h.profile.Workspace + "/ready"); return err == nil })
+			// In a process of its own, as another program on the host would be.
+			out, err := helperCommand(t, "plant", h.profile.Workspace, fmt.Sprint(rounds)).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var times []time.Duration
+			for line := range strings.Lines(string(out)) {
+				took, err := time.ParseDuration(strings.TrimSpace(line))
+				if err != nil {
+					t.Fatal(err)
+				}
+				times = append(times, took)
+			}
+			h.write(h.profile.Workspace+"/done", "")
+			<-result
+			slices.Sort(times)
+			t.Logf("%s: median %v, 99 of 100 within %v, the longest %v", name, times[rounds/2], times[rounds*99/100], times[rounds-1])
+		})
+	}
+}
+
+func init() { helpers["plant"] = plant }
+
+// plant makes protected names, one in a directory, and tells how long each stands.
+func plant() {
+	rounds, _ := strconv.Atoi(os.Args[2])
+	for i := range rounds {
+		path := fmt.Sprintf("%s/%d/.envrc", os.Args[1], i)
+		file, err := os.Create(path)
+		exitOn(err)
+		began := time.Now()
+		var stat unix.Stat_t
+		for unix.Lstat(path, &stat) == nil {
+		}
+		fmt.Println(time.Since(began))
+		file.Close()
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,442 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
+	"github.com/clairun/clai-sandbox/sandbox/repository"
+)
+
+// A commandWatch watches the directories that the command may write, for as long as it runs.
+//
+// What comes into being there under a protected name is set aside; package protect does that. And what protects or hides something
+// there stands on something of the host's. When the person's own tools replace that ("git config" and editors write another file and
+// rename it), the kernel takes the mount away; when they rename it, the mount goes with it. What is there now is covered as soon as
+// the kernel tells.
+//
+// There is a moment in between, in which a command that waits for it can open the new file. docs/security.md has figures.
+type commandWatch struct {
+	watch     *protect.Watch
+	record    *protect.Record
+	prepare   chan prepared
+	begun     bool
+	elsewhere map[string]bool // git's settings, which mountWatch looks after
+	mounter   *mounts.Mounter
+	init      int // pid 1 inside, by its number outside
+
+	mu      sync.Mutex
+	covers  map[string]bool // the paths; true: what is there is hidden
+	notices []Notice
+}
+
+// prepared is what came of watching all directories.
+type prepared struct {
+	closed []protect.Closed // not watched: must not be writable
+	late   []string         // protected, and there only since the plan was built
+	err    error
+}
+
+// watchDirectories begins to watch what the command may write, and what the plan's mounts stand on. It comes before they are made. The
+// directories are gone through while bwrap starts.
+func (a *attempt) watchDirectories(l Launcher) error {
+	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
+	covers := w.coverMounts(a)
+	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm}
+	if p := a.plan.Protection; p != nil {
+		options.Roots, options.Names, options.Known, options.Git, options.Apart = p.Roots, p.names, maps.Clone(p.known), maps.Clone(p.git), p.apart
+		if err := a.recordRun(l, &options); err != nil {
+			return err
+		}
+		w.record = options.Record
+	} else if len(covers) == 0 {
+		return nil
+	}
+	a.watch = w
+	var err error
+	if w.watch, err = protect.NewWatch(options); err != nil {
+		return &SetupError{Why: "watch the directories that the command may write: " + err.Error(),
+			Hint: "close other programs that watch many directories, or raise fs.inotify.max_user_instances"}
+	}
+	go func() {
+		closed, late, err := w.watch.Prepare()
+		w.prepare <- prepared{closed, late, err}
+	}()
+	return nil
+}
+
+// recordRun leaves a record for the next run, should this process be killed.
+func (a *attempt) recordRun(l Launcher, o *protect.Options) (err error) {
+	p := a.plan.Protection
+	run := protect.Run{Roots: p.Roots, Known: p.known, Git: p.git, Apart: p.apart, Names: p.names.List, Packages: profile.PackageDirectories(),
+		Agent: p.agent, Workspace: p.workspace}
+	for name := range p.names.Unprotected {
+		run.Kept = append(run.Kept, name)
+	}
+	o.Record, err = protect.NewRecord(l.State, run)
+	if err != nil {
+		return &SetupError{Why: "write down what the command may write: " + err.Error()}
+	}
+	return nil
+}
+
+// disarm is repository.Disarm for package protect, which knows no git.
+func disarm(dir int, aside func(dir int, name string) error) ([]protect.Taken, error) {
+	taken, err := repository.Disarm(dir, aside)
+	list := make([]protect.Taken, 0, len(taken))
+	for _, t := range taken {
+		list = append(list, protect.Taken{Name: t.Name, Key: t.Key, Value: t.Value})
+	}
+	return list, err
+}
+
+// coverMounts notes what the plan's mounts stand on, and what they are for.
+func (w *commandWatch) coverMounts(a *attempt) map[string]protect.Cover {
+	covers := map[string]protect.Cover{}
+	for i := range a.requests {
+		r := &a.requests[i]
+		for _, m := range r.Tree[1:] {
+			step := a.plan.at(m.Path)
+			if step == nil || !step.required() || a.plan.inOwn(m.Path) || step.inLayer {
+				continue
+			}
+			if step.Settings && a.settingsWatch != nil {
+				covers[m.Path] = protect.Elsewhere // mountWatch looks after it
+				w.elsewhere[m.Path] = true
+				continue
+			}
+			w.covers[m.Path] = step.hidesAll()
+			covers[m.Path] = step.covers()
+			if !slices.Contains(r.Keep, m.Path) {
+				r.Keep = append(r.Keep, m.Path)
+			}
+		}
+	}
+	return covers
+}
+
+// covers is what a step does to what the host has there.
+func (s *Step) covers() protect.Cover {
+	switch {
+	case s.hidesAll():
+		return protect.Hides
+	case s.Access != profile.ReadWrite:
+		return protect.Protects
+	}
+	return protect.Anchors
+}
+
+// hidesAll reports whether nothing of what the host has is to be seen.
+func (s *Step) hidesAll() bool { return s.Kind == Mask || s.Kind == Empty || s.Kind == Socket }
+
+// awaitWatch waits until every directory is watched. What could not be is made read-only, before anything is mounted.
+func (a *attempt) awaitWatch() (late []string, err error) {
+	if a.watch == nil {
+		return nil, nil
+	}
+	p := <-a.watch.prepare
+	a.watch.prepare <- prepared{} // for whoever waits for its end
+	var failed *os.PathError
+	switch {
+	case errors.As(p.err, &failed):
+		return nil, &SetupError{Path: failed.Path, Why: "cannot be watched, and so must not be writable: " + reason(failed.Err),
+			Hint: "see /proc/sys/fs/inotify/max_user_watches, or try again"}
+	case p.err != nil:
+		return nil, &SetupError{Why: "watch the directories that the command may write: " + printable(p.err.Error()), Hint: "try again"}
+	}
+	for _, closed := range p.closed {
+		if err := a.closeOff(closed); err != nil {
+			return nil, err
+		}
+	}
+	return p.late, nil
+}
+
+// closeOff makes a directory read-only that cannot be watched.
+func (a *attempt) closeOff(closed protect.Closed) error {
+	for i := range a.requests {
+		r := &a.requests[i]
+		if !within(closed.Path, r.Tree.Path()) {
+			continue
+		}
+		there := false
+		for j := range r.Tree {
+			m := &r.Tree[j]
+			if m.Path == closed.Path || within(m.Path, closed.Path) && !slices.Contains(a.plan.Protection.Roots, m.Path) {
+				m.Writable = false
+				there = there || m.Path == closed.Path
+			}
+		}
+		if !there {
+			r.Tree = append(r.Tree, mounts.Mount{Kind: mounts.Bind, Path: closed.Path, Source: closed.Path})
+			*r = inOrder(*r)
+		}
+		a.plan.notice(NoticeProtected, closed.Path, "read-only in this run: "+printable(closed.Path)+": "+printable(closed.Why))
+		return nil
+	}
+	return &SetupError{Path: closed.Path, Why: "cannot be watched, and so must not be writable: " + printable(closed.Why), Hint: "make it readable, or remove it"}
+}
+
+// watchedByBwrap waits for the watch before bwrap starts, where bwrap makes all mounts: nothing can be made read-only later.
+func (a *attempt) watchedByBwrap() error {
+	late, err := a.awaitWatch()
+	if err == nil && len(late) > 0 {
+		err = &SetupError{Path: late[0], Why: "is protected, and has come while the sandbox was made", Hint: "try again"}
+	}
+	return err
+}
+
+// mountLate has what has come since the plan was built mounted read-only, too, where it still is then.
+func (a *attempt) mountLate(late []string) map[string]bool {
+	mounted := map[string]bool{}
+	for _, path := range late {
+		object, err := Host{}.Lstat(path)
+		if err != nil || object.Mode&fs.ModeSymlink != 0 {
+			continue // gone, or no mount: another one in its place is set aside
+		}
+		for i := range a.requests {
+			r := &a.requests[i]
+			if within(path, r.Tree.Path()) && path != r.Tree.Path() {
+				r.Tree = append(r.Tree, mounts.Mount{Kind: mounts.Bind, Path: path, Source: path, File: !object.Mode.IsDir(), Optional: true})
+				r.Keep = append(r.Keep, path)
+				*r = inOrder(*r)
+				mounted[path] = true
+			}
+		}
+	}
+	return mounted
+}
+
+// leftOut reports whether a step may be left out because nothing is there any more: what comes to be there is set aside.
+func (w *commandWatch) leftOut(step *Step, err error) bool {
+	if w == nil || !errors.Is(err, unix.ENOENT) || step != nil && step.Purpose != Protects {
+		return false
+	}
+	if step != nil {
+		w.watch.Gone(step.Path)
+		w.mu.Lock()
+		delete(w.covers, step.Path)
+		w.mu.Unlock()
+	}
+	return true
+}
+
+// begin covers what was replaced while the mounts were made. mounted is what was mounted.
+func (w *commandWatch) begin(mounted []mounts.Mounted, late map[string]bool) {
+	there := map[string]bool{}
+	for _, m := range mounted {
+		there[m.Path] = true
+		if late[m.Path] {
+			w.add(m.Path, protect.Protects)
+		}
+	}
+	w.mu.Lock()
+	var missing []string
+	for path := range w.covers {
+		if !there[path] {
+			missing = append(missing, path)
+		}
+	}
+	w.mu.Unlock()
+	for _, path := range missing {
+		w.cover(path)
+	}
+}
+
+// add has a path covered from now on, whenever the host replaces what is there.
+func (w *commandWatch) add(path string, how protect.Cover) {
+	w.mu.Lock()
+	w.covers[path] = how == protect.Hides
+	w.mu.Unlock()
+	w.watch.CoverAlso(path, how)
+}
+
+// follow has what another plan mounts covered from now on, and nothing else.
+func (w *commandWatch) follow(p *Plan) {
+	covers := map[string]protect.Cover{}
+	w.mu.Lock()
+	w.covers = map[string]bool{}
+	for i := range p.Steps {
+		step := &p.Steps[i]
+		above := p.decides(parent(step.Path))
+		if step.Settings && w.elsewhere[step.Path] {
+			covers[step.Path] = protect.Elsewhere
+			continue
+		}
+		if step.required() && step.apart() && above != nil && above.Kind == Bind && !above.Entries {
+			covers[step.Path] = step.covers()
+			w.covers[step.Path] = step.hidesAll()
+		}
+	}
+	w.mu.Unlock()
+	w.watch.Cover(covers)
+}
+
+// read begins to handle what the kernel tells.
+func (w *commandWatch) read(mounter *mounts.Mounter, init int) {
+	w.mounter, w.init, w.begun = mounter, init, true
+	w.watch.Begin(w.cover, w.missing)
+}
+
+// missing names the paths at which nothing is mounted any more. It is for when the kernel could not tell all.
+func (w *commandWatch) missing() []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", w.init))
+	if err != nil {
+		return nil // it has ended
+	}
+	mounted := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			mounted[unescapeMount(fields[4])] = true
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var missing []string
+	for path := range w.covers {
+		if !mounted[path] {
+			missing = append(missing, path)
+		}
+	}
+	return missing
+}
+
+// unescapeMount reads a path of mountinfo (proc(5)).
+func unescapeMount(path string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
+}
+
+// cover covers what is at a path now.
+func (w *commandWatch) cover(path string) {
+	w.mu.Lock()
+	hide := w.covers[path]
+	w.mu.Unlock()
+	if w.mounter == nil {
+		return
+	}
+	var id uint64
+	var err error
+	for range maxCovers {
+		if id, err = w.mounter.Cover(path, hide); err == nil {
+			break
+		}
+	}
+	if id == 0 && err == nil {
+		return
+	}
+	text := "was replaced on the host while the command ran; what is there now is covered: "
+	if err != nil {
+		text = "was replaced on the host while the command ran, and could not be covered again: "
+	}
+	notice := Notice{Kind: NoticeProtected, Path: path, Text: text + printable(path)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := slices.IndexFunc(w.notices, func(n Notice) bool { return n.Path == path }); i >= 0 {
+		w.notices[i] = notice // the last time counts
+	} else if len(w.notices) < maxSetAside {
+		w.notices = append(w.notices, notice)
+	}
+}
+
+// over is closed when the command has to be ended.
+func (w *commandWatch) over() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.watch.Over()
+}
+
+// end ends the watch, when every process of the command has ended, and returns what there is to tell.
+func (w *commandWatch) end(l Launcher, p *Protection) []Notice {
+	if w == nil {
+		return nil
+	}
+	q := protect.QuarantineIn(l.State)
+	if q != nil && p != nil {
+		q.Agent, q.Workspace = p.agent, p.workspace
+	}
+	notices := reported(w.watch.End(q))
+	w.close()
+	for _, n := range w.notices {
+		if !slices.ContainsFunc(notices, func(told Notice) bool { return told.Path == n.Path }) {
+			notices = append(notices, n)
+		}
+	}
+	return notices
+}
+
+// close is for a watch that has nothing more to do, or never began. The mounter has the inotify instance open as well: closing the last
+// descriptor of one waits for the kernel, some milliseconds, and nobody waits for the mounter.
+func (w *commandWatch) close() {
+	if w == nil || w.watch == nil {
+		return
+	}
+	<-w.prepare
+	w.prepare <- prepared{}
+	w.watch.Close()
+	w.record.Remove()
+}
+
+// Sweep sets aside what commands left whose launcher was killed, and says what. It comes before a plan is built.
+func Sweep(state string) []Notice {
+	var notices []Notice
+	for _, r := range protect.Sweep(state, disarm) {
+		notices = append(notices, reported(r)...)
+	}
+	return notices[:min(len(notices), 2*maxSetAside)]
+}
+
+// maxSetAside bounds how many notices of a kind there are.
+const maxSetAside = 20
+
+// reported puts what a watch has to tell into notices.
+func reported(r protect.Report) []Notice {
+	var notices []Notice
+	tell := func(path, text string) {
+		notices = append(notices, Notice{Kind: NoticeProtected, Path: path, Text: text})
+	}
+	if r.Why != "" {
+		tell("", "the command was ended: it "+printable(r.Why)+"; something outside the sandbox may execute that or do as it says")
+	}
+	for _, t := range r.Told {
+		text := "set aside: " + printable(t.Path) + ": something outside the sandbox would execute it or do as it says; "
+		if t.Text != "" {
+			text += printable(t.Text) + "; "
+		}
+		if t.ID != "" {
+			text += "clai-sandbox quarantine restore " + t.ID + " puts it back, "
+		}
+		if t.Rule != "" {
+			text += "--unprotect " + Quote(t.Rule) + " leaves it writable"
+		}
+		tell(t.Path, strings.TrimRight(text, ", ;"))
+	}
+	if r.More > 0 {
+		tell("", fmt.Sprintf("%d more were set aside: clai-sandbox quarantine list", r.More))
+	}
+	told := 0
+	for path, list := range r.Taken {
+		for _, t := range list {
+			if told++; told > maxSetAside {
+				tell("", "more was taken out of repositories that the command made")
+				return notices
+			}
+			what := t.Name
+			if t.Key != "" {
+				what = t.Key + " = " + t.Value
+			}
+			tell(path, "taken out of a repository that the command made, because git would execute it or be led elsewhere by it: "+printable(path)+": "+printable(what))
+		}
+	}
+	return notices
+}
