@@ -77,6 +77,13 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 	if err != nil {
 		return files.Response{}, errors.New(explained(err))
 	}
+	for _, path := range files.Targets(r, prepared.Profile.WorkingDirectory) {
+		if rule, is := prepared.Plan.SetsAside(sandbox.Host{}, path); is {
+			return files.Response{Error: &files.Error{Code: files.Protected, Path: path,
+				Message: "is protected, because something outside the sandbox would execute it or do as it says; nothing was changed; a person allows it with --unprotect " +
+					sandbox.Quote(rule)}}, nil
+		}
+	}
 	prepared.ShowProgram("files")
 	answer := &limited{most: files.MaxResponse}
 	_, err = prepared.Run(ctx, sandbox.Launcher{Bwrap: s.bwrap, State: s.options.Session.Caller.Directories().State}, []string{files.Place},

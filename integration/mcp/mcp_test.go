@@ -507,6 +507,26 @@ func TestALongCallTellsItsProgress(t *testing.T) {
 	}
 }
 
+// An agent's own tools are told before anything is made; what a command makes is set aside.
+func TestAFileToolMakesNoProtectedName(t *testing.T) {
+	a := newPlace(t).connect(nil)
+	for tool, argument := range map[string]any{
+		"write":       files.Write{Path: "sub/.envrc", Content: "x", CreateParents: true},
+		"apply_patch": files.ApplyPatch{Patch: "*** Begin Patch\n*** Add File: .vscode/tasks.json\n+{}\n*** End Patch\n"},
+	} {
+		r, failed := call[FileResult[files.WriteResult]](a, tool, argument)
+		if !failed || r.Error == nil || r.Error.Code != files.Protected || !strings.Contains(r.Error.Message, "--unprotect .") {
+			t.Errorf("%s: %+v", tool, r)
+		}
+	}
+	if r := a.sh("ls -A; echo x > .envrc"); r.Output != "" || len(r.Notices) != 1 || !strings.Contains(r.Notices[0].Text, "clai-sandbox quarantine restore") {
+		t.Errorf("%+v", r)
+	}
+	if r, failed := call[FileResult[files.WriteResult]](a, "write", files.Write{Path: "ordinary", Content: "x"}); failed {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestHostileArguments(t *testing.T) {
 	a := newPlace(t).connect(nil)
 	long := strings.Repeat("a", 10<<20)

@@ -16,6 +16,7 @@ const (
 	NotFound    Code = "not_found"    // there is no such file, as seen inside the sandbox
 	Denied      Code = "denied"       // the file's permissions, or the sandbox, refuse it
 	ReadOnly    Code = "read_only"    // it is mounted read-only
+	Protected   Code = "protected"    // something outside the sandbox would execute it, or do as it says
 	IsDirectory Code = "is_directory" // a file was wanted
 	NotRegular  Code = "not_regular"  // a device, pipe or socket
 	Exists      Code = "exists"       // something is there, and must not be replaced
