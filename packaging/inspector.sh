@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs the clients that are not ours, with which the tests call the MCP server, into bin/npm: the official inspector, and with
+# Installs what the tests use from npm into bin/npm: package managers and a scaffolder that they run in a sandbox, the official MCP inspector, and with
 # "all" the protocol's conformance suite and an agent harness's own client. Versions are those that run on Node.js 20.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-packages=(@modelcontextprotocol/inspector-cli@0.15.0)
+packages=(@modelcontextprotocol/inspector-cli@0.15.0 yarn@1.22.22 create-vite@7.1.3 pnpm@9.15.9)
 [ "${1-}" != all ] || packages+=(@modelcontextprotocol/conformance@0.1.9 @openai/agents@0.3.3 zod@4)
 command -v npm >/dev/null || {
 	echo "inspector: npm is not here, so the tests that call the MCP server by its official inspector are skipped" >&2
