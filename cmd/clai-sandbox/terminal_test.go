@@ -352,17 +352,20 @@ print("fini" "shed")
 }
 
 func TestClosingTheTerminalEndsTheSandbox(t *testing.T) {
-	for name, script := range map[string]string{
-		"as any other": "echo ready; sleep 1000",
-		"deaf":         "trap '' HUP TERM; echo ready; sleep 1000; sleep 1000",
-		"own session":  "setsid sleep 1000 & echo ready; sleep 1000",
+	for name, c := range map[string]struct {
+		script string
+		status int // of a command that is ended in order, by SIGTERM first
+	}{
+		"as any other": {"echo ready; sleep 1000", 143},
+		"deaf":         {"trap '' HUP TERM; echo ready; sleep 1000; sleep 1000", 137},
+		"own session":  {"setsid sleep 1000 & echo ready; sleep 1000", 143},
 	} {
 		t.Run(name, func(t *testing.T) {
 			marker := newMarker(t)
-			term := sit(t, "clai-sandbox", "run", "--", "sh", "-c", script+"; : "+marker)
+			term := sit(t, "clai-sandbox", "run", "--", "sh", "-c", c.script+"; : "+marker)
 			term.expect("ready")
 			term.closed.Store(true)
-			term.leave(-1) // of SIGHUP, as any other program
+			term.leave(c.status)
 			waitUntil(t, "the sandbox is gone", func() bool { return len(processesNaming(marker)) == 0 })
 		})
 	}

@@ -91,7 +91,7 @@ func (h *host) fill(text string) string {
 // diagnose runs a command and says what it lacked, and what was written.
 func (h *host) diagnose(plan sandbox.Plan, command ...string) ([]Lack, string) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out, complaints bytes.Buffer
 	result, err := h.launcher.Run(ctx, plan, command, sandbox.Stdio{Out: &out, Err: &complaints})
