@@ -139,7 +139,7 @@ func (s *Step) mount() (mounts.Mount, bool) {
 			m.Kind, m.Mode = mounts.Entries, 0o755
 		}
 		if s.Layer != "" {
-			m.Kind, m.Layer = mounts.Overlay, s.Layer
+			m.Kind, m.Layer, m.OrEntries = mounts.Overlay, s.Layer, s.orEntries()
 		}
 		return m, s.Source != "" && s.Source != ownProgram
 	case Mask, Dir:
@@ -291,7 +291,11 @@ func (a *attempt) notAssembled(err error) error {
 func (a *attempt) leftOut(l mounts.LeftOut) error {
 	for i, step := range a.plan.Steps {
 		if step.Path == l.Path && step.apart() {
-			if !step.Entries {
+			switch {
+			case step.orEntries():
+				a.plan.Steps = slices.Clone(a.plan.Steps)
+				a.plan.Steps[i].onlyRead()
+			case !step.Entries:
 				a.plan.Steps = slices.Delete(slices.Clone(a.plan.Steps), i, i+1)
 			}
 			if a.watch.leftOut(&step, l.Err) {

@@ -278,6 +278,14 @@ func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, erro
 // be another one without it.
 func (a *attempt) notMounted(step Step, err error) error {
 	switch {
+	case step.inLayer && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EINVAL)):
+		return nil // something of the command's is there, or nothing, and the host's does not show through
+	case step.inLayer:
+		return &SetupError{Path: step.Path, Why: "cannot be hidden: " + reason(err), Hint: "try again"}
+	case step.orEntries():
+		a.plan.notice(NoticePathLeftOut, step.Source, fmt.Sprintf("only read: %s (%s): cannot be seen copy on write: %s",
+			printable(step.Source), printable(step.Origin.String()), whyNotLayered(err)))
+		return nil
 	case step.narrows:
 		return &SetupError{Path: step.Source, Why: "is read-only in something writable, and changed while the sandbox was made: " + reason(err), Hint: "try again"}
 	case step.required():

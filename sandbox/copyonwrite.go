@@ -42,8 +42,8 @@ func (o *openLayers) open(plan *Plan) error {
 		}
 		layer, err := step.openLayer(mode)
 		switch {
-		case errors.Is(err, cow.ErrInUse) && step.Purpose == Caches:
-			step.Access, step.Layer = profile.ReadOnly, ""
+		case err != nil && step.Purpose == Caches:
+			plan.withoutLayer(step, err)
 			continue
 		case errors.Is(err, cow.ErrInUse):
 			return &SetupError{Path: step.Path, Why: "another sandbox of this agent has it copy on write",
@@ -59,14 +59,49 @@ func (o *openLayers) open(plan *Plan) error {
 			layer.Make(name)
 		}
 	}
+	plan.Steps = slices.DeleteFunc(plan.Steps, func(s Step) bool { return s.Kind == 0 })
 	return nil
 }
+
+// withoutLayer makes the step of a cache what it is where its layer cannot be had: the host's is only read, and what is hidden in it still
+// does not appear; the agent's own are not there. That too many sandboxes use it is told to nobody.
+func (p *Plan) withoutLayer(step *Step, err error) {
+	if !errors.Is(err, cow.ErrInUse) {
+		p.notice(NoticePathLeftOut, step.Layer, fmt.Sprintf("caches cannot be written: %s: %s", printable(step.Layer), reason(err)))
+	}
+	if step.Kind == Bind {
+		step.onlyRead()
+		for i := range p.Steps {
+			p.Steps[i].inLayer = p.Steps[i].inLayer && !within(p.Steps[i].Path, step.Path)
+		}
+		return
+	}
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Purpose == Caches && s.Kind == Symlink {
+			*s = Step{}
+		}
+	}
+	*step = Step{}
+}
+
+// onlyRead shows what was to be seen copy on write as the host has it now: what comes later may have to be hidden.
+func (s *Step) onlyRead() { s.Access, s.Layer, s.Entries = profile.ReadOnly, "", true }
+
+// orEntries reports whether what cannot be seen copy on write is shown so.
+func (s *Step) orEntries() bool { return s.Layer != "" && (s.Purpose == Caches || s.veiled != "") }
 
 // openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes another one.
 func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
 	if s.Kind == Private {
 		return cow.Share(s.Layer, s.Path, mode)
 	}
+	defer func() {
+		if err == nil {
+			if err = layer.Veil(strings.FieldsFunc(s.veiled, func(r rune) bool { return r == 0 })); err != nil {
+				layer.Close()
+			}
+		}
+	}()
 	first := s.Layer
 	for n := 1; n <= maxCacheLayers; n++ {
 		if n > 1 {
@@ -128,7 +163,7 @@ func (b *builder) caches() {
 }
 
 // ofLayer reports whether a step is of no use without the layer of a cache.
-func (s *Step) ofLayer() bool { return s.Purpose == Caches && s.Access != profile.ReadWrite }
+func (s *Step) ofLayer() bool { return s.Purpose == Caches && (s.Kind != Bind || s.Layer != "") }
 
 // cachesLayer is where the caches are that the home has not.
 func (p *Plan) cachesLayer() string {
@@ -152,4 +187,12 @@ func (p *Plan) withoutMounter() error {
 	}
 	return &SetupError{Path: p.Steps[i].Path, Why: "cannot be seen copy on write: it takes Linux 5.12, and a kernel that lets this process mount in its own sandbox",
 		Hint: "grant it read-only, or see clai-sandbox doctor"}
+}
+
+// whyNotLayered says why the kernel did not mount a layer.
+func whyNotLayered(err error) string {
+	if errors.Is(err, syscall.EINVAL) {
+		return "the kernel refuses it, as where something is mounted below: " + reason(err)
+	}
+	return reason(err)
 }

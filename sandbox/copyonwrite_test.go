@@ -2,14 +2,17 @@ package sandbox
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // copying makes the host's workspace copy on write.
@@ -230,5 +233,84 @@ func TestCopyOnWriteTakesADirectoryAndAMounter(t *testing.T) {
 	h.grant(h.mkdir(h.outside()+"/data"), profile.CopyOnWrite)
 	if _, err := h.launcher.Run(t.Context(), h.build(), []string{"/bin/true"}, Stdio{}); err == nil || !strings.Contains(err.Error(), "copy on write") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A credential store in a cache that the host makes while a command runs is not seen there, however the command waits for it.
+func TestWhatComesToBeHiddenIsNotSeenCopyOnWrite(t *testing.T) {
+	h := newHost(t).copying()
+	home := h.profile.Home
+	h.profile.Grants[1].Access = profile.ReadWrite
+	for _, name := range []string{"/.cargo/credentials.toml", "/.nuget/NuGet/NuGet.Config", "/.m2/not/there/yet"} {
+		h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: home + name})
+	}
+	for _, name := range []string{"/.cargo", "/.nuget", "/.m2"} {
+		h.profile.CachePaths = append(h.profile.CachePaths, profile.CachePath{Path: home + name})
+	}
+	h.mkdir(home + "/.cargo/bin")
+	h.mkdir(home + "/.nuget/NuGet")
+	h.mkdir(home + "/.m2/repository")
+	for round, prepare := range []string{"true", "touch ~/.cargo/credentials.toml ~/.nuget/NuGet/NuGet.Config; mkdir ~/.m2/not", "rm -r ~/.cargo/credentials.toml ~/.nuget/NuGet/NuGet.Config ~/.m2/not"} {
+		s := h.liveShell()
+		s.expect(prepare+"; echo ready", "ready")
+		for _, hidden := range h.profile.Hidden {
+			h.write(hidden.Path, "secret\n")
+		}
+		h.write(home+"/.m2/repository/new", "new\n")
+		s.expect("cat ~/.cargo/credentials.toml ~/.nuget/NuGet/NuGet.Config ~/.m2/not/there/yet ~/.m2/repository/new 2>/dev/null", "new")
+		s.expect("find ~/.cargo ~/.nuget ~/.m2 -size +0 -type f", home+"/.m2/repository/new")
+		s.in.Close()
+		io.Copy(io.Discard, s.out)
+		s.ended <- <-s.ended
+		for _, hidden := range h.profile.Hidden {
+			os.Remove(hidden.Path)
+		}
+		os.RemoveAll(home + "/.m2/not")
+		if t.Failed() {
+			t.Fatalf("in round %d", round)
+		}
+	}
+}
+
+// Caches that cannot be written are read, with what is hidden in them hidden, and the command runs.
+func TestWithoutLayersCachesAreOnlyRead(t *testing.T) {
+	for name, spoil := range map[string]func(h *host){
+		"no place for layers":          func(h *host) { h.write(filepath.Dir(h.profile.Layers), "in the way") },
+		"no layer that can be mounted": (*host).spoilLayers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t).copying()
+			home := h.profile.Home
+			h.profile.Grants[1].Access = profile.ReadWrite
+			h.write(home+"/.cargo/config", "the host's\n")
+			h.write(home+"/.cargo/credentials", "secret\n")
+			h.write(home+"/.cargo/keys/key", "secret\n")
+			for _, hidden := range []string{"credentials", "credentials.toml", "keys"} {
+				h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: home + "/.cargo/" + hidden})
+			}
+			h.profile.CachePaths = []profile.CachePath{{Path: home + "/.cargo", Made: true}, {Path: home + "/.npm", Made: true}}
+			spoil(h)
+			s := h.liveShell()
+			s.expect("cat ~/.cargo/config ~/.cargo/credentials ~/.cargo/keys/key 2>/dev/null; echo x 2>/dev/null > ~/.cargo/x || echo refused", "the host's\nrefused")
+			h.write(home+"/.cargo/credentials.toml", "secret\n")
+			s.expect("cat ~/.cargo/* 2>/dev/null | grep secret || echo hidden", "hidden")
+			s.in.Close()
+			io.Copy(io.Discard, s.out)
+			s.ended <- <-s.ended
+			if !slices.ContainsFunc(s.told, func(n Notice) bool { return strings.Contains(n.Text, "cannot be") }) {
+				t.Errorf("told: %v", s.told)
+			}
+		})
+	}
+}
+
+// spoilLayers puts something in the place of what the kernel needs of each layer, so that it mounts none.
+func (h *host) spoilLayers() {
+	h.sh("true")
+	works, _ := filepath.Glob(h.profile.Layers + "/*/" + mounts.LayerWork)
+	for _, work := range works {
+		os.Chmod(work+"/work", 0o700)
+		os.RemoveAll(work)
+		h.write(work, "in the way")
 	}
 }

@@ -17,8 +17,8 @@ const maxKept = 64
 // hidden path itself, or below it, or an explicit one above it, stands.
 //
 // What is only read is shown entry by entry where something in it is hidden: so what hides cannot be taken away by anybody, and
-// what does not exist yet does not appear. In what the command may write, something that does not exist cannot be covered:
-// there is nothing to mount on, and nothing is made on the host for it.
+// what does not exist yet does not appear. What is seen copy on write has a veil between the host's and the command's for that. In what the
+// command may write, something that does not exist cannot be covered: there is nothing to mount on, and nothing is made on the host for it.
 func (b *builder) hide() {
 	hidden := slices.Clone(b.profile.Hidden)
 	slices.SortStableFunc(hidden, func(x, y profile.HiddenPath) int { return depth(x.Path) - depth(y.Path) })
@@ -28,6 +28,9 @@ func (b *builder) hide() {
 			if above := b.layers.at(w.Real); above != nil && above.Kind == Bind && !above.explicit {
 				b.hidden = append(b.hidden, path.Join(w.Real, path.Join(w.Rest...)))
 				b.enumerate(w.Real)
+				if above.Layer != "" {
+					above.veiled += strings.TrimPrefix(join(w.Real, w.Rest[0]), above.Path+"/") + "\x00"
+				}
 			}
 			continue
 		}

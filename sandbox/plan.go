@@ -92,6 +92,7 @@ type Step struct {
 	file     bool   // of a bind: its source is no directory
 	made     string // of the directory of the caches: what is in it
 	inLayer  bool   // of what hides: what it stands on is seen copy on write
+	veiled   string // of what is seen copy on write: what the host does not have and must not show, each ended by a NUL
 	narrows  bool   // it is read-only in something writable: without it, the command could do more
 	// expected is the object that has to be there, where a person allowed that one.
 	expected *profile.Expected

@@ -103,6 +103,29 @@ func (l *Layer) Close() {
 	}
 }
 
+// Veil hides names below the directory that a layer is of, each in directories that the host has, and nothing else: neither now nor
+// when the host makes it while the layer is mounted. A command can make something of its own there.
+func (l *Layer) Veil(names []string) error {
+	veil := filepath.Join(l.Dir, mounts.LayerVeil)
+	if err := os.RemoveAll(veil); err != nil {
+		return err
+	}
+	if err := os.Mkdir(veil, 0o700); err != nil {
+		return err
+	}
+	for _, name := range names {
+		name = filepath.Join(veil, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		// What stands for a removed file in an overlay file system. Anybody may make that one device.
+		if err := unix.Mknod(name, unix.S_IFCHR, 0); err != nil && err != unix.EEXIST {
+			return err
+		}
+	}
+	return nil
+}
+
 // Make makes a directory in a layer, if it is not there.
 func (l *Layer) Make(name string) {
 	unix.Mkdir(filepath.Join(l.Dir, mounts.LayerUpper, name), 0o700)

@@ -71,6 +71,11 @@ func (m *Mounter) assemble(tree Tree) (*assembled, []LeftOut, error) {
 				return nil, left, &Error{Path: tree[g.index].Path, Op: "mount", Err: g.err}
 			}
 			left = append(left, LeftOut{tree[g.index].Path, g.err})
+			if tree[g.index].OrEntries {
+				tree = slices.Clone(tree)
+				tree[g.index].Kind, tree[g.index].Mode, tree[g.index].OrEntries = Entries, 0o755, false
+				continue
+			}
 			if g.index == 0 {
 				return nil, left, nil
 			}
@@ -126,7 +131,8 @@ type goneSource struct {
 	err   error
 }
 
-// gone are the sources that are not there, or are something else than they have to be.
+// gone are the sources that are not there, or are something else than they have to be. What was to stand on one of those could not be
+// mounted for that reason, and what becomes of it shows when the rest is put together again: it may have to hide what is seen there then.
 func (a *assembly) gone() []goneSource {
 	var list []goneSource
 	for _, s := range a.sources {
@@ -134,7 +140,8 @@ func (a *assembly) gone() []goneSource {
 		if err == nil && s.stat != nil && !a.tree[s.index].fits(s) {
 			err = ErrReplaced
 		}
-		known := len(list) > 0 && list[len(list)-1].index == s.index // its first failure is the reason for the others
+		// The first failure is the reason for the others.
+		known := slices.ContainsFunc(list, func(g goneSource) bool { return within(a.tree[s.index].Path, a.tree[g.index].Path) })
 		if err != nil && err != unix.ECANCELED && !known {
 			list = append(list, goneSource{s.index, err})
 		}
@@ -420,7 +427,7 @@ func (a *assembly) overlay(index int) *result {
 	}
 	lower, layer := stand(m.Source, true), stand(m.Layer, false)
 	context := a.try(unix.SYS_FSOPEN, "overlay", unix.FSOPEN_CLOEXEC)
-	for _, option := range [][2]string{{"lowerdir", lower}, {"upperdir", layer + "/" + LayerUpper}, {"workdir", layer + "/" + LayerWork}} {
+	for _, option := range [][2]string{{"lowerdir", layer + "/" + LayerVeil + ":" + lower}, {"upperdir", layer + "/" + LayerUpper}, {"workdir", layer + "/" + LayerWork}} {
 		a.try(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_STRING, option[0], option[1], 0)
 	}
 	a.try(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_FLAG, "userxattr", 0, 0)
@@ -466,7 +473,7 @@ func (a *assembly) add(index int) {
 	}
 	at := a.call(call, unix.SYS_OPENAT2, a.base, rel, a.how(), howSize)
 	moved := a.call(call, unix.SYS_MOVE_MOUNT, object, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
-	a.sources = append(a.sources, source{index: index, call: moved})
+	a.sources = append(a.sources, source{index: index, call: at}, source{index: index, call: moved})
 	a.close(at)
 	if m.own() {
 		a.fill(index, object, "")

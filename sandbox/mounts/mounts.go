@@ -37,12 +37,14 @@ type Mount struct {
 	Kind     Kind
 	Path     string // inside; no component is a symbolic link
 	Source   string // of Bind, Entries, Copy and Overlay: on the host, no component is a symbolic link; of Symlink and Link: its text
-	Layer    string // of Overlay: on the host, with the directories LayerUpper and LayerWork, which nothing else may use meanwhile
+	Layer    string // of Overlay: on the host, with the directories of a layer, which nothing else may use meanwhile
 	Writable bool   // of Bind
 	Mode     fs.FileMode
 	Size     int64  // of Private: how much it may hold; 0: as much as the kernel lets it
 	Files    []File // of Private: what is in it at the start
 	File     bool   // it is no directory
+	// OrEntries is of an Overlay: where it cannot be mounted, its place has the host's entries, as of Entries.
+	OrEntries bool
 	// Object is what has to be at Source, if a certain object has.
 	Object *Object
 	// Optional mounts are left out where their source is gone or is something else; any other ends the assembly.
@@ -52,6 +54,7 @@ type Mount struct {
 // What a layer consists of.
 const (
 	LayerUpper = "upper" // what was changed
+	LayerVeil  = "veil"  // between both: what hides something of the host's, which the command cannot take away
 	LayerWork  = "work"  // the kernel's
 )
 
