@@ -55,12 +55,24 @@ func (o *openLayers) open(plan *Plan) error {
 			o.byPath = map[string]*cow.Layer{}
 		}
 		o.byPath[step.Path] = layer
+		plan.clear(layer, step)
 		for name := range strings.FieldsSeq(step.made) {
 			layer.Make(name)
 		}
 	}
 	plan.Steps = slices.DeleteFunc(plan.Steps, func(s Step) bool { return s.Kind == 0 })
 	return nil
+}
+
+// clear makes room in a layer for what is granted below it: an earlier command, which did not have that, may have put something of its own
+// there. What cannot be cleared is told when nothing can be mounted there.
+func (p *Plan) clear(layer *cow.Layer, over *Step) {
+	for i := range p.Steps {
+		below, is := strings.CutPrefix(p.Steps[i].Path, over.Path+"/")
+		if s := &p.Steps[i]; is && over.Kind == Bind && s.Kind == Bind && s.Pinned && s.Purpose == "" {
+			layer.Clear(below, !s.file)
+		}
+	}
 }
 
 // withoutLayer makes the step of a cache what it is where its layer cannot be had: the host's is only read, and what is hidden in it still

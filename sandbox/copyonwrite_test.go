@@ -314,3 +314,33 @@ func (h *host) spoilLayers() {
 		h.write(work, "in the way")
 	}
 }
+
+// What a command left in a layer does not stand in the way of a later workspace, or of a grant, below it.
+func TestWhatALayerHoldsStandsInNoGrantsWay(t *testing.T) {
+	for name, prepare := range map[string]string{
+		"a link":                "rm -r src; ln -s /etc src",
+		"a link at the end":     "rm -r src/a/granted src/a/file; ln -s /etc src/a/granted; ln -s /etc/passwd src/a/file",
+		"nothing":               "rm -r src",
+		"a file":                "rm -r src/a; echo x > src/a",
+		"another directory":     "rm -r src; mkdir -p src; echo x > src/new",
+		"another one, not ours": "rm -r src; mkdir -p src/a/granted/x src/a/file/x",
+		"a pipe":                "rm -r src/a; mkfifo src/a",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t).copying()
+			work := h.profile.Workspace
+			h.write(work+"/src/a/granted/data", "data\n")
+			h.write(work+"/src/a/file", "text\n")
+			h.write(work+"/other", "as it was\n")
+			h.sh("echo kept > other; " + prepare)
+			h.grant(work+"/src/a/granted", profile.ReadWrite)
+			h.grant(work+"/src/a/file", profile.ReadOnly)
+			if out := h.sh("cat src/a/granted/data src/a/file other; echo more >> src/a/granted/data"); out != "data\ntext\nkept\n" {
+				t.Errorf("%q", out)
+			}
+			if text, _ := os.ReadFile(work + "/src/a/granted/data"); string(text) != "data\nmore\n" {
+				t.Errorf("the host has %q", text)
+			}
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -124,6 +125,50 @@ func (l *Layer) Veil(names []string) error {
 		}
 	}
 	return nil
+}
+
+// Clear takes out of a layer what a command put, or removed, where a directory of the host's is to be mounted at name, or a file, or on
+// the way there. What it changed beside that stays.
+func (l *Layer) Clear(name string, isDir bool) error {
+	dir, err := openDirectory(unix.AT_FDCWD, filepath.Join(l.Dir, mounts.LayerUpper))
+	apart := false // whether the command made the directory anew, so that nothing of the host's is seen in it
+	for parts := strings.Split(name, "/"); err == nil && len(parts) > 0; parts = parts[1:] {
+		var found unix.Stat_t
+		missing := unix.Fstatat(dir, parts[0], &found, unix.AT_SYMLINK_NOFOLLOW) != nil
+		want := uint32(unix.S_IFDIR)
+		if len(parts) == 1 && !isDir {
+			want = unix.S_IFREG
+		}
+		if !missing && found.Mode&unix.S_IFMT != want {
+			err, missing = os.RemoveAll(fmt.Sprintf("/proc/self/fd/%d/%s", dir, parts[0])), true
+		}
+		switch {
+		case err != nil || missing && !apart:
+			unix.Close(dir)
+			return err // the host's is seen
+		case missing && want == unix.S_IFREG:
+			err = unix.Mknodat(dir, parts[0], unix.S_IFREG|0o600, 0)
+		case missing:
+			err = unix.Mkdirat(dir, parts[0], 0o700)
+		}
+		if err != nil || want == unix.S_IFREG {
+			break
+		}
+		next, failed := openDirectory(dir, parts[0])
+		unix.Close(dir)
+		dir, err = next, failed
+		if n, _ := unix.Fgetxattr(dir, "user.overlay.opaque", make([]byte, 8)); n > 0 {
+			apart = true
+		}
+	}
+	if dir >= 0 {
+		unix.Close(dir)
+	}
+	return err
+}
+
+func openDirectory(at int, name string) (int, error) {
+	return unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
 // Make makes a directory in a layer, if it is not there.
