@@ -344,3 +344,20 @@ func TestWhatALayerHoldsStandsInNoGrantsWay(t *testing.T) {
 		})
 	}
 }
+
+// A program that a command installed in what it sees copy on write is found by the next, and one that it removed is not.
+func TestProgramsInALayerAreFound(t *testing.T) {
+	h := newHost(t).copying()
+	work := h.profile.Workspace
+	h.write(work+"/removed", "#!/bin/sh\n")
+	os.Chmod(work+"/removed", 0o755)
+	h.sh("mkdir bin; printf '#!/bin/sh\\necho it runs\\n' > bin/tool; chmod +x bin/tool; ln -s bin/tool link; rm removed")
+	for _, name := range []string{"/bin/tool", "/link"} {
+		if _, err := h.launcher.Run(t.Context(), h.build(), []string{work + name}, Stdio{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := h.launcher.Run(t.Context(), h.build(), []string{work + "/removed"}, Stdio{}); !errors.As(err, new(*CommandError)) {
+		t.Errorf("%v", err)
+	}
+}

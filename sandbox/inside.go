@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // inside is the file system as the command will find it: a plan laid over the host's tree. It answers before anything is
@@ -34,6 +35,8 @@ func (in inside) Lstat(path string) (Object, error) {
 	switch {
 	case step != nil && step.Source == ownProgram:
 		return Object{Mode: 0o755}, nil // a file, wherever it is
+	case step != nil && step.Layer != "" && step.Kind == Bind:
+		return in.layered(step, path)
 	case step != nil && step.Kind == Bind && step.Source != step.Path && path == step.Path:
 		return in.host.Lstat(step.Source)
 	case step != nil && step.Kind == Bind:
@@ -58,6 +61,24 @@ func (in inside) Lstat(path string) (Object, error) {
 	return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
 }
 
+// layered looks at what is seen copy on write: what commands changed, over what the host has. Whether they made a directory above anew is
+// not looked at, so something may be taken for there that they removed with all around it.
+func (in inside) layered(step *Step, path string) (Object, error) {
+	changed, err := in.host.Lstat(step.changed(path))
+	switch {
+	case err != nil || path == step.Path:
+		return in.host.Lstat(path)
+	case changed.Mode&fs.ModeCharDevice != 0: // what stands for a removed file
+		return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
+	}
+	return changed, nil
+}
+
+// changed is where a change of what is at path is kept.
+func (s *Step) changed(path string) string {
+	return join(s.Layer, mounts.LayerUpper) + strings.TrimPrefix(path, s.Path)
+}
+
 // inProcesses reports whether a path is in /proc, and about processes.
 func inProcesses(path string) bool {
 	name, below := strings.CutPrefix(path, "/proc/")
@@ -76,6 +97,11 @@ func (in inside) Readlink(path string) (string, error) {
 	}
 	if step := in.plan.decides(path); step != nil && step.Kind == Private && step.Source != "" {
 		path = step.Source + strings.TrimPrefix(path, step.Path)
+	}
+	if step := in.plan.decides(path); step != nil && step.Kind == Bind && step.Layer != "" {
+		if text, err := in.host.Readlink(step.changed(path)); err == nil {
+			return text, nil
+		}
 	}
 	return in.host.Readlink(path)
 }
