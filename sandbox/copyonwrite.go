@@ -102,18 +102,9 @@ func (s *Step) onlyRead() { s.Access, s.Layer, s.Entries = profile.ReadOnly, "",
 // orEntries reports whether what cannot be seen copy on write is shown so.
 func (s *Step) orEntries() bool { return s.Layer != "" && (s.Purpose == Caches || s.veiled != "") }
 
-// openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes another one.
+// openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes another one: what two share while both run
+// carries open files and connections from one to the other, whatever each may reach by itself.
 func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
-	if s.Kind == Private {
-		return cow.Share(s.Layer, s.Path, mode)
-	}
-	defer func() {
-		if err == nil {
-			if err = layer.Veil(strings.FieldsFunc(s.veiled, func(r rune) bool { return r == 0 })); err != nil {
-				layer.Close()
-			}
-		}
-	}()
 	first := s.Layer
 	for n := 1; n <= maxCacheLayers; n++ {
 		if n > 1 {
@@ -122,6 +113,15 @@ func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
 		layer, err = cow.Open(s.Layer, s.Path, mode)
 		if !errors.Is(err, cow.ErrInUse) || s.Purpose != Caches {
 			break
+		}
+	}
+	if err == nil && s.Kind == Private {
+		s.Source = join(s.Layer, mounts.LayerUpper)
+		return layer, nil
+	}
+	if err == nil {
+		if err = layer.Veil(strings.FieldsFunc(s.veiled, func(r rune) bool { return r == 0 })); err != nil {
+			layer.Close()
 		}
 	}
 	return layer, err

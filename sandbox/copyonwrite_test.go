@@ -361,3 +361,16 @@ func TestProgramsInALayerAreFound(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Two sandboxes of one agent may reach different things. No directory that both write leads from one to the other while they run.
+func TestSandboxesOfOneAgentShareNoCacheWhileTheyRun(t *testing.T) {
+	h := newHost(t).copying()
+	h.profile.Grants[1].Access = profile.ReadWrite
+	h.profile.CachePaths = []profile.CachePath{{Path: h.mkdir(h.profile.Home + "/.cache"), Made: true}, {Path: h.profile.Home + "/.npm", Made: true}}
+	first := h.liveShell()
+	first.expect("echo first > ~/.npm/one; echo first > ~/.cache/one; echo first > /run/clai-sandbox/caches/one", "")
+	if out := h.sh("cat ~/.npm/one ~/.cache/one /run/clai-sandbox/caches/one 2>/dev/null; echo second > ~/.npm/two; cat ~/.npm/two"); out != "second\n" {
+		t.Errorf("%q", out)
+	}
+	first.expect("ls ~/.npm ~/.cache | grep two; cat ~/.npm/one", "first")
+}

@@ -46,15 +46,6 @@ func Name(path string) string {
 // Open opens the layer at dir, which is of the directory at path, and makes it if it is not there. The directory is not looked at
 // for more than its mode.
 func Open(dir, path string, mode fs.FileMode) (*Layer, error) {
-	return open(dir, path, mode, unix.LOCK_EX)
-}
-
-// Share opens a layer whose changes are shown alone, without what lies below. That several sandboxes may do at a time.
-func Share(dir, path string, mode fs.FileMode) (*Layer, error) {
-	return open(dir, path, mode, unix.LOCK_SH)
-}
-
-func open(dir, path string, mode fs.FileMode, how int) (*Layer, error) {
 	lock, err := unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err == unix.ENOENT {
 		lock, err = create(dir, path, mode)
@@ -62,7 +53,7 @@ func open(dir, path string, mode fs.FileMode, how int) (*Layer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the layer %s: %w", dir, err)
 	}
-	if err := unix.Flock(lock, how|unix.LOCK_NB); err != nil {
+	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		unix.Close(lock)
 		if err == unix.EWOULDBLOCK {
 			err = ErrInUse
