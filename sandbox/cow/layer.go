@@ -131,7 +131,10 @@ func (l *Layer) Clear(name string, isDir bool) error {
 			want = unix.S_IFREG
 		}
 		if !missing && found.Mode&unix.S_IFMT != want {
-			err, missing = os.RemoveAll(fmt.Sprintf("/proc/self/fd/%d/%s", dir, parts[0])), true
+			if err = unix.Unlinkat(dir, parts[0], 0); err == unix.EISDIR {
+				err = unix.Renameat(dir, parts[0], dir, parts[0]+".aside") // it may be large, and nobody waits for that
+			}
+			missing = true
 		}
 		switch {
 		case err != nil || missing && !apart:
