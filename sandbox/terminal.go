@@ -80,6 +80,8 @@ type streamState struct {
 	// Of a terminal, if this process was in its foreground or it is not this process's own; then modes is not nil.
 	modes *unix.Termios
 	group int // in the foreground; 0 if the terminal does not say
+	// permissions are those of a device, such as a terminal: 0666 on it, and every user reads what is typed. 0: it is none.
+	permissions uint32
 }
 
 func stateOf(file *os.File) (s streamState, ok bool) {
@@ -90,6 +92,7 @@ func stateOf(file *os.File) (s streamState, ok bool) {
 			return
 		}
 		ok = true
+		s.permissions = devicePermissions(fd)
 		s.signal, _ = unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)
 		if s.group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil {
 			s.group = 0
@@ -103,6 +106,15 @@ func stateOf(file *os.File) (s streamState, ok bool) {
 	return s, ok
 }
 
+// devicePermissions is the mode of a character device, and 0 of anything else.
+func devicePermissions(fd int) uint32 {
+	var is unix.Stat_t
+	if unix.Fstat(fd, &is) != nil || is.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return 0
+	}
+	return is.Mode
+}
+
 // use lends the descriptor, and leaves alone whether it waits, as File.Fd would not.
 func (s *streamState) use(do func(fd int)) {
 	if raw, err := s.file.SyscallConn(); err == nil {
@@ -112,6 +124,9 @@ func (s *streamState) use(do func(fd int)) {
 
 func (s *streamState) putBack() {
 	s.use(func(fd int) {
+		if s.permissions != 0 && devicePermissions(fd) != s.permissions {
+			unix.Fchmod(fd, s.permissions&0o7777)
+		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && flags != s.flags {
 			unix.FcntlInt(uintptr(fd), unix.F_SETFL, s.flags)
 		}

@@ -47,7 +47,9 @@ func stateNow(t *testing.T, file *os.File) string {
 		modes, _ := unix.IoctlGetTermios(int(fd), unix.TCGETS2)
 		discipline, _ := unix.IoctlGetInt(int(fd), unix.TIOCGETD)
 		exclusive, _ := unix.IoctlGetInt(int(fd), unix.TIOCGEXCL)
-		text = fmt.Sprint(flags, owner, signal, modes, discipline, exclusive)
+		var is unix.Stat_t
+		unix.Fstat(int(fd), &is)
+		text = fmt.Sprint(flags, owner, signal, modes, discipline, exclusive, is.Mode)
 	})
 	return text
 }
@@ -58,6 +60,8 @@ var streamChanges = map[string]string{
 	"waits no more, by ioctl":   `fcntl.ioctl(fd, 0x5421, struct.pack("i", 1))`,
 	"signals":                   `fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid()); fcntl.fcntl(fd, 10, 34); fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)`,
 	"signals, by ioctl":         `fcntl.ioctl(fd, 0x5452, struct.pack("i", 1))`,
+	"everybody's":               `os.fchmod(fd, 0o666)`,
+	"nobody's":                  `os.fchmod(fd, 0)`,
 	"raw":                       `import tty; tty.setraw(fd)`,
 	"raw, with another speed":   `import tty, termios; tty.setraw(fd); a = termios.tcgetattr(fd); a[4] = a[5] = termios.B300; termios.tcsetattr(fd, 0, a)`,
 	"without echo":              `import termios; a = termios.tcgetattr(fd); a[3] &= ~termios.ECHO; termios.tcsetattr(fd, 0, a)`,
