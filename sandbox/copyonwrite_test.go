@@ -374,3 +374,23 @@ func TestSandboxesOfOneAgentShareNoCacheWhileTheyRun(t *testing.T) {
 	}
 	first.expect("ls ~/.npm ~/.cache | grep two; cat ~/.npm/one", "first")
 }
+
+// Root that runs with a person's home leaves nothing of root's there, and its commands run.
+func TestRootMakesNoLayersInAPersonsState(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can")
+	}
+	h := newHost(t).copying()
+	h.profile.Grants[1].Access = profile.ReadWrite
+	h.profile.CachePaths = []profile.CachePath{{Path: h.mkdir(h.profile.Home + "/.cache"), Made: true}, {Path: h.profile.Home + "/.npm", Made: true}}
+	state := filepath.Dir(filepath.Dir(h.profile.Layers))
+	h.mkdir(state)
+	os.Chmod(state, 0o700)
+	os.Chown(state, 65534, 65534)
+	if out := h.sh("echo x 2>/dev/null > ~/.cache/x || echo refused"); out != "refused\n" {
+		t.Errorf("%q", out)
+	}
+	if entries, _ := filepath.Glob(state + "/layers/*"); len(entries) > 0 {
+		t.Errorf("%v", entries)
+	}
+}

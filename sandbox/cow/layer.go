@@ -46,6 +46,9 @@ func Name(path string) string {
 // Open opens the layer at dir, which is of the directory at path, and makes it if it is not there. The directory is not looked at
 // for more than its mode.
 func Open(dir, path string, mode fs.FileMode) (*Layer, error) {
+	if err := isOurs(dir); err != nil {
+		return nil, err
+	}
 	lock, err := unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err == unix.ENOENT {
 		lock, err = create(dir, path, mode)
@@ -61,6 +64,25 @@ func Open(dir, path string, mode fs.FileMode) (*Layer, error) {
 		return nil, err
 	}
 	return &Layer{Dir: dir, lock: lock}, nil
+}
+
+// ErrForeign means that layers are in another user's directory, as where root runs with a person's home: what root makes there would be in
+// the person's way, and the sandbox could not reach it.
+var ErrForeign = errors.New("it is in another user's directory")
+
+// isOurs looks at a layer, its agent's directory, that of all layers, and the one above, as far as they are there.
+func isOurs(dir string) error {
+	for range 4 {
+		var is unix.Stat_t
+		switch err := unix.Lstat(dir, &is); {
+		case err == nil && int(is.Uid) != os.Geteuid():
+			return ErrForeign
+		case err != nil && err != unix.ENOENT:
+			return err
+		}
+		dir = filepath.Dir(dir)
+	}
+	return nil
 }
 
 // create makes a layer. Its lock comes last: a layer that has one is whole.
