@@ -78,8 +78,10 @@ func (p *Plan) clear(layer *cow.Layer, over *Step) {
 // withoutLayer makes the step of a cache what it is where its layer cannot be had: the host's is only read, and what is hidden in it still
 // does not appear; the agent's own are not there. That too many sandboxes use it is told to nobody.
 func (p *Plan) withoutLayer(step *Step, err error) {
-	if !errors.Is(err, cow.ErrInUse) {
-		p.notice(NoticePathLeftOut, step.Layer, fmt.Sprintf("caches cannot be written: %s: %s", printable(step.Layer), reason(err)))
+	layers := parent(step.Layer)
+	told := slices.ContainsFunc(p.Notices, func(n Notice) bool { return n.Kind == NoticePathLeftOut && n.Path == layers })
+	if !told && !errors.Is(err, cow.ErrInUse) {
+		p.notice(NoticePathLeftOut, layers, fmt.Sprintf("caches cannot be written: %s: %s", printable(layers), reason(err)))
 	}
 	if step.Kind == Bind {
 		step.onlyRead()
