@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
@@ -104,6 +105,12 @@ func (s *Step) onlyRead() { s.Access, s.Layer, s.Entries = profile.ReadOnly, "",
 // orEntries reports whether what cannot be seen copy on write is shown so.
 func (s *Step) orEntries() bool { return s.Layer != "" && (s.Purpose == Caches || s.veiled != "") }
 
+// layerPatience is how long a command waits for another of its agent to give a layer back: an agent's short commands may overlap.
+const (
+	layerPatience = 3 * time.Second
+	layerPause    = 5 * time.Millisecond
+)
+
 // openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes another one: what two share while both run
 // carries open files and connections from one to the other, whatever each may reach by itself.
 func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
@@ -112,7 +119,12 @@ func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
 		if n > 1 {
 			s.Layer = fmt.Sprintf("%s-%d", first, n)
 		}
-		layer, err = cow.Open(s.Layer, s.Path, mode)
+		for began := time.Now(); ; time.Sleep(layerPause) {
+			layer, err = cow.Open(s.Layer, s.Path, mode)
+			if !errors.Is(err, cow.ErrInUse) || s.Purpose == Caches || time.Since(began) > layerPatience {
+				break
+			}
+		}
 		if !errors.Is(err, cow.ErrInUse) || s.Purpose != Caches {
 			break
 		}

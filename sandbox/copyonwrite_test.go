@@ -132,6 +132,22 @@ func TestOneLayerIsMountedOnceAtATime(t *testing.T) {
 	}
 }
 
+// An agent's short commands may overlap: the second waits for the first.
+func TestACommandWaitsForALayer(t *testing.T) {
+	h := newHost(t).copying()
+	first := make(chan string)
+	go func() { first <- h.sh("echo 1 >> log; sleep 0.5; echo 1 >> log") }()
+	for range 3 {
+		h.sh("echo 2 >> log")
+	}
+	if said := <-first; said != "" {
+		t.Error(said)
+	}
+	if out := h.sh("cat log"); len(out) != 10 || !strings.Contains(out, "1\n1\n") {
+		t.Errorf("%q", out)
+	}
+}
+
 // Caches are written without an option, and nothing that a command puts there reaches anybody else.
 func TestCachesAreWrittenCopyOnWrite(t *testing.T) {
 	h := newHost(t).copying()
