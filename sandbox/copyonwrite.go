@@ -120,7 +120,7 @@ func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
 			s.Layer = fmt.Sprintf("%s-%d", first, n)
 		}
 		for began := time.Now(); ; time.Sleep(layerPause) {
-			layer, err = cow.Open(s.Layer, s.Path, mode)
+			layer, err = cow.Open(s.Layer, cow.About{Path: s.Path, Cache: s.Purpose == Caches}, mode)
 			if !errors.Is(err, cow.ErrInUse) || s.Purpose == Caches || time.Since(began) > layerPatience {
 				break
 			}

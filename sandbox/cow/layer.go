@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,9 +27,42 @@ type Layer struct {
 
 // About says what a layer is of. It is in the file layer.json.
 type About struct {
-	Path string `json:"path"` // the directory that is seen copy on write
-	Made int64  `json:"madeAtUnixMs"`
+	Path  string `json:"path"` // the directory that is seen copy on write
+	Made  int64  `json:"madeAtUnixMs"`
+	Cache bool   `json:"cache,omitempty"` // it is a cache of tools, whose changes nobody needs to look at
+	// Object is the directory itself, as it was when the layer was last empty. Changes are brought to that one only.
+	Object Object `json:"object"`
 }
+
+// An Object is one of a file system. A later one may have its inode, but not its time of birth.
+type Object struct {
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+	Born   int64  `json:"bornAtUnixNs,omitempty"` // 0 where the file system does not say
+}
+
+// ObjectOf is the object that is open, or at a path if name is one. A link is not followed.
+func ObjectOf(fd int, name string) (Object, error) {
+	var s unix.Statx_t
+	if err := unix.Statx(fd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &s); err != nil {
+		return Object{}, err
+	}
+	o := Object{Device: unix.Mkdev(s.Dev_major, s.Dev_minor), Inode: s.Ino}
+	if s.Mask&unix.STATX_BTIME != 0 {
+		o.Born = s.Btime.Sec*1e9 + int64(s.Btime.Nsec)
+	}
+	return o, nil
+}
+
+// Is reports whether two are the same. A device may have another number after the host was started anew.
+func (o Object) Is(other Object) bool {
+	return o.Inode == other.Inode && o.Inode != 0 && o.Born == other.Born && (o.Born != 0 || o.Device == other.Device)
+}
+
+const (
+	aboutName = "layer.json"
+	lockName  = "lock"
+)
 
 // ErrInUse means that another sandbox has a layer.
 var ErrInUse = errors.New("another sandbox uses the layer")
@@ -44,18 +78,93 @@ func Name(path string) string {
 }
 
 // Open opens the layer at dir, which is of the directory at path, and makes it if it is not there. The directory is not looked at
-// for more than its mode.
-func Open(dir, path string, mode fs.FileMode) (*Layer, error) {
+// for more than its mode, and which object it is. Since tells afterwards when a layer was last opened empty.
+func Open(dir string, about About, mode fs.FileMode) (*Layer, error) {
+	l, err := open(dir, about, mode)
+	if err == nil && !about.Cache {
+		err = l.begin(about)
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Take opens a layer that is there, to look at what it holds while no sandbox has it.
+func Take(dir string) (*Layer, error) {
 	if err := isOurs(dir); err != nil {
 		return nil, err
 	}
-	lock, err := unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	lock, err := unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the layer %s: %w", dir, err)
+	}
+	return locked(dir, lock)
+}
+
+// Read says what a layer is of.
+func Read(dir string) (About, error) {
+	var about About
+	text, err := os.ReadFile(filepath.Join(dir, aboutName))
+	if err == nil {
+		err = json.Unmarshal(text, &about)
+	}
+	if err == nil && !filepath.IsAbs(about.Path) {
+		err = fmt.Errorf("%s: it names no path", filepath.Join(dir, aboutName))
+	}
+	return about, err
+}
+
+// Since is when a layer was last opened while it was empty, in nanoseconds of the clock by which the kernel stamps files: what the
+// host changed after that has no earlier time of change. It is the lock's time of modification.
+func Since(dir string) (int64, error) {
+	var s unix.Stat_t
+	if err := unix.Lstat(filepath.Join(dir, lockName), &s); err != nil {
+		return 0, err
+	}
+	return s.Mtim.Nano(), nil
+}
+
+// begin notes the time, if nothing was changed yet, and which object lies below.
+func (l *Layer) begin(about About) error {
+	upper, err := os.Open(filepath.Join(l.Dir, mounts.LayerUpper))
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	if names, err := upper.Readdirnames(1); len(names) > 0 || err != io.EOF {
+		return nil
+	}
+	if err := unix.UtimesNanoAt(l.lock, "", nil, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("note when the layer began: %w", err)
+	}
+	object, err := ObjectOf(unix.AT_FDCWD, about.Path)
+	if err != nil {
+		return err
+	}
+	if was, err := Read(l.Dir); err == nil && was.Object.Is(object) {
+		return nil
+	}
+	about.Object = object
+	return about.write(l.Dir)
+}
+
+func open(dir string, about About, mode fs.FileMode) (*Layer, error) {
+	if err := isOurs(dir); err != nil {
+		return nil, err
+	}
+	lock, err := unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err == unix.ENOENT {
-		lock, err = create(dir, path, mode)
+		lock, err = create(dir, about, mode)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the layer %s: %w", dir, err)
 	}
+	return locked(dir, lock)
+}
+
+func locked(dir string, lock int) (*Layer, error) {
 	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		unix.Close(lock)
 		if err == unix.EWOULDBLOCK {
@@ -86,15 +195,11 @@ func isOurs(dir string) error {
 }
 
 // create makes a layer. Its lock comes last: a layer that has one is whole.
-func create(dir, path string, mode fs.FileMode) (int, error) {
+func create(dir string, about About, mode fs.FileMode) (int, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return -1, err
 	}
-	about, err := json.Marshal(About{path, time.Now().UnixMilli()})
-	if err != nil {
-		return -1, err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "layer.json"), append(about, '\n'), 0o600); err != nil {
+	if err := about.write(dir); err != nil {
 		return -1, err
 	}
 	upper := filepath.Join(dir, mounts.LayerUpper)
@@ -106,12 +211,26 @@ func create(dir, path string, mode fs.FileMode) (int, error) {
 	if err := os.Chmod(upper, mode.Perm()); err != nil { // what is seen at the path has the mode of the upper directory
 		return -1, err
 	}
-	return unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	return unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+}
+
+// write puts the file in its place, whole.
+func (a About) write(dir string) error {
+	a.Made = time.Now().UnixMilli()
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, aboutName)
+	if err := os.WriteFile(name+".new", append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
 }
 
 // Close gives a layer back.
 func (l *Layer) Close() {
-	if l.lock >= 0 {
+	if l != nil && l.lock >= 0 {
 		unix.Close(l.lock)
 		l.lock = -1
 	}
