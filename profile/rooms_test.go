@@ -21,6 +21,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"sandbox/repository":       {},
 		"sandbox/cow":              {"sandbox/mounts", "sandbox/trampoline"},
 		"sandbox":                  {"profile", "sandbox/cow", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline"},
+		"sandbox/cow/changes":      {"profile", "sandbox/cow", "sandbox/mounts", "sandbox/trampoline"},
 		"grants":                   {"profile"},
 		"grants/store":             {"profile", "grants"},
 		"grants/broker":            {"profile", "grants", "grants/store"},

@@ -1,0 +1,125 @@
+package changes
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// What is executed outside of any sandbox, or read as orders, is shown first. The names are a help to whoever looks, not a boundary:
+// nothing is applied unseen because a name is not among them.
+
+const (
+	rankSome  = 1 // somebody may execute it
+	rankBuild = 2 // a build or a server does, as a matter of course
+	rankFirst = 3 // it is executed without anybody's doing, or with another user's rights
+)
+
+var ciFiles = []string{
+	".github", ".gitlab-ci.yml", ".circleci", "Jenkinsfile", "azure-pipelines.yml", ".travis.yml", ".drone.yml", "bitbucket-pipelines.yml",
+	".woodpecker.yml", ".woodpecker", "appveyor.yml", ".appveyor.yml", ".buildkite", ".forgejo", ".gitea", ".builds", ".build.yml",
+}
+
+var buildFiles = []string{
+	"Makefile", "makefile", "GNUmakefile", "CMakeLists.txt", "meson.build", "configure", "package.json", "setup.py", "setup.cfg", "pyproject.toml",
+	"conftest.py", "sitecustomize.py", "tox.ini", "noxfile.py", "build.rs", "Cargo.toml", ".cargo", "build.gradle", "build.gradle.kts",
+	"settings.gradle", "settings.gradle.kts", "gradlew", "pom.xml", ".mvn", "mvnw", "Rakefile", "Gemfile", "Justfile", "justfile", "Taskfile.yml",
+	"Dockerfile", "Containerfile", "docker-compose.yml", "compose.yaml", "BUILD", "BUILD.bazel", "WORKSPACE", ".bazelrc", "MODULE.bazel",
+	"Vagrantfile", "flake.nix", "shell.nix", "default.nix", ".gitattributes", "composer.json", "deno.json", "Procfile",
+}
+
+// mark says of each change who executes it.
+func (r *Review) mark() {
+	protected := (&profile.Profile{}).ProtectedIn(true)
+	bare := map[string]bool{} // directories that look like repositories themselves
+	for i := range r.Changes {
+		if path.Base(r.Changes[i].Path) == "HEAD" && r.Changes[i].Kind != Deleted {
+			bare[path.Dir(r.Changes[i].Path)] = true
+		}
+	}
+	for i := range r.Changes {
+		c := &r.Changes[i]
+		if c.Kind == Deleted {
+			continue
+		}
+		c.Runs, c.rank = runs(c, protected, bare)
+	}
+}
+
+func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (string, int) {
+	parts := strings.Split(c.Path, "/")
+	switch {
+	case c.Type != "link" && c.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && c.Type != "directory":
+		return "setuid or setgid: it would run with its owner's rights; the bit is left out unless the path is named", rankFirst
+	case gitRuns(parts):
+		return "git", rankFirst
+	case len(parts) > 1 && (bare[path.Dir(c.Path)] && parts[len(parts)-1] == "config" || bare[path.Dir(path.Dir(c.Path))] && parts[len(parts)-2] == "hooks"):
+		return "git, which takes the directory for a repository", rankFirst
+	}
+	for _, p := range protected {
+		if isNamed(parts, p.Name) {
+			return "tools that are started here (" + p.Name + ")", rankFirst
+		}
+	}
+	for _, name := range ciFiles {
+		if slices.Contains(parts, name) {
+			return "a server that builds (" + name + ")", rankFirst
+		}
+	}
+	base := parts[len(parts)-1]
+	for _, name := range buildFiles {
+		if slices.Contains(parts, name) || strings.HasSuffix(base, ".mk") {
+			return "builds (" + base + ")", rankBuild
+		}
+	}
+	switch {
+	case c.Type == "link" && leadsOut(c.Path, c.Target):
+		return "a link that leads out of the directory", rankSome
+	case c.Type == "file" && c.Mode&0o111 != 0 && c.OldMode&0o111 == 0:
+		return "it can be executed now", rankSome
+	}
+	return "", 0
+}
+
+// gitRuns reports whether git executes it or does as it says.
+func gitRuns(parts []string) bool {
+	i := slices.IndexFunc(parts, func(part string) bool { return strings.EqualFold(part, ".git") })
+	if i < 0 {
+		return false
+	}
+	if i == len(parts)-1 {
+		return true
+	}
+	for _, part := range parts[i+1:] {
+		if slices.Contains([]string{"hooks", "config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "modules", "worktrees"}, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// isNamed reports whether a path is, or is in, what a name stands for. One without a slash counts anywhere, but for those of a home
+// directory that are everyday names elsewhere.
+func isNamed(parts []string, name string) bool {
+	if name == "bin" {
+		return false
+	}
+	if !strings.Contains(name, "/") {
+		return slices.Contains(parts, name)
+	}
+	all := strings.Join(parts, "/")
+	return all == name || strings.HasPrefix(all, name+"/")
+}
+
+// leadsOut reports whether a link names something outside of the directory.
+func leadsOut(at, target string) bool {
+	if path.IsAbs(target) {
+		return true
+	}
+	to := path.Join(path.Dir(at), target)
+	return to == ".." || strings.HasPrefix(to, "../")
+}
