@@ -11,7 +11,7 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), grantsCommand(), quarantineCommand(), explainCommand(), approvalsCommand(), mcpCommand(), doctorCommand(), gatewayCommand(), completionCommand()}
+	commands := []*cli.Command{runCommand(), grantsCommand(), quarantineCommand(), changesCommand(), explainCommand(), approvalsCommand(), mcpCommand(), doctorCommand(), gatewayCommand(), completionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
@@ -21,6 +21,7 @@ func newApp() *cli.App {
 		UsageText: "clai-sandbox run [options] -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox grants review|pending|allow|deny|list|add|revoke|narrow|confirm|log|request\n" +
 			"clai-sandbox quarantine list|show|restore|discard\n" +
+			"clai-sandbox changes list|show|diff|apply|discard\n" +
 			"clai-sandbox explain [options] [--path PATH]\n" +
 			"clai-sandbox explain --host gateway -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox approvals list|allow|deny|remove|test|get|set|edit\n" +

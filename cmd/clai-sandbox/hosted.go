@@ -23,6 +23,12 @@ func approvalsCommand() *cli.Command {
 	}, usageError)
 }
 
+func changesCommand() *cli.Command {
+	return hosted.Changes(func(string) cli.ActionFunc {
+		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "changes")[1:]) }
+	}, usageError)
+}
+
 func mcpCommand() *cli.Command {
 	return hosted.MCP(func(*cli.Context) error { return handOver(os.Args[1:]) }, usageError)
 }

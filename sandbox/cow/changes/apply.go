@@ -445,6 +445,13 @@ func (a *applier) settle(j *journal) error {
 	for i, o := range j.Ops {
 		dir, base, err := a.parents.of(o.change.Path)
 		if err != nil {
+			if o.failed == "" {
+				o.failed = "its directory was moved on the host: " + reason(err)
+				if o.Old != nil {
+					a.result.Left = append(a.result.Left, join(path.Dir(o.change.Path), j.name(i)))
+				}
+			}
+			a.result.skip(o.change.Path, o.failed)
 			continue
 		}
 		if o.failed == "" && o.Old != nil {

@@ -206,7 +206,7 @@ func TestRightsOfOthersAreAppliedByNameOnly(t *testing.T) {
 	b.write(b.upper+"/b", "x")
 	b.sh(b.upper, "chmod 4755 a; chmod 2755 b")
 	for _, c := range b.review().Changes {
-		if !strings.HasPrefix(c.Runs, "setuid") {
+		if !strings.HasPrefix(c.Note, "setuid") {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -284,7 +284,7 @@ func TestWhatIsExecutedElsewhereComesFirst(t *testing.T) {
 	b.sh(b.upper, "echo > run; chmod +x run; ln -s /etc out; ln -s a.txt in")
 	var first []string
 	for _, c := range b.review().Changes {
-		if c.Runs != "" {
+		if c.Note != "" {
 			first = append(first, c.Path)
 		}
 	}

@@ -46,7 +46,7 @@ func (r *Review) mark() {
 		if c.Kind == Deleted {
 			continue
 		}
-		c.Runs, c.rank = runs(c, protected, bare)
+		c.Note, c.rank = runs(c, protected, bare)
 	}
 }
 
@@ -56,24 +56,24 @@ func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (s
 	case c.Type != "link" && c.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && c.Type != "directory":
 		return "setuid or setgid: it would run with its owner's rights; the bit is left out unless the path is named", rankFirst
 	case gitRuns(parts):
-		return "git", rankFirst
+		return "git executes it, or does as it says", rankFirst
 	case len(parts) > 1 && (bare[path.Dir(c.Path)] && parts[len(parts)-1] == "config" || bare[path.Dir(path.Dir(c.Path))] && parts[len(parts)-2] == "hooks"):
-		return "git, which takes the directory for a repository", rankFirst
+		return "git takes the directory for a repository, and does as it says", rankFirst
 	}
 	for _, p := range protected {
 		if isNamed(parts, p.Name) {
-			return "tools that are started here (" + p.Name + ")", rankFirst
+			return "tools that are started here execute it, or do as it says (" + p.Name + ")", rankFirst
 		}
 	}
 	for _, name := range ciFiles {
 		if slices.Contains(parts, name) {
-			return "a server that builds (" + name + ")", rankFirst
+			return "a server that builds executes it (" + name + ")", rankFirst
 		}
 	}
 	base := parts[len(parts)-1]
 	for _, name := range buildFiles {
 		if slices.Contains(parts, name) || strings.HasSuffix(base, ".mk") {
-			return "builds (" + base + ")", rankBuild
+			return "a build executes it (" + base + ")", rankBuild
 		}
 	}
 	switch {

@@ -3,6 +3,7 @@ package changes
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -38,8 +39,8 @@ type Change struct {
 	Entries int    // of a deleted directory: how many are in it
 	Target  string // of a link
 	From    string // of Added: what was deleted elsewhere and has the same content, so that this is probably a new name
-	// Runs says who executes this, or does as it says, outside of any sandbox; empty if nobody is known to.
-	Runs string
+	// Note says who executes this, or does as it says, outside of any sandbox; empty if nobody is known to.
+	Note string
 	rank int
 	// Conflict says why it is not applied unless it is named.
 	Conflict string
@@ -49,6 +50,7 @@ type Change struct {
 	upper, lower *object
 	// implicit: it is deleted, but has no mark of its own, as the directory that it was in was made anew.
 	implicit bool
+	origin   string // the overlay's handle of what was copied
 }
 
 const (
@@ -89,11 +91,12 @@ type walker struct {
 	review       *Review
 	left         int // entries
 	queue        []frame
+	inodes       map[uint64]bool // of the host's that a change is about
 }
 
 // walk compares the upper directory with the host's. What it met is in the review also if it ends early.
 func walk(ctx context.Context, upper, lower int, since int64, done map[string]applied) (*Review, error) {
-	w := &walker{ctx: ctx, upper: upper, lower: lower, since: since, applied: done, review: &Review{}, left: maxEntries}
+	w := &walker{ctx: ctx, upper: upper, lower: lower, since: since, applied: done, review: &Review{}, left: maxEntries, inodes: map[uint64]bool{}}
 	w.queue = []frame{{upperDir: upperDir{path: ".", lower: true}}}
 	for len(w.queue) > 0 {
 		f := w.queue[len(w.queue)-1]
@@ -102,6 +105,7 @@ func walk(ctx context.Context, upper, lower int, since int64, done map[string]ap
 			return w.review, err
 		}
 	}
+	w.originals()
 	w.review.mark()
 	w.review.renames(w)
 	w.review.sort()
@@ -183,6 +187,9 @@ func (w *walker) entry(f frame, up, low int, name string) error {
 		w.unseen(c.Path[:80]+"…", "the path is too long")
 		return nil
 	}
+	if w.left -= len(c.Path) >> 8; w.left < 0 { // long paths count for more, so that the memory is bounded
+		return errTooMany
+	}
 	upper, err := lookAt(up, name)
 	if err != nil {
 		w.unseen(c.Path, reason(err))
@@ -234,6 +241,7 @@ func (w *walker) entry(f frame, up, low int, name string) error {
 		}
 	}
 	if c.Kind == "" {
+		w.inodes[c.lower.Inode] = true
 		w.review.same = append(w.review.same, c.Path)
 		return nil
 	}
@@ -312,19 +320,45 @@ func (w *walker) conflict(c *Change, up int, name string) error {
 	switch {
 	case c.Kind == "" || c.Conflict != "":
 	case c.lower == nil:
-		if _, copied := attribute(up, name, "user.overlay.origin"); copied && c.Kind == Added {
-			c.Conflict = "the original was deleted on the host"
+		if origin, copied := attribute(up, name, "user.overlay.origin"); copied && c.Kind == Added {
+			c.origin = origin
+			if c.upper.directory() {
+				c.Conflict = goneMeanwhile
+			}
 		}
 	case c.Kind == Replaced && c.lower.directory():
+		w.inodes[c.lower.Inode] = true
 		entries, why, err := w.lowerTree(c.Path, *c.lower)
 		if err != nil {
 			return err
 		}
 		c.Entries, c.Conflict = entries, why
 	default:
+		w.inodes[c.lower.Inode] = true
 		c.Conflict = w.later(c.Path, *c.lower)
 	}
 	return nil
+}
+
+const goneMeanwhile = "the original was deleted on the host"
+
+// originals finds files that were copied from an original that is not there any more. A file that a command gave another name, or one
+// name more, has its original elsewhere.
+func (w *walker) originals() {
+	for i := range w.review.Changes {
+		c := &w.review.Changes[i]
+		if c.origin == "" || c.Conflict != "" {
+			continue
+		}
+		found := false
+		const handle = 21 // where the file system's part begins, which has the inode's number in one of two places
+		for at := handle; at+4 <= len(c.origin) && at < handle+8; at += 4 {
+			found = found || w.inodes[uint64(binary.NativeEndian.Uint32([]byte(c.origin[at:at+4])))]
+		}
+		if !found {
+			c.Conflict = goneMeanwhile
+		}
+	}
 }
 
 // later says whether the host's object was changed since the layer began, other than by an earlier apply.
@@ -351,8 +385,11 @@ func (w *walker) deleted(name string, f frame, lower *object, implicit bool) err
 		if c.Conflict == "" {
 			c.Conflict = why
 		}
-	} else if c.Conflict == "" {
-		c.Conflict = w.later(name, *lower)
+	} else {
+		w.inodes[lower.Inode] = true
+		if c.Conflict == "" {
+			c.Conflict = w.later(name, *lower)
+		}
 	}
 	w.review.Changes = append(w.review.Changes, c)
 	return nil
@@ -369,6 +406,9 @@ func (w *walker) lowerTree(name string, top object) (int, string, error) {
 	}
 	w.left -= len(objects)
 	objects["."] = top
+	for _, o := range objects {
+		w.inodes[o.Inode] = true
+	}
 	for below, o := range objects {
 		if why := w.later(path.Join(name, below), o); why != "" {
 			return len(objects) - 1, fmt.Sprintf("%s (%s)", why, below), nil

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/cow"
+)
+
+// layered makes a directory one that agent main saw copy on write: what is in the second one was changed. The layer stands where
+// a sandbox would make it.
+func layered(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: layered DIRECTORY CHANGED")
+	}
+	dir, err := filepath.EvalSymlinks(ts.MkAbs(args[0]))
+	ts.Check(err)
+	state := filepath.Join(ts.Getenv("HOME"), ".local/state/clai-sandbox/layers/main", cow.Name(dir))
+	settle(ts, dir)
+	layer, err := cow.Open(state, cow.About{Path: dir}, 0o755)
+	ts.Check(err)
+	layer.Close()
+	ts.Check(os.CopyFS(state+"/upper", os.DirFS(ts.MkAbs(args[1]))))
+	// A name that ends so stands for one that was deleted.
+	ts.Check(filepath.WalkDir(state+"/upper", func(path string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".deleted" {
+			return err
+		}
+		ts.Check(os.Remove(path))
+		return unix.Mknod(path[:len(path)-len(".deleted")], unix.S_IFCHR, 0)
+	}))
+}
+
+// settle waits until what is made next is later than the directory by the kernel's clock.
+func settle(ts *testscript.TestScript, dir string) {
+	probe := filepath.Join(filepath.Dir(dir), "clock")
+	for first := int64(0); ; {
+		ts.Check(os.WriteFile(probe, nil, 0o600))
+		var s unix.Stat_t
+		ts.Check(unix.Lstat(probe, &s))
+		if first == 0 {
+			first = s.Ctim.Nano()
+		}
+		if s.Ctim.Nano() > first {
+			return
+		}
+	}
+}
