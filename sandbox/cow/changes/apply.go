@@ -213,9 +213,9 @@ func (a *applier) all(chosen []*Change) error {
 				return err
 			}
 			if o.failed == "" {
-				err := a.lay(c.Path)
-				if err != nil {
-					return err
+				if err := a.lay(c.Path); err != nil {
+					a.result.skip(c.Path, reason(err))
+					continue
 				}
 				closing = append(closing, c)
 			}

@@ -63,35 +63,39 @@ func TestHostileLayers(t *testing.T) {
 	b.empty()
 }
 
-// A link that appears in the way while an apply is under way leads nowhere.
+// A link that appears in the way while an apply is under way leads nowhere, neither out of the directory nor to another place in it.
 func TestNoLinkIsFollowed(t *testing.T) {
-	b := newBench(t).files("dir/file").begin()
-	outside := b.state + "/outside"
-	b.write(outside+"/file", "old dir/file\n")
-	b.write(b.upper+"/dir/file", "evil\n")
-	b.write(b.upper+"/dir/more", "evil\n")
-	review := b.review()
-	b.sh(b.host, "mv dir away; ln -s "+outside+" dir")
-	l := b.layer()
-	o, result, err := l.take(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := newApplier(b.quick(), o, result)
-	var chosen []*Change
-	for i := range review.Changes {
-		chosen = append(chosen, &review.Changes[i])
-	}
-	if err := a.all(chosen); err != nil {
-		t.Error(err)
-	}
-	a.parents.close()
-	o.close()
-	if got := content(t, outside); !strings.HasSuffix(got, `"old dir/file\n"`) || strings.Contains(got, "more") {
-		t.Errorf("%s", got)
-	}
-	if len(result.Applied) != 0 || len(result.Skipped) != 2 {
-		t.Errorf("%+v", result)
+	for where, link := range map[string]string{"outside": "../outside", "host/other": "other"} {
+		b := newBench(t).files("dir/sub/file").begin()
+		place := filepath.Dir(b.host) + "/" + where
+		b.write(place+"/sub/file", "old dir/file\n")
+		b.write(b.upper+"/dir/sub/file", "evil\n")
+		b.write(b.upper+"/dir/sub/more", "evil\n")
+		b.whiteout("dir/sub/gone")
+		b.write(place+"/sub/gone", "")
+		review := b.review()
+		b.sh(b.host, "mv dir away; ln -s "+link+" dir")
+		o, result, err := b.layer().take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := newApplier(b.quick(), o, result)
+		var chosen []*Change
+		for i := range review.Changes {
+			chosen = append(chosen, &review.Changes[i])
+		}
+		before := content(t, place)
+		if err := a.all(chosen); err != nil {
+			t.Error(err)
+		}
+		a.parents.close()
+		o.close()
+		if got := content(t, place); got != before {
+			t.Errorf("%s", got)
+		}
+		if len(result.Applied) != 0 || len(result.Skipped) != 2 {
+			t.Errorf("%+v", result)
+		}
 	}
 }
 

@@ -185,6 +185,82 @@ func TestAnApplyThatIsKilledIsFinished(t *testing.T) {
 	}
 }
 
+// A person does one thing at one step of an apply, for each of both. What the person wrote is there afterwards.
+func TestAPersonsChangeAtAnyStepStays(t *testing.T) {
+	paths := []string{"changed", "gone", "dir/inner", "added", "link", "tolink"}
+	acts := map[string]func(string, string) error{
+		"writes": func(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) },
+		"replaces": func(path, text string) error {
+			if err := os.WriteFile(path+".swp", []byte(text), 0o644); err != nil {
+				return err
+			}
+			return os.Rename(path+".swp", path)
+		},
+		"writes unseen": func(path, text string) error { // with the old time, as rsync does
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				return err
+			}
+			return os.Chtimes(path, info.ModTime(), info.ModTime())
+		},
+	}
+	for name, act := range acts {
+		for _, path := range paths {
+			t.Run(name+" "+path, func(t *testing.T) {
+				for at, more := 1, true; more; at++ {
+					more = personAt(t, at, path, act)
+				}
+			})
+		}
+	}
+}
+
+// personAt lets a person act at one step, and reports whether there was such a step.
+func personAt(t *testing.T, at int, name string, act func(string, string) error) bool {
+	t.Helper()
+	b := newBench(t).files("changed", "gone", "dir/inner", "tolink")
+	os.Symlink("changed", b.host+"/link")
+	b.begin()
+	b.write(b.upper+"/changed", "agent's\n")
+	b.write(b.upper+"/added", "agent's\n")
+	b.whiteout("gone")
+	b.whiteout("dir")
+	os.Symlink("gone", b.upper+"/link")
+	os.Symlink("gone", b.upper+"/tolink")
+	step := 0
+	done := make(chan error, 1)
+	ctx := context.WithValue(t.Context(), hooksKey{}, hooks{noSync: true, step: func() {
+		if step++; step != at {
+			return
+		}
+		go func() { done <- act(b.host+"/"+name, "person's\n") }()
+		select { // one that waits for a lease goes on when that is given back
+		case err := <-done:
+			done <- err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}})
+	if _, err := b.layer().Apply(ctx, Selection{}); err != nil {
+		t.Error(err)
+	}
+	if step < at {
+		return false
+	}
+	if <-done != nil {
+		return true // the directory was gone, or in no state to be written
+	}
+	for _, text := range found(t, b.host) {
+		if text == "person's\n" {
+			return true
+		}
+	}
+	t.Errorf("at step %d what the person wrote is lost:\n%s", at, content(t, b.host))
+	return true
+}
+
 // A person works on the host while changes are applied, and in between. What the person wrote last stays, wherever it was written.
 func TestNoChangeOfAPersonsIsOverwritten(t *testing.T) {
 	const files = 40

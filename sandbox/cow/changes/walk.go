@@ -92,11 +92,12 @@ type walker struct {
 	left         int // entries
 	queue        []frame
 	inodes       map[uint64]bool // of the host's that a change is about
+	unreadable   map[string]string
 }
 
 // walk compares the upper directory with the host's. What it met is in the review also if it ends early.
 func walk(ctx context.Context, upper, lower int, since int64, done map[string]applied) (*Review, error) {
-	w := &walker{ctx: ctx, upper: upper, lower: lower, since: since, applied: done, review: &Review{}, left: maxEntries, inodes: map[uint64]bool{}}
+	w := &walker{ctx: ctx, upper: upper, lower: lower, since: since, applied: done, review: &Review{}, left: maxEntries, inodes: map[uint64]bool{}, unreadable: map[string]string{}}
 	w.queue = []frame{{upperDir: upperDir{path: ".", lower: true}}}
 	for len(w.queue) > 0 {
 		f := w.queue[len(w.queue)-1]
@@ -126,6 +127,7 @@ func (w *walker) directory(f frame) error {
 	up, err := openDirectory(w.upper, f.path)
 	if err != nil {
 		w.unseen(f.path, reason(err))
+		w.unreadable[f.path] = "cannot be read: " + reason(err)
 		return nil
 	}
 	defer unix.Close(up)
@@ -347,6 +349,9 @@ const goneMeanwhile = "the original was deleted on the host"
 func (w *walker) originals() {
 	for i := range w.review.Changes {
 		c := &w.review.Changes[i]
+		if why := w.unreadable[c.Path]; why != "" {
+			c.Never = why
+		}
 		if c.origin == "" || c.Conflict != "" {
 			continue
 		}

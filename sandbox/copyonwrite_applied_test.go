@@ -1,0 +1,83 @@
+package sandbox
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	review "github.com/clairun/clai-sandbox/sandbox/cow/changes"
+)
+
+// contents lists all that a shell sees below its directory: type, permissions, links, and what is in files.
+const contents = `find . -name .git -prune -o -printf '%P %y %m %l\n' | sort; find . -type f -not -path './.git/*' | sort | xargs -d '\n' cat`
+
+// What commands made of a workspace is what the host has after it was applied, whatever they did to it. The kernel's overlay writes the
+// layer here, not a test.
+func TestWhatWasSeenCopyOnWriteIsWhatIsApplied(t *testing.T) {
+	for name, script := range map[string]string{
+		"files":        "echo new > new; echo more >> a; rm b; chmod 600 c; touch d",
+		"directories":  "rm -r dir; mkdir dir; echo x > dir/x; mkdir -p one/two/three; echo y > one/two/three/y; mkdir empty",
+		"names":        "mv a z; mv b c; mv dir other; echo again > a; ln z hard; ln c also",
+		"types":        "rm a; mkdir a; echo x > a/x; rm -r dir; echo file > dir; rm link; mkdir link; ln -sf nowhere b",
+		"and back":     "rm -r dir; mkdir dir; rm -r dir; mkdir -p dir/sub; echo new > dir/sub/inner; rm a; echo a > a; mv b t; mv t b",
+		"in a row":     "sed -i s/a/A/ a; cp -r dir copy; rm dir/sub/inner; rmdir dir/sub; ln -s copy link2; truncate -s 1M sparse",
+		"deletes all":  "rm -r *",
+		"everything":   "rm -rf * .[!.]*; mkdir dir; echo 1 > dir/sub; echo 2 > a; ln -s a link",
+		"does nothing": "true",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t).copying()
+			work := h.profile.Workspace
+			for _, name := range []string{"a", "b", "c", "d", "dir/x", "dir/sub/inner", "kept/x"} {
+				h.write(work+"/"+name, name+"\n")
+			}
+			h.symlink("a", work+"/link")
+			time.Sleep(20 * time.Millisecond) // the kernel's clock goes in steps of up to 10 ms; what is later is a conflict
+			h.sh("set -e; " + script)
+			inside := h.sh(contents)
+			list, err := review.List(filepath.Dir(filepath.Dir(h.profile.Layers)))
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%+v %v", list, err)
+			}
+			result, err := list[0].Apply(t.Context(), review.Selection{})
+			if err != nil || len(result.Skipped) > 0 || len(result.Left) > 0 {
+				t.Errorf("%+v %v", result, err)
+			}
+			if outside := hostSees(t, work); outside != inside {
+				t.Errorf("the host has\n%s\nand not\n%s", outside, inside)
+			}
+			if r, err := list[0].Review(t.Context()); err != nil || len(r.Changes) > 0 {
+				t.Errorf("%+v %v", r, err)
+			}
+		})
+	}
+}
+
+func hostSees(t *testing.T, dir string) string {
+	t.Helper()
+	command := exec.Command("sh", "-c", contents)
+	command.Dir = dir
+	out, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestALayerThatASandboxHasIsNotApplied(t *testing.T) {
+	h := newHost(t).copying()
+	shell := h.liveShell()
+	shell.expect("echo x > x; echo first", "first")
+	list, err := review.List(filepath.Dir(filepath.Dir(h.profile.Layers)))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v %v", list, err)
+	}
+	if r, err := list[0].Review(t.Context()); err != nil || len(r.Changes) != 1 {
+		t.Errorf("%+v %v", r, err)
+	}
+	if _, err := list[0].Apply(t.Context(), review.Selection{}); err == nil || !strings.Contains(err.Error(), "in use by process ") {
+		t.Errorf("%v", err)
+	}
+}
