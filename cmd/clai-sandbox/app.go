@@ -21,7 +21,7 @@ func newApp() *cli.App {
 		UsageText: "clai-sandbox run [options] -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox grants review|pending|allow|deny|list|add|revoke|narrow|confirm|log|request\n" +
 			"clai-sandbox quarantine list|show|restore|discard\n" +
-			"clai-sandbox changes list|show|diff|apply|discard\n" +
+			"clai-sandbox changes review|list|show|diff|apply|discard\n" +
 			"clai-sandbox explain [options] [--path PATH]\n" +
 			"clai-sandbox explain --host gateway -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox approvals list|allow|deny|remove|test|get|set|edit\n" +

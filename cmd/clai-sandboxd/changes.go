@@ -18,6 +18,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
+	"github.com/clairun/clai-sandbox/sandbox/cow/changes/screen"
 )
 
 // statusLeft is the exit status where a change was left as it was.
@@ -26,7 +27,7 @@ const statusLeft = 1
 // changesAction is what a command below changes does.
 func changesAction(name string) cli.ActionFunc {
 	do := map[string]func(context.Context, *cli.Context) error{
-		"list": listLayers, "show": showChanges, "diff": diffChanges, "apply": applyChanges, "discard": discardChanges}[name]
+		"list": listLayers, "show": showChanges, "review": reviewChanges, "diff": diffChanges, "apply": applyChanges, "discard": discardChanges}[name]
 	return func(c *cli.Context) error {
 		if do == nil {
 			if c.Args().Present() {
@@ -280,6 +281,18 @@ func showChanges(ctx context.Context, c *cli.Context) error {
 		fmt.Println("nothing was changed")
 	}
 	return nil
+}
+
+func reviewChanges(ctx context.Context, c *cli.Context) error {
+	layer, paths, err := layerFrom(c)
+	if err != nil {
+		return err
+	}
+	if len(paths) > 0 {
+		return &misuse{"review takes one LAYER", "clai-sandbox changes apply LAYER PATH applies a path"}
+	}
+	describe := func(change changes.Change) string { return lineOf(change).String() }
+	return screen.Run(ctx, layer, describe, differenceText, os.Stdin, os.Stdout)
 }
 
 // maxShown is how many bytes of differences are printed.

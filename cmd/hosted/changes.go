@@ -27,6 +27,8 @@ func Changes(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 		Subcommands: []*cli.Command{
 			sub("list", "list the layers in which something was changed", "", "", &cli.BoolFlag{DisableDefaultText: true, Name: "all", Usage: "list tools' caches and empty layers, too"}, jsonFlag()),
 			sub("show", "list the changes of a layer, what others execute first", "[LAYER]", "", agent, jsonFlag()),
+			sub("review", "look through the changes of a layer, and apply or discard them one by one", "[LAYER]",
+				"The screen shows the keys. It needs a terminal. What a command changed after it was shown is not applied.", agent),
 			sub("diff", "show the lines that were changed", "[LAYER [PATH…]]", "", agent),
 			sub("apply", "bring changes to the host, and take them out of the layer", "[LAYER [PATH…]]",
 				"Each file is put in place in one step. What the host changed meanwhile is left as it is, unless --force names it. If it is\n"+

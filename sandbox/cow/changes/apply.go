@@ -19,6 +19,8 @@ type Selection struct {
 	// keeps a setuid or setgid bit.
 	Force  []string
 	DryRun bool
+	// Seen is what a person looked at, if they did: what commands changed after that is left out.
+	Seen *Review
 	// Hunks, if any, are the parts of the one file in Paths that are applied, counted from 1.
 	Hunks []int
 }
@@ -158,6 +160,9 @@ func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 			continue
 		}
 		why := a.refused(c, s.Force, refused)
+		if why == "" && !s.Seen.shows(c) {
+			why = "a command changed it after it was shown"
+		}
 		if !selected && c.Kind == Replaced {
 			why = "it takes the place of something else; name it itself"
 		}
@@ -169,6 +174,19 @@ func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 		chosen = append(chosen, c)
 	}
 	return chosen, nil
+}
+
+// shows reports whether a change is in a review as it is now. No review shows all.
+func (r *Review) shows(c *Change) bool {
+	if r == nil {
+		return true
+	}
+	i := slices.IndexFunc(r.Changes, func(o Change) bool { return o.Path == c.Path })
+	if i < 0 || r.Changes[i].Kind != c.Kind || r.Changes[i].Type != c.Type || r.Changes[i].Mode != c.Mode {
+		return false
+	}
+	was := r.Changes[i].upper
+	return was == nil || c.upper == nil || was.directory() || was.untouched(*c.upper)
 }
 
 // refused says why a change is not applied.
