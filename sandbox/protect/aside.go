@@ -295,6 +295,13 @@ func (w *Watch) removeEmpty() {
 			unix.Unlinkat(fd, n.name, unix.AT_REMOVEDIR)
 		}
 	}
+	// And those that another command made, or that were made again when this watch had ended: nobody else may be left to see to them.
+	for path := range w.empty {
+		if fd, err := openRoot(parent(path)); err == nil {
+			unix.Unlinkat(fd, base(path), unix.AT_REMOVEDIR)
+			unix.Close(fd)
+		}
+	}
 }
 
 // Close closes the watch. It may take the kernel a while, if nobody else has the descriptor.

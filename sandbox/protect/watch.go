@@ -80,6 +80,7 @@ type Watch struct {
 	items    []*item
 	attempts map[string]int
 	asides   int
+	empty    map[string]bool
 	taken    map[string][]Taken
 	doubted  map[string]time.Time
 	unmoved  []Told
@@ -114,7 +115,7 @@ func NewWatch(o Options) (*Watch, error) {
 	}
 	w := &Watch{options: o, inotify: fd, wake: wake, over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
 		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[object]bool{}, lastNames: map[string]bool{}, attempts: map[string]int{},
-		taken: map[string][]Taken{}, doubted: map[string]time.Time{}}
+		empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}
 	for path := range o.Covers {
 		w.lastNames[base(path)] = true
 	}
@@ -614,6 +615,7 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	case !protected:
 	case n.whole != "" && kind == Directory, kind == Directory && !moved && n.whole == "":
 		// A directory that was made, under a protected name, or in one that was: what it comes to hold is set aside.
+		w.mayBeEmpty(join(n.path(), name))
 	default:
 		w.setAside(n, name, rule, kind)
 		return
@@ -656,6 +658,14 @@ func (w *Watch) thereIn(dir int, name, path string) {
 	w.known[objectOf(&stat)] = true
 	if !w.options.Known[path] && !w.options.Apart[path] {
 		w.late = append(w.late, path)
+		w.mayBeEmpty(path)
+	}
+}
+
+// mayBeEmpty remembers a path at which a directory came into being that is to be removed when it is empty at the end.
+func (w *Watch) mayBeEmpty(path string) {
+	if len(w.empty) < maxAll {
+		w.empty[path] = true
 	}
 }
 
