@@ -181,7 +181,7 @@ func TestTwoSandboxesInOneWorkspaceDoNotDisturbEachOther(t *testing.T) {
 	}
 	all.Wait()
 	if list := planted(t, h.profile.Workspace); len(list) > 0 {
-		t.Errorf("left: %q", list)
+		t.Errorf("left: %q\n%s", list, contentOf(t, h.profile.Workspace))
 	}
 }
 

@@ -38,6 +38,28 @@ type object struct{ device, inode uint64 }
 
 func objectOf(stat *unix.Stat_t) object { return object{uint64(stat.Dev), stat.Ino} }
 
+// An identity is an object's, also when it is gone: another one may get its number.
+type identity struct {
+	object
+	born unix.StatxTimestamp
+	path string // where the file system does not say when something was made
+}
+
+// identify looks at a name in a directory, which is at a path. No link is followed.
+func identify(dir int, name, path string) (is identity, there bool) {
+	var stat unix.Statx_t
+	if unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_BTIME, &stat) != nil {
+		return is, false
+	}
+	is.object = object{unix.Mkdev(stat.Dev_major, stat.Dev_minor), stat.Ino}
+	if stat.Mask&unix.STATX_BTIME != 0 {
+		is.born = stat.Btime
+	} else {
+		is.path = path
+	}
+	return is, true
+}
+
 // openRoot opens a directory by its absolute path, through no link.
 func openRoot(path string) (int, error) {
 	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,

@@ -66,7 +66,7 @@ type Watch struct {
 	retry     []func()
 	closed    []Closed // found in Prepare
 	late      []string
-	known     map[object]bool
+	known     map[identity]bool
 	lastNames map[string]bool // of covers
 	closing   bool
 	ending    bool
@@ -114,7 +114,7 @@ func NewWatch(o Options) (*Watch, error) {
 		o.Budget = watchBudget()
 	}
 	w := &Watch{options: o, inotify: fd, wake: wake, over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
-		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[object]bool{}, lastNames: map[string]bool{}, attempts: map[string]int{},
+		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, lastNames: map[string]bool{}, attempts: map[string]int{},
 		empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}
 	for path := range o.Covers {
 		w.lastNames[base(path)] = true
@@ -651,11 +651,11 @@ func (w *Watch) there(n *node, name, path string) {
 }
 
 func (w *Watch) thereIn(dir int, name, path string) {
-	var stat unix.Stat_t
-	if unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	is, there := identify(dir, name, path)
+	if !there {
 		return
 	}
-	w.known[objectOf(&stat)] = true
+	w.known[is] = true
 	if !w.options.Known[path] && !w.options.Apart[path] {
 		w.late = append(w.late, path)
 		w.mayBeEmpty(path)
@@ -910,8 +910,8 @@ func (w *Watch) isKnown(n *node, name string) bool {
 	if err != nil {
 		return false
 	}
-	var stat unix.Stat_t
-	return unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && w.known[objectOf(&stat)]
+	is, there := identify(fd, name, join(n.path(), name))
+	return there && w.known[is]
 }
 
 // gits has a directory disarmed, if what appeared in it may make it one of git's.
