@@ -134,13 +134,26 @@ func (b *builder) copySettings(file string) {
 	b.layers.put(Step{Kind: Bind, Path: file, Source: file, Access: profile.ReadOnly, Origin: gitOrigin, Purpose: Protects, Pinned: true, file: true, Settings: true})
 }
 
+// isWhole reports whether git takes a directory for one of its own as it is. What a command left in half, and another one completes, is
+// no repository of the person's: it is looked at when it becomes whole, as any that comes into being.
+func (b *builder) isWhole(dir string) bool {
+	has := func(name string) bool {
+		_, err := b.tree.Lstat(join(dir, name))
+		return err == nil
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+}
+
 // gitDirectory protects one git directory below a writable one. worktree is where its files are checked out, if anywhere.
 func (b *builder) gitDirectory(root, dir, worktree string) {
 	b.anchor(dir)
-	b.protection.git[dir] = true
+	whole := b.isWhole(dir)
+	if whole {
+		b.protection.git[dir] = true
+	}
 	for _, name := range []string{"config", "config.worktree", "commondir", "gitdir"} {
 		b.guardGit(join(dir, name))
-		if step := b.layers[join(dir, name)]; strings.HasPrefix(name, "config") && step != nil && step.Purpose == Protects && step.file {
+		if step := b.layers[join(dir, name)]; whole && strings.HasPrefix(name, "config") && step != nil && step.Purpose == Protects && step.file {
 			step.Settings = true
 		}
 	}

@@ -321,3 +321,40 @@ func plant() {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// One command makes half of a repository, and the next one the other half: neither half is a repository that was there.
+func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
+	for name, halves := range map[string][2]string{
+		"bare, HEAD last":         {"mkdir -p $d/objects $d/refs; echo \"$c\" > $d/config", "echo ref: refs/heads/main > $d/HEAD"},
+		"bare, refs last":         {"mkdir -p $d/objects; echo ref: refs/heads/main > $d/HEAD; echo \"$c\" > $d/config", "mkdir $d/refs"},
+		"bare, moved in last":     {"mkdir -p $d/objects $d/refs; echo \"$c\" > $d/config; echo ref: refs/heads/main > $d/x", "mv $d/x $d/HEAD"},
+		".git, HEAD last":         {"mkdir -p $d/.git/objects $d/.git/refs; echo \"$c\" > $d/.git/config", "echo ref: refs/heads/main > $d/.git/HEAD"},
+		".git, commondir last":    {"mkdir -p $d/.git gd/objects gd/refs; echo ref: refs/heads/main > $d/.git/HEAD; echo \"$c\" > gd/config; echo \"$c\" > $d/.git/config", "echo ref: refs/heads/main > gd/HEAD; echo ../../gd > $d/.git/commondir"},
+		"hooks of a half":         {"mkdir -p $d/.git/objects $d/.git/refs $d/.git/hooks; printf '#!/bin/sh\ntouch %s' $PWD/executed > $d/.git/hooks/post-checkout; chmod 755 $d/.git/hooks/post-checkout", "echo ref: refs/heads/main > $d/.git/HEAD"},
+		"in what managers fill":   {"d=node_modules/x; mkdir -p $d/.git/objects $d/.git/refs; echo \"$c\" > $d/.git/config", "echo ref: refs/heads/main > node_modules/x/.git/HEAD"},
+		"a half, then not at all": {"mkdir -p $d/objects $d/refs; echo \"$c\" > $d/config", "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			work := h.profile.Workspace
+			h.write(work+"/evil", "#!/bin/sh\ntouch "+work+"/executed\n")
+			os.Chmod(work+"/evil", 0o755)
+			before := "d=sub; c='[core]\n\trepositoryformatversion = 0\n\tfsmonitor = " + work + "/evil\n\tbare = false\n\tworktree = ..\n'; c=$(printf \"$c\"); "
+			for _, half := range halves {
+				h.run("/bin/sh", "-c", before+half+"; true")
+			}
+			for _, dir := range []string{work + "/sub", work + "/node_modules/x", work + "/gd"} {
+				if _, err := os.Stat(dir); err == nil {
+					for _, command := range []string{"git status", "git checkout -q -b x", "git log"} {
+						cmd := exec.Command("sh", "-c", command)
+						cmd.Dir, cmd.Env = dir, h.gitEnvironment()
+						cmd.Run()
+					}
+				}
+			}
+			if _, err := os.Lstat(work + "/executed"); err == nil {
+				t.Error("the host's git executed it")
+			}
+		})
+	}
+}
