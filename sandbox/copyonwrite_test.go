@@ -410,3 +410,12 @@ func TestRootMakesNoLayersInAPersonsState(t *testing.T) {
 		t.Errorf("%v", entries)
 	}
 }
+
+// A layer in what it lies over cannot be, and nobody makes our files anew there.
+func TestWhatHoldsOurFilesIsNotCopyOnWrite(t *testing.T) {
+	h := newHost(t).copying()
+	h.profile.Grants = append(h.profile.Grants, profile.Grant{Path: h.profile.Home, Access: profile.CopyOnWrite, Origin: profile.Origin{Kind: profile.OriginFlag}})
+	if _, err := Build(h.profile, Host{}); err == nil || !strings.Contains(err.Error(), "keeps its own files in it") {
+		t.Errorf("%v", err)
+	}
+}
