@@ -104,6 +104,14 @@ func isFolded[T string | []byte](name T) bool {
 	return true
 }
 
+// foldBytes is fold, and costs nothing for a name that is folded already.
+func foldBytes(name []byte) string {
+	if isFolded(name) {
+		return string(name)
+	}
+	return fold(string(name))
+}
+
 // fold makes letters that differ by case alone the same, the Kelvin sign and a k among them.
 func fold(name string) string {
 	if isFolded(name) {

@@ -32,3 +32,20 @@ func FuzzFold(f *testing.F) {
 		}
 	})
 }
+
+// Some file systems, and git there, take .GIT/Config for .git/config.
+func TestGitsNamesCountInAnyLetterCase(t *testing.T) {
+	n := &node{git: true, name: ".git", root: &root{path: "/w/.git"}}
+	n.root.node = n
+	w := &Watch{options: Options{Names: NewNames(nil, nil)}}
+	for _, name := range []string{"config", "Config", "CONFIG.worktree", "CommonDir", "gitDir", "Hooks"} {
+		if _, is := w.rule(n, name); !is || !isGits([]byte(name)) {
+			t.Errorf("%s is not one of git's", name)
+		}
+	}
+	dir := treeOf(t, "a/.GIT/Head", "b/Objects/", "b/REFS/")
+	found := NewNames(nil, nil).Scan(dir, nil, DefaultLimits, nil).Found
+	if len(found) != 2 || found[0].Path != dir+"/a/.GIT" || found[1].Path != dir+"/b" {
+		t.Errorf("%v", found)
+	}
+}

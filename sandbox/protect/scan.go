@@ -200,8 +200,8 @@ func (l *look) directory(dir string, turn int) {
 			return false
 		}
 		git.see(name)
-		if string(name) == ".git" {
-			l.found = append(l.found, Found{Path: join(dir, ".git"), Repository: true})
+		if isNamed(string(name), ".git") {
+			l.found = append(l.found, Found{Path: join(dir, string(name)), Repository: true})
 		}
 		if !packages && l.names.ends(name) {
 			if rule, is := l.names.Match(dir, string(name)); is {
@@ -228,7 +228,7 @@ func (l *look) directory(dir string, turn int) {
 		l.found = l.found[:firstFound]
 		l.close(dir, "it cannot be looked through: "+err.Error())
 	default:
-		if git.isRepository() && (base(dir) != ".git" || dir == l.root) || git.belongs(dir) {
+		if git.isRepository() && (!isNamed(base(dir), ".git") || dir == l.root) || git.belongs(dir) {
 			l.found = append(l.found, Found{Path: dir, Repository: true})
 		}
 		l.below = append(l.below, below...)
@@ -241,8 +241,8 @@ const tooManyWatches = "there are more directories than can be watched (see /pro
 type gitSigns struct{ head, objects, refs, part bool }
 
 func (g *gitSigns) see(name []byte) {
-	switch string(name) {
-	case "HEAD":
+	switch foldBytes(name) {
+	case "head":
 		g.head = true
 	case "objects":
 		g.objects = true

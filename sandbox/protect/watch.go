@@ -585,20 +585,28 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 
 // matters reports whether a name may be one that anything is to be done about. It is for speed: most are not.
 func (w *Watch) matters(n *node, name []byte) bool {
-	return n.whole != "" || w.options.Names.ends(name) || isGits(name) || n.name == "hooks" || w.lastNames[string(name)]
+	return n.whole != "" || w.options.Names.ends(name) || isGits(name) || isNamed(n.name, "hooks") || w.lastNames[string(name)]
 }
 
-// isGits reports whether git takes a name in one of its directories for a part of it.
+// has reports whether something is called name in an open directory.
+func has(dir int, name string) bool {
+	return unix.Faccessat(dir, name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// isNamed reports whether a name is another one, or differs from it by letter case alone.
+func isNamed(name, is string) bool { return len(name) >= len(is) && fold(name) == is }
+
+// isGits reports whether git takes a name in one of its directories for a part of it. Letter case does not matter here, either.
 func isGits(name []byte) bool {
-	switch string(name) {
-	case "HEAD", "objects", "refs", "hooks":
+	switch foldBytes(name) {
+	case "head", "objects", "refs", "hooks":
 		return true
 	}
 	return isGitSetting(name)
 }
 
 func isGitSetting(name []byte) bool {
-	switch string(name) {
+	switch foldBytes(name) {
 	case "config", "config.worktree", "commondir", "gitdir":
 		return true
 	}
@@ -631,11 +639,11 @@ func (w *Watch) rule(n *node, name string) (string, bool) {
 	switch {
 	case isAside(name):
 		return "", false
-	case n.name == "hooks" && strings.HasSuffix(name, ".sample"):
+	case isNamed(n.name, "hooks") && strings.HasSuffix(name, ".sample"):
 		return "", false // git's own, which it does not execute
 	case n.whole != "":
 		return n.whole, true
-	case n.git && (isGitSetting([]byte(name)) || name == "hooks") && !w.options.Names.Unprotected[name]:
+	case n.git && (isGitSetting([]byte(name)) || isNamed(name, "hooks")) && !w.options.Names.Unprotected[fold(name)]:
 		return ".git/" + name, true
 	case n.packages:
 		return "", false
@@ -917,10 +925,10 @@ func (w *Watch) isKnown(n *node, name string) bool {
 // gits has a directory disarmed, if what appeared in it may make it one of git's.
 func (w *Watch) gits(n *node, name string) {
 	switch {
-	case n.git && n.name != "hooks":
+	case n.git && !isNamed(n.name, "hooks"):
 	case isGits([]byte(name)):
 		w.disarm(n)
-	case n.name == "hooks" && n.above != nil && !strings.HasSuffix(name, ".sample"):
+	case isNamed(n.name, "hooks") && n.above != nil && !strings.HasSuffix(name, ".sample"):
 		w.disarm(n.above)
 	}
 }
@@ -935,7 +943,7 @@ func (w *Watch) disarm(n *node) {
 		w.whenMoved(n, func() { w.disarm(n) })
 		return
 	}
-	if !n.fresh && unix.Faccessat(fd, "HEAD", unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil {
+	if !n.fresh && has(fd, "HEAD") {
 		w.watchChanges(n, fd)
 	}
 	taken, err := w.options.Disarm(fd, func(dir int, name string) error { return w.asideIn(n, dir, name) })
