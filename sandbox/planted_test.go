@@ -322,6 +322,9 @@ func plant() {
 	}
 }
 
+// worktreeOf makes a worktree of the repository gd, which needs no HEAD for that.
+const worktreeOf = "echo ref: refs/heads/main > gd/worktrees/w/HEAD; echo ../.. > gd/worktrees/w/commondir; echo gitdir: $PWD/gd/worktrees/w > $d/.git"
+
 // One command makes half of a repository, and the next one the other half: neither half is a repository that was there.
 func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
 	for name, halves := range map[string][2]string{
@@ -333,6 +336,10 @@ func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
 		"hooks of a half":         {"mkdir -p $d/.git/objects $d/.git/refs $d/.git/hooks; printf '#!/bin/sh\ntouch %s' $PWD/executed > $d/.git/hooks/post-checkout; chmod 755 $d/.git/hooks/post-checkout", "echo ref: refs/heads/main > $d/.git/HEAD"},
 		"in what managers fill":   {"d=node_modules/x; mkdir -p $d/.git/objects $d/.git/refs; echo \"$c\" > $d/.git/config", "echo ref: refs/heads/main > node_modules/x/.git/HEAD"},
 		"a half, then not at all": {"mkdir -p $d/objects $d/refs; echo \"$c\" > $d/config", "true"},
+		"what worktrees share":    {"mkdir -p gd/objects gd/refs gd/worktrees/w $d; echo \"$c\" > gd/config", worktreeOf},
+		"the same, settings last": {"mkdir -p gd/objects gd/refs gd/worktrees/w $d; " + worktreeOf, "echo \"$c\" > gd/config; sleep 0.02; echo \"$c\" >> gd/config"},
+		"the same, its hooks":     {"mkdir -p gd/objects gd/refs gd/hooks gd/worktrees/w $d; " + worktreeOf, "printf '#!/bin/sh\ntouch %s' $PWD/executed > gd/hooks/post-checkout; chmod 755 gd/hooks/post-checkout"},
+		"the person's git init":   {"mkdir -p $d/.git/hooks; echo \"$c\" > $d/.git/config; printf '#!/bin/sh\ntouch %s' $PWD/executed > $d/.git/hooks/post-checkout; chmod 755 $d/.git/hooks/post-checkout", "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -345,7 +352,7 @@ func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
 			}
 			for _, dir := range []string{work + "/sub", work + "/node_modules/x", work + "/gd"} {
 				if _, err := os.Stat(dir); err == nil {
-					for _, command := range []string{"git status", "git checkout -q -b x", "git log"} {
+					for _, command := range []string{"git status", "git checkout -q -b x", "git log", "git init -q && git status && git checkout -q -b y"} {
 						cmd := exec.Command("sh", "-c", command)
 						cmd.Dir, cmd.Env = dir, h.gitEnvironment()
 						cmd.Run()

@@ -943,7 +943,7 @@ func (w *Watch) disarm(n *node) {
 		w.whenMoved(n, func() { w.disarm(n) })
 		return
 	}
-	if !n.fresh && has(fd, "HEAD") {
+	if !n.fresh && (isNamed(n.name, ".git") || has(fd, "HEAD") || has(fd, "objects")) {
 		w.watchChanges(n, fd)
 	}
 	taken, err := w.options.Disarm(fd, func(dir int, name string) error { return w.asideIn(n, dir, name) })

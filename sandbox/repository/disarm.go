@@ -28,7 +28,8 @@ const (
 )
 
 // Disarm looks at a directory that may be a git directory now, and takes out what executes or leads elsewhere: settings, hooks, and the
-// files commondir and gitdir. What git itself takes for a git directory is one: HEAD, objects and refs, or HEAD and commondir.
+// files commondir and gitdir. What git itself takes for a git directory is one (HEAD, objects and refs, or HEAD and commondir), and so is
+// what it needs no HEAD in: the directory that worktrees share, and one called .git, which "git init" completes and believes.
 //
 // aside has to rename an entry of an open directory to a name that git does not look for. (A hook's name has no dot; so a name with
 // a dot is none.) It is called for each hook, and for a file of settings that is not a regular file, too long, or not to be
@@ -41,12 +42,12 @@ const (
 //
 // After an error, something that executes may still be there: the caller sets aside the directory, or ends the command.
 func Disarm(dir int, aside func(dir int, name string) error) ([]Taken, error) {
-	if !isGitDirectory(dir) {
-		return nil, nil
-	}
 	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
 	if err != nil {
 		return nil, err
+	}
+	if !isGitDirectory(dir) && !strings.EqualFold(path.Base(place), ".git") {
+		return nil, nil
 	}
 	d := disarming{dir: dir, place: place, aside: aside}
 	d.settings("config")
@@ -64,13 +65,14 @@ type disarming struct {
 	failed []error
 }
 
-// isGitDirectory reports whether git would take a directory for one of its own, whatever HEAD holds: that may be written any time.
+// isGitDirectory reports whether git would take a directory for one of its own, or for the one that worktrees share. What HEAD holds does
+// not matter: that may be written any time.
 func isGitDirectory(dir int) bool {
 	has := func(name string) bool {
 		var stat unix.Stat_t
 		return unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
 	}
-	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+	return has("HEAD") && has("commondir") || has("objects") && has("refs")
 }
 
 // whole sets an entry aside as a whole.
