@@ -26,6 +26,9 @@ func planted(t *testing.T, dir string) []string {
 		if err != nil {
 			return nil
 		}
+		if entry.IsDir() {
+			os.Chmod(path, 0o700)
+		}
 		name := entry.Name()
 		switch {
 		case entry.IsDir() && isEmptyDirectory(path): // it does nothing
@@ -77,6 +80,8 @@ f = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(f, b"x")
 os.link(f"/proc/self/fd/{f}", ".envrc", follow_symlinks=True)'`},
 		"exchanged":                                 {"", `echo x > y; echo x > .envr; python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"y", -100, b".envrc", 0)'; rm -f .envr`},
 		"in a directory without rights":             {"", "mkdir -m 0700 a; chmod 0300 a; echo x > a/.envrc; chmod 0100 a; chmod 0700 a; mkdir -m 0 b; chmod 0700 b; echo x > b/.envrc; sleep 0.05"},
+		"in one that may be written, and not read":  {"", "mkdir -m 0300 a; echo x > a/.envrc; mkdir -m 0300 b b/.vscode; echo x > b/.vscode/tasks.json; mkdir -m 0300 c; evil c/.git; mkdir -m 0 d; chmod 0700 d; echo x > d/.mcp.json; chmod 0 d"},
+		"in one below one without rights":           {"", "mkdir -p a/b; cd a/b; chmod 0 ..; (sleep 0.02; mkdir -m 0300 c; echo x > c/.envrc; echo x > .envrc); true"},
 		"in one that may not be written":            {"", "mkdir a; echo x > a/y; mv a/y a/.envrc; chmod 0555 a"},
 		"renamed out of what was set aside":         {"", "echo x > .envrc; sleep 0.05; mv .clai-sandbox-aside-* .mcp.json"},
 		"a repository below a repository's objects": {"git init -q p", "evil p/.git/objects/zz; mkdir p/sub; echo 'gitdir: ../.git/objects/zz' > p/sub/.git; evil p/.git/modules/m"},

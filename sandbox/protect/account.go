@@ -75,6 +75,9 @@ func (w *Watch) descriptor(n *node) (int, error) {
 	top := n.top().root
 	fd, err := openBelow(top.open, relative(path, top.path), unix.O_RDONLY|unix.O_NONBLOCK)
 	if err == unix.EACCES {
+		fd, err = openOwn(top.open, relative(path, top.path))
+	}
+	if err == unix.EACCES { // another user's
 		fd, err = openBelow(top.open, relative(path, top.path), unix.O_PATH)
 	}
 	if err != nil {
@@ -161,6 +164,9 @@ func (w *Watch) adopt(above *node, name string) error {
 		return err
 	}
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err == unix.EACCES {
+		fd, err = openOwn(at, name)
+	}
 	switch err {
 	case nil:
 	case unix.EACCES, unix.EPERM:
@@ -191,7 +197,7 @@ func (w *Watch) watchDirectory(fd int) (n *node, known bool, err error) {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, false, err
 	}
-	wd, err := unix.InotifyAddWatch(w.inotify, fmt.Sprintf("/proc/self/fd/%d", fd), directoryEvents|unix.IN_MASK_ADD)
+	wd, err := w.addWatch(fd, directoryEvents|unix.IN_MASK_ADD)
 	if err != nil {
 		return nil, false, err
 	}
@@ -206,10 +212,21 @@ func (w *Watch) watchDirectory(fd int) (n *node, known bool, err error) {
 	return n, false, nil
 }
 
+// addWatch adds a watch for an open directory, also if nobody may read it.
+func (w *Watch) addWatch(fd int, events uint32) (int, error) {
+	path := fmt.Sprintf("/proc/self/fd/%d", fd)
+	wd, err := unix.InotifyAddWatch(w.inotify, path, events)
+	if err == unix.EACCES {
+		defer usable(fd)()
+		wd, err = unix.InotifyAddWatch(w.inotify, path, events)
+	}
+	return wd, err
+}
+
 // watchChanges has changes of files told, too, in what may be a repository.
 func (w *Watch) watchChanges(n *node, fd int) {
 	n.fresh = true
-	unix.InotifyAddWatch(w.inotify, fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
+	w.addWatch(fd, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
 }
 
 // place says where a directory is now. It is looked through if it is new, or if other names count in it now.
@@ -234,7 +251,7 @@ func (w *Watch) apart(above *node, name string) bool {
 	return len(w.options.Apart) > 0 && w.options.Apart[join(above.path(), name)]
 }
 
-// unreadable remembers a directory that cannot be watched yet. Nothing can be made in it, either, until it is given another mode.
+// unreadable remembers a directory that cannot be watched yet: somebody else owns it.
 func (w *Watch) unreadable(above *node, name string) {
 	if w.closing { // the command has ended
 		return

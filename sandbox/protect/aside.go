@@ -135,7 +135,7 @@ func (w *Watch) rename(dir int, name string) (string, error) {
 		aside := asidePrefix + hex.EncodeToString(random[:])
 		err := unix.Renameat2(dir, name, dir, aside, unix.RENAME_NOREPLACE)
 		if err == unix.EACCES {
-			undo := writable(dir)
+			undo := usable(dir)
 			err = unix.Renameat2(dir, name, dir, aside, unix.RENAME_NOREPLACE)
 			undo()
 		}

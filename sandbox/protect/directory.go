@@ -2,6 +2,8 @@ package protect
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"unsafe"
@@ -79,6 +81,47 @@ func openBelow(root int, name string, flags uint64) (int, error) {
 		}
 	}
 	return -1, unix.EAGAIN
+}
+
+// openOwn is openBelow for reading, also where directories on the way, or the last one, may not be searched or read: they are given another
+// mode for that moment. Who owns them could do the same, and programs that know a name need not read the directory.
+func openOwn(root int, name string) (int, error) {
+	at, err := unix.FcntlInt(uintptr(root), unix.F_DUPFD_CLOEXEC, 0)
+	for part := range strings.SplitSeq(name, "/") {
+		if err != nil {
+			return -1, err
+		}
+		defer usable(at)()
+		var next int
+		next, err = openBelow(at, part, unix.O_PATH)
+		unix.Close(at)
+		at = next
+	}
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	defer usable(at)()
+	return openBelow(at, ".", unix.O_RDONLY|unix.O_NONBLOCK)
+}
+
+// usable lets its owner read, write and search a directory, and returns what makes its mode as it was: the command may have made it
+// otherwise.
+func usable(dir int) (undo func()) {
+	var stat unix.Stat_t
+	if unix.Fstat(dir, &stat) != nil || stat.Mode&0o700 == 0o700 || int(stat.Uid) != os.Getuid() {
+		return func() {}
+	}
+	this, err := unix.FcntlInt(uintptr(dir), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return func() {}
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", this) // it may be open as a path only
+	unix.Chmod(path, stat.Mode&0o7777|0o700)
+	return func() {
+		unix.Chmod(path, stat.Mode&0o7777)
+		unix.Close(this)
+	}
 }
 
 var direntBuffers = sync.Pool{New: func() any { buffer := make([]byte, 32<<10); return &buffer }}

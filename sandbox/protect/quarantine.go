@@ -62,6 +62,7 @@ var errTooLarge = errors.New("it is too large to be copied to another file syste
 
 // Put moves what is called name in an open directory into the quarantine.
 func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
+	defer usable(dir)()
 	var stat unix.Stat_t
 	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return "", err
@@ -75,7 +76,6 @@ func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
 	}
 	defer unix.Close(in)
 	e := Entry{ID: id, Path: path, Rule: rule, Kind: kindOf(stat.Mode).String(), Size: stat.Size, When: time.Now().UTC(), Agent: q.Agent, Workspace: q.Workspace}
-	defer writable(dir)()
 	err = unix.Renameat2(dir, name, in, contentName, unix.RENAME_NOREPLACE)
 	if err == unix.EXDEV || err == unix.EACCES { // a directory that may not be written cannot be moved to another one
 		c := copying{bytes: maxCopyBytes, names: maxCopyNames}
@@ -94,17 +94,6 @@ func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
 		return id, failed
 	}
 	return id, err
-}
-
-// writable makes a directory writable for its owner, and returns what makes it as it was: the command may have made it otherwise.
-func writable(dir int) func() {
-	var stat unix.Stat_t
-	if unix.Fstat(dir, &stat) != nil || stat.Mode&0o300 == 0o300 || int(stat.Uid) != os.Getuid() {
-		return func() {}
-	}
-	this := fmt.Sprintf("/proc/self/fd/%d", dir) // it may be open as a path only
-	unix.Chmod(this, stat.Mode&0o7777|0o700)
-	return func() { unix.Chmod(this, stat.Mode&0o7777) }
 }
 
 // make makes an empty entry.

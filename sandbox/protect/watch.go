@@ -725,7 +725,7 @@ func (w *Watch) cover(path string, how Cover) {
 	w.lastNames[base(path)] = true
 	if n := w.at(parent(path)); n != nil {
 		if fd, err := w.descriptor(n); err == nil {
-			unix.InotifyAddWatch(w.inotify, fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_DELETE|unix.IN_MASK_ADD)
+			w.addWatch(fd, unix.IN_DELETE|unix.IN_MASK_ADD)
 		}
 	}
 }
@@ -946,6 +946,7 @@ func (w *Watch) disarm(n *node) {
 	if !n.fresh && (isNamed(n.name, ".git") || has(fd, "HEAD") || has(fd, "objects")) {
 		w.watchChanges(n, fd)
 	}
+	defer usable(fd)()
 	taken, err := w.options.Disarm(fd, func(dir int, name string) error { return w.asideIn(n, dir, name) })
 	path := n.path()
 	if len(taken) > 0 && len(w.taken[path]) < maxTaken && len(w.taken) < maxTaken {
