@@ -66,6 +66,7 @@ type builder struct {
 
 	hidden     []string
 	guarded    int // how many paths are protected
+	linked     int // how many names in them were looked at
 	protection *Protection
 	refused    error
 	links      []Link

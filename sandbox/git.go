@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
@@ -239,11 +240,33 @@ func (b *builder) gitPaths(config, dir, worktree string, depth int) []string {
 	}
 	from(config)
 	if depth == 0 {
-		for _, file := range []string{"/etc/gitconfig", join(b.profile.Home, ".gitconfig"), join(b.profile.Home, ".config/git/config")} {
+		for _, file := range b.personsGit() {
 			from(file)
 		}
 	}
 	return paths
+}
+
+// personsGit are the files of settings that count in all repositories.
+func (b *builder) personsGit() []string {
+	return []string{"/etc/gitconfig", join(b.profile.Home, ".gitconfig"), join(b.profile.Home, ".config/git/config")}
+}
+
+// personsHooks are where the settings that count in all repositories have hooks, in the working tree: also of one that a command makes.
+func (b *builder) personsHooks() []protect.Name {
+	var names []protect.Name
+	files := b.personsGit()
+	for i := 0; i < len(files); i++ {
+		for _, s := range b.gitSettings(files[i]) {
+			switch name := path.Clean(b.expandHome(s.Value)); {
+			case s.Key == "core.hookspath" && s.Value != "" && profile.CheckProtectedName(name) == nil && b.protects(name):
+				names = append(names, protect.Name{Path: name})
+			case (s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path")) && len(files) < maxIncludes:
+				files = append(files, absolute(b.expandHome(s.Value), parent(files[i])))
+			}
+		}
+	}
+	return names
 }
 
 func (b *builder) gitSettings(file string) []repository.Setting {

@@ -98,6 +98,7 @@ func (b *builder) protectedNames() *protect.Names {
 		}
 		names = append(names, n)
 	}
+	names = append(names, b.personsHooks()...)
 	compiled := protect.NewNames(names, profile.PackageDirectories())
 	for _, name := range b.profile.Unprotected {
 		compiled.Unprotected[strings.TrimPrefix(name, ".git/")] = true
@@ -220,8 +221,49 @@ func (b *builder) guard(path string, origin profile.Origin) {
 		return
 	}
 	object, err := b.tree.Lstat(path)
+	root := b.rootOf(path)
 	b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: origin, Purpose: Protects, Pinned: true, file: err == nil && !object.Mode.IsDir()})
 	b.anchor(parent(path))
+	if err == nil && object.Mode.IsDir() {
+		b.guardLinked(root, path, origin, linkedLevels)
+	}
+}
+
+const (
+	// maxLinked is how many names in protected directories are looked at, and linkedLevels how deep.
+	maxLinked    = 4096
+	linkedLevels = 3
+)
+
+// guardLinked protects the files that symbolic links in a protected directory lead to: .git/hooks/pre-commit is often one, to a script of
+// the project. What a link to a directory leads to is the project's own.
+func (b *builder) guardLinked(root, dir string, origin profile.Origin, levels int) {
+	entries, err := b.tree.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		if b.linked++; b.linked > maxLinked {
+			return
+		}
+		path := join(dir, entry.Name)
+		if entry.Dir {
+			if levels > 1 && !b.protection.names.InPackages(entry.Name) {
+				b.guardLinked(root, path, origin, levels-1)
+			}
+			continue
+		}
+		if object, err := b.tree.Lstat(path); err != nil || object.Mode&fs.ModeSymlink == 0 {
+			continue
+		}
+		w, err := follow(b.tree, path)
+		switch {
+		case err == nil && w.Object.Mode.IsRegular() && within(w.Real, root):
+			b.guard(w.Real, origin)
+		case errors.Is(err, syscall.ENOENT) && within(w.Real, root):
+			b.await(join(w.Real, strings.Join(w.Rest, "/")))
+		}
+	}
 }
 
 // anchor makes a directory and those above it mounts of their own, as far as the command could rename them.

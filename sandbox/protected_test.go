@@ -278,6 +278,35 @@ func TestWhatSettingsNameIsProtectedToo(t *testing.T) {
 	h.sh("touch tools/other")
 }
 
+// Hooks are often links to scripts of the project, which git would execute as the command left them.
+func TestWhatLinksInProtectedDirectoriesLeadToIsProtectedToo(t *testing.T) {
+	h := gitHost(t)
+	work := h.profile.Workspace
+	h.write(work+"/scripts/hook", "")
+	h.write(work+"/scripts/other", "")
+	h.write(work+"/shared.json", "")
+	h.mkdir(work + "/.git/hooks")
+	h.symlink("../../scripts/hook", work+"/.git/hooks/pre-commit")
+	h.symlink("../../scripts/missing", work+"/.git/hooks/post-checkout")
+	h.mkdir(work + "/.claude/commands")
+	h.symlink("../../shared.json", work+"/.claude/commands/settings.json")
+	h.symlink("/usr/bin/true", work+"/.claude/commands/true")
+	for _, script := range []string{"echo x > scripts/hook", "mv scripts s", "rm scripts/hook", "echo x > shared.json", "mv shared.json x"} {
+		h.refused(script + " 2>/dev/null")
+	}
+	h.setAside("echo x > scripts/missing", "scripts/missing")
+	h.sh("echo x > scripts/other; " + commit)
+}
+
+// Who has hooks below each working tree (core.hooksPath, a relative one) has them in a repository that a command makes, too.
+func TestHooksThatThePersonsSettingsNameAreProtectedInNewRepositories(t *testing.T) {
+	h := newHost(t)
+	h.write(h.profile.Home+"/.gitconfig", "[include]\n path = more\n")
+	h.write(h.profile.Home+"/more", "[core]\n hooksPath = .ours/hooks/\n")
+	h.setAside("git init -q sub && mkdir -p sub/.ours/hooks .ours && echo x > sub/.ours/hooks/pre-commit && mkdir x && echo x > x/y && mv x .ours/hooks", "sub/.ours/hooks/pre-commit", ".ours/hooks")
+	h.sh("mkdir hooks && echo x > hooks/pre-commit")
+}
+
 func TestASymlinkedGitIsNotFollowedOut(t *testing.T) {
 	h := newHost(t)
 	work := h.profile.Workspace
