@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,9 @@ type Entry struct {
 	Agent     string    `json:"agent,omitempty" jsonschema:"whose command made it"`
 	Workspace string    `json:"workspace,omitempty" jsonschema:"in which workspace"`
 	At        string    `json:"at,omitempty" jsonschema:"where it still lies, if it was too large to be moved"`
+	// JSON has no text that is not UTF-8.
+	PathBytes []byte `json:"pathBytes,omitempty" jsonschema:"path, if it is not UTF-8: base64"`
+	AtBytes   []byte `json:"atBytes,omitempty" jsonschema:"at, if it is not UTF-8: base64"`
 }
 
 const (
@@ -132,6 +136,7 @@ func (q *Quarantine) openEntry(id string) (int, error) {
 }
 
 func writeEntry(in int, e Entry) error {
+	e.PathBytes, e.AtBytes = notText(e.Path), notText(e.At)
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -164,7 +169,20 @@ func (q *Quarantine) Load(id string) (Entry, error) {
 		return e, err
 	}
 	e.ID = id
+	if len(e.PathBytes) > 0 {
+		e.Path = string(e.PathBytes)
+	}
+	if len(e.AtBytes) > 0 {
+		e.At = string(e.AtBytes)
+	}
 	return e, nil
+}
+
+func notText(path string) []byte {
+	if utf8.ValidString(path) {
+		return nil
+	}
+	return []byte(path)
 }
 
 // readFile reads a regular file in an open directory, or its beginning.

@@ -169,3 +169,32 @@ func TestWhatLiesInADirectoryThatMayNotBeWrittenIsMovedToo(t *testing.T) {
 		t.Errorf("mode %v", info.Mode())
 	}
 }
+
+// A launcher was killed, and the next run does not take what is the person's for the command's because of a name that is not UTF-8.
+func TestNamesThatAreNotUTF8AreRememberedAsTheyAre(t *testing.T) {
+	dir, state := treeOf(t, "caf\xe9/.envrc", "caf\xe9/new/.envrc"), t.TempDir()
+	root := dir + "/caf\xe9"
+	record, err := NewRecord(state, Run{Roots: []string{root}, Known: map[string]bool{root + "/.envrc": true}, Names: []Name{{Path: ".envrc", In: root}, {Path: ".envrc", In: root + "/new"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !Runs(state, root+"/x") {
+		t.Error("it does not run")
+	}
+	os.Rename(root+"/new/.envrc", root+"/"+asidePrefix+"0")
+	record.aside(root+"/"+asidePrefix+"0", root+"/new/\xff")
+	record.file.Close()
+	reports := Sweep(state, nil)
+	if len(reports) != 1 || len(reports[0].Told) != 1 || reports[0].Told[0].Path != root+"/new/\xff" {
+		t.Fatalf("%+v", reports)
+	}
+	if _, err := os.Stat(root + "/.envrc"); err != nil {
+		t.Error("what was there is gone")
+	}
+	if e, err := QuarantineIn(state).Restore(reports[0].Told[0].ID); err != nil || e.Path != root+"/new/\xff" {
+		t.Errorf("%+v %v", e, err)
+	}
+	if _, err := os.Stat(root + "/new/\xff"); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,13 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,6 +45,48 @@ type moved struct {
 	Path  string `json:"path"`
 }
 
+// notUTF8 begins what stands for a path that JSON cannot hold as it is. No path has it.
+const notUTF8 = "\x00"
+
+func asText(path string) string {
+	if utf8.ValidString(path) {
+		return path
+	}
+	return notUTF8 + hex.EncodeToString([]byte(path))
+}
+
+func fromText(text string) string {
+	if encoded, is := strings.CutPrefix(text, notUTF8); is {
+		if path, err := hex.DecodeString(encoded); err == nil {
+			return string(path)
+		}
+	}
+	return text
+}
+
+// rewrite changes all paths. What shares them stays as it is.
+func (r *Run) rewrite(change func(string) string) {
+	isOther := func(path string) bool { return change(path) != path }
+	keys := func(m map[string]bool) map[string]bool {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(m)), isOther) {
+			return m
+		}
+		changed := make(map[string]bool, len(m))
+		for path, is := range m {
+			changed[change(path)] = is
+		}
+		return changed
+	}
+	r.Roots, r.Names = slices.Clone(r.Roots), slices.Clone(r.Names)
+	for i := range r.Roots {
+		r.Roots[i] = change(r.Roots[i])
+	}
+	for i := range r.Names {
+		r.Names[i].Path, r.Names[i].In, r.Names[i].Rule = change(r.Names[i].Path), change(r.Names[i].In), change(r.Names[i].Rule)
+	}
+	r.Known, r.Git, r.Apart, r.Workspace = keys(r.Known), keys(r.Git), keys(r.Apart), change(r.Workspace)
+}
+
 const (
 	recordsName = "runs"
 	maxRecord   = 8 << 20
@@ -52,6 +98,7 @@ func NewRecord(state string, run Run) (*Record, error) {
 	if state == "" {
 		return nil, nil
 	}
+	run.rewrite(asText)
 	text, err := json.Marshal(run)
 	if err != nil {
 		return nil, err
@@ -88,7 +135,7 @@ func (r *Record) aside(aside, path string) {
 	if r == nil {
 		return
 	}
-	if text, err := json.Marshal(moved{aside, path}); err == nil {
+	if text, err := json.Marshal(moved{asText(aside), asText(path)}); err == nil {
 		r.file.Write(append(text, '\n'))
 	}
 }
@@ -154,10 +201,11 @@ func readRun(file *os.File) (run Run, asides []moved, err error) {
 	if err := json.Unmarshal(lines.Bytes(), &run); err != nil {
 		return run, nil, err
 	}
+	run.rewrite(fromText)
 	for lines.Scan() {
 		var m moved
 		if json.Unmarshal(lines.Bytes(), &m) == nil {
-			asides = append(asides, m)
+			asides = append(asides, moved{fromText(m.Aside), fromText(m.Path)})
 		}
 	}
 	return run, asides, nil
@@ -234,7 +282,7 @@ func (s *sweep) all(asides []moved) {
 		}
 		for dir := range s.run.Git {
 			if within(dir, root) {
-				for _, name := range []string{"hooks", "config.worktree", "commondir", "gitdir"} {
+				for _, name := range gitNames {
 					if path := join(dir, name); !s.run.Known[path] && !names.Unprotected[name] {
 						s.put(path, path, ".git/"+name)
 					}
