@@ -94,6 +94,9 @@ func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
 		q.discard(id)
 		return "", err
 	}
+	if err == nil {
+		detach(in, contentName, &copying{bytes: maxCopyBytes, names: maxCopyNames}, 0) // if there is too much, Restore says so
+	}
 	if failed := writeEntry(in, e); failed != nil {
 		return id, failed
 	}
@@ -285,6 +288,9 @@ func (q *Quarantine) Restore(id string) (Entry, error) {
 			return e, err
 		}
 		defer unix.Close(from)
+		if err := detach(from, base(e.At), restoring(), 0); err != nil {
+			return e, err
+		}
 		if err := unix.Renameat2(from, base(e.At), to, base(e.Path), unix.RENAME_NOREPLACE); err != nil {
 			return e, err
 		}
@@ -295,6 +301,9 @@ func (q *Quarantine) Restore(id string) (Entry, error) {
 		return e, err
 	}
 	defer unix.Close(in)
+	if err := detach(in, contentName, restoring(), 0); err != nil {
+		return e, err
+	}
 	err = unix.Renameat2(in, contentName, to, base(e.Path), unix.RENAME_NOREPLACE)
 	if err == unix.EXDEV {
 		c := copying{bytes: maxCopyBytes, names: maxCopyNames}
@@ -311,6 +320,54 @@ func (q *Quarantine) Restore(id string) (Entry, error) {
 	}
 	return e, q.discard(id)
 }
+
+// restoring is what Restore copies at most.
+func restoring() *copying { return &copying{bytes: 16 * maxCopyBytes, names: 100 * maxCopyNames} }
+
+// detach puts a copy in the place of each file that has another name, too: by that name a command could go on writing it, when a person
+// has looked at it and put it back.
+func detach(dir int, name string, c *copying, depth int) error {
+	if c.names--; c.names < 0 || depth > maxCopyDepth {
+		return errShared
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	switch kind := kindOf(stat.Mode); {
+	case kind == File && stat.Nlink > 1:
+		copied := asidePrefix + strings.ToLower(rand.Text()[:12])
+		err := c.file(dir, name, dir, copied, stat.Mode&0o777)
+		if err == nil {
+			err = unix.Renameat(dir, copied, dir, name)
+		}
+		if err != nil {
+			unix.Unlinkat(dir, copied, 0)
+			return errors.Join(errShared, err)
+		}
+	case kind == Directory:
+		fd, err := openOwn(dir, name)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		defer usable(fd)()
+		var names []string
+		err = readDirectory(fd, func(name []byte, _ Kind) bool {
+			names = append(names, string(name))
+			return len(names) <= c.names
+		})
+		for _, name := range names {
+			if err == nil {
+				err = detach(fd, name, c, depth+1)
+			}
+		}
+		return err
+	}
+	return nil
+}
+
+var errShared = errors.New("it may have files that are something else's, too (hard links), and there is too much to copy: copy it by hand, from the quarantine in the state directory")
 
 // maxMissing is how many directories Restore makes.
 const maxMissing = 8

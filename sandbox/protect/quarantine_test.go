@@ -170,6 +170,36 @@ func TestWhatLiesInADirectoryThatMayNotBeWrittenIsMovedToo(t *testing.T) {
 	}
 }
 
+// A command keeps another name of what it had set aside, and writes there when the person has looked at it and put it back.
+func TestWhatComesBackHasNoOtherName(t *testing.T) {
+	q := QuarantineIn(t.TempDir())
+	dir := treeOf(t, "file", "aside/a/file")
+	os.WriteFile(dir+"/file", []byte("good"), 0o750)
+	os.Chmod(dir+"/aside/a", 0o300)
+	for name, other := range map[string]string{"file": "x", "aside/a/file": "y"} {
+		if err := os.Link(dir+"/"+name, dir+"/"+other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, back := range map[string]string{"file": ".envrc", "aside": ".vscode"} {
+		if _, err := q.Restore(put(t, q, dir, name, dir+"/"+back)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, other := range []string{"x", "y"} {
+		os.WriteFile(dir+"/"+other, []byte("evil"), 0o600)
+	}
+	if info, err := os.Stat(dir + "/.vscode/a"); err != nil || info.Mode().Perm() != 0o300 {
+		t.Errorf("%v %v", info, err)
+	}
+	os.Chmod(dir+"/.vscode/a", 0o700)
+	for _, file := range []string{".envrc", ".vscode/a/file"} {
+		if text, err := os.ReadFile(dir + "/" + file); string(text) == "evil" || err != nil {
+			t.Errorf("%s was written by another name, or is gone: %v", file, err)
+		}
+	}
+}
+
 // A launcher was killed, and the next run does not take what is the person's for the command's because of a name that is not UTF-8.
 func TestNamesThatAreNotUTF8AreRememberedAsTheyAre(t *testing.T) {
 	dir, state := treeOf(t, "caf\xe9/.envrc", "caf\xe9/new/.envrc"), t.TempDir()
