@@ -3,7 +3,10 @@ package protect
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +27,12 @@ type node struct {
 	doubt    bool   // something happened in it that could not be looked at
 	stale    int    // how often in a row it was not where the account says
 	open     int    // a descriptor, or -1
+	queued   bool   // it is to be looked through
+	levels   int    // so deep
+	wanted   int    // it was not where the account says, and is to be looked through: levels, and one
+	dirty    bool   // it is to be disarmed
+	// notBefore is when to try once more to disarm it.
+	notBefore time.Time
 }
 
 // A root is a directory that the command may write, with all below it.
@@ -239,11 +248,34 @@ func (w *Watch) place(n, above *node, name string, fresh bool) {
 		n.whole = rule
 	}
 	n.git = n.git || fresh && w.options.Git[n.path()]
+	w.atOnce(n, name, was && !n.packages && !w.deep)
 	switch {
 	case fresh || n.doubt || was != n.packages || whole != n.whole || w.deep:
 		w.later(n, allLevels)
 	default: // a name of several components may end in it now
 		w.later(n, renamedLevels)
+	}
+}
+
+// atOnce sees to what is protected in a directory that was renamed, without a look at all that is in it: that takes longer. all says
+// that other names count in it now.
+func (w *Watch) atOnce(n *node, name string, all bool) {
+	list := w.options.Names.in[fold(name)]
+	if all {
+		list = slices.Collect(maps.Keys(w.options.Names.last))
+	}
+	if len(list) == 0 {
+		return
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		return // it is looked through later
+	}
+	for _, name := range list {
+		var stat unix.Stat_t
+		if unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			w.found(n, name, kindOf(stat.Mode), renamedLevels)
+		}
 	}
 }
 

@@ -213,7 +213,7 @@ func (w *Watch) finish() {
 		w.lookAgain()
 	}
 	for again := 0; again < 1<<20; again++ {
-		if w.turn(buffer) && len(w.retry) == 0 {
+		if w.turn(buffer) && len(w.retry) == 0 && len(w.dirty) == 0 {
 			break
 		}
 	}
@@ -312,6 +312,7 @@ func (w *Watch) Close() {
 	w.halt()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.endLook()
 	for _, n := range w.recent {
 		if n != nil {
 			w.close(n)

@@ -129,43 +129,51 @@ var direntBuffers = sync.Pool{New: func() any { buffer := make([]byte, 32<<10); 
 // readDirectory tells each name in an open directory, in the order in which the file system has them. It ends early when each
 // returns false.
 func readDirectory(fd int, each func(name []byte, kind Kind) bool) error {
-	pooled := direntBuffers.Get().(*[]byte)
-	defer direntBuffers.Put(pooled)
 	for {
-		n, err := unix.Getdents(fd, *pooled)
-		if err == unix.EINTR {
-			continue
-		}
-		if n <= 0 || err != nil {
+		if more, err := readSome(fd, each); !more || err != nil {
 			return err
 		}
-		for text := (*pooled)[:n]; len(text) > 0; {
-			entry := (*unix.Dirent)(unsafe.Pointer(&text[0]))
-			name := text[unsafe.Offsetof(entry.Name):entry.Reclen]
-			name = name[:max(bytes.IndexByte(name, 0), 0)]
-			text = text[entry.Reclen:]
-			if len(name) == 0 || name[0] == '.' && (len(name) == 1 || len(name) == 2 && name[1] == '.') {
-				continue
-			}
-			kind := Other
-			switch entry.Type {
-			case unix.DT_REG:
-				kind = File
-			case unix.DT_DIR:
-				kind = Directory
-			case unix.DT_LNK:
-				kind = Link
-			case unix.DT_UNKNOWN: // some file systems do not say
-				var stat unix.Stat_t
-				if unix.Fstatat(fd, string(name), &stat, unix.AT_SYMLINK_NOFOLLOW) == nil {
-					kind = kindOf(stat.Mode)
-				}
-			}
-			if !each(name, kind) {
-				return nil
+	}
+}
+
+// readSome tells the next names, some hundred. There are no more if each returns false.
+func readSome(fd int, each func(name []byte, kind Kind) bool) (more bool, err error) {
+	pooled := direntBuffers.Get().(*[]byte)
+	defer direntBuffers.Put(pooled)
+	n, err := unix.Getdents(fd, *pooled)
+	if err == unix.EINTR {
+		return true, nil
+	}
+	if n <= 0 || err != nil {
+		return false, err
+	}
+	for text := (*pooled)[:n]; len(text) > 0; {
+		entry := (*unix.Dirent)(unsafe.Pointer(&text[0]))
+		name := text[unsafe.Offsetof(entry.Name):entry.Reclen]
+		name = name[:max(bytes.IndexByte(name, 0), 0)]
+		text = text[entry.Reclen:]
+		if len(name) == 0 || name[0] == '.' && (len(name) == 1 || len(name) == 2 && name[1] == '.') {
+			continue
+		}
+		kind := Other
+		switch entry.Type {
+		case unix.DT_REG:
+			kind = File
+		case unix.DT_DIR:
+			kind = Directory
+		case unix.DT_LNK:
+			kind = Link
+		case unix.DT_UNKNOWN: // some file systems do not say
+			var stat unix.Stat_t
+			if unix.Fstatat(fd, string(name), &stat, unix.AT_SYMLINK_NOFOLLOW) == nil {
+				kind = kindOf(stat.Mode)
 			}
 		}
+		if !each(name, kind) {
+			return false, nil
+		}
 	}
+	return true, nil
 }
 
 func join(dir, name string) string {

@@ -16,6 +16,7 @@ type Name struct {
 // Names are what is protected, ready to be looked for. Letter case does not matter, as some file systems do not mind it either.
 type Names struct {
 	last     map[string][]suffix // by the last component
+	in       map[string][]string // last components, by the one before
 	packages map[string]bool
 	List     []Name // all of them
 	// Unprotected are those of git's own names that the person leaves writable.
@@ -30,7 +31,7 @@ type suffix struct {
 
 // NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
 func NewNames(list []Name, packages []string) *Names {
-	n := &Names{last: map[string][]suffix{}, packages: map[string]bool{}, Unprotected: map[string]bool{}}
+	n := &Names{last: map[string][]suffix{}, in: map[string][]string{}, packages: map[string]bool{}, Unprotected: map[string]bool{}}
 	for _, name := range packages {
 		n.packages[name] = true
 	}
@@ -60,6 +61,9 @@ func (n *Names) Add(name Name) {
 		}
 	}
 	n.last[last] = append(n.last[last], s)
+	if above := strings.TrimSuffix(s.in+dir, "/"); above != "" {
+		n.in[base(above)] = append(n.in[base(above)], last)
+	}
 }
 
 // Match says which rule protects a name in a directory, if one does. Directories are absolute paths.

@@ -61,7 +61,10 @@ type Watch struct {
 	moved     map[uint32]*node // by the cookie
 	recent    [openNodes]*node
 	next      int
-	todo      []work
+	todo      []*node // to be looked through, each once
+	looking   *looking
+	dirty     []*node // may be git's, and have to be disarmed, each once
+	restUntil time.Time
 	waiting   []entry
 	retry     []func()
 	closed    []Closed // found in Prepare
@@ -80,16 +83,18 @@ type Watch struct {
 	items    []*item
 	attempts map[string]int
 	asides   int
+	takings  int
 	empty    map[string]bool
 	taken    map[string][]Taken
 	doubted  map[string]time.Time
 	unmoved  []Told
 }
 
-// work is a directory to be looked through, and so many levels of what is known below it.
-type work struct {
+// looking is a directory that is being looked through, a part at a time: it may hold very much.
+type looking struct {
 	in     *node
-	levels int
+	levels int // of what is known below it
+	open   int
 }
 
 const (
@@ -363,12 +368,12 @@ func (w *Watch) read() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	fds := []unix.PollFd{{Fd: int32(w.inotify), Events: unix.POLLIN}, {Fd: int32(w.wake), Events: unix.POLLIN}}
-	buffer := make([]byte, 256<<10)
+	buffer := make([]byte, 32<<10)
 	for {
 		w.mu.Lock()
 		idle := w.turn(buffer)
 		ending, wait := w.ending, -1
-		if len(w.waiting) > 0 || len(w.retry) > 0 {
+		if len(w.waiting)+len(w.retry)+len(w.dirty) > 0 {
 			wait = 1
 		}
 		w.mu.Unlock()
@@ -387,23 +392,40 @@ func (w *Watch) read() {
 	}
 }
 
-// turn handles what the kernel has told, and then looks through one directory. It reports whether there is nothing more to do.
+// turn handles what the kernel has told, then looks through directories, for about as long, and disarms one. However much a command
+// does of one kind, the others have their turn. It reports whether there is nothing more to do.
 func (w *Watch) turn(buffer []byte) (idle bool) {
+	began := time.Now()
 	told := w.drain(buffer)
-	switch {
-	case len(w.todo) > 0:
-		if w.step(); len(w.todo) == 0 {
+	busy := w.disarmNext()
+	for took := time.Since(began); w.isLooking(); {
+		busy = true
+		if w.step(); !w.isLooking() {
 			w.looked()
 		}
-		return false
-	case told:
+		if time.Since(began) > 2*took {
+			break
+		}
+	}
+	if told || busy {
 		return false
 	}
 	w.settle()
-	return len(w.todo) == 0
+	return !w.isLooking() && !w.isDirty()
 }
 
-// drain handles all events that there are.
+// isDirty reports whether a directory has to be disarmed now.
+func (w *Watch) isDirty() bool {
+	if len(w.dirty) == 0 || w.closing {
+		return len(w.dirty) > 0
+	}
+	now := time.Now()
+	return !now.Before(w.dirty[0].notBefore) && !now.Before(w.restUntil)
+}
+
+func (w *Watch) isLooking() bool { return len(w.todo) > 0 || w.looking != nil }
+
+// drain handles events that there are: what fits into the buffer.
 func (w *Watch) drain(buffer []byte) (told bool) {
 	for {
 		n, err := unix.Read(w.inotify, buffer)
@@ -411,10 +433,10 @@ func (w *Watch) drain(buffer []byte) (told bool) {
 			continue
 		}
 		if n <= 0 || err != nil {
-			return told
+			return false
 		}
-		told = true
 		w.handle(buffer[:n])
+		return true
 	}
 }
 
@@ -578,7 +600,7 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 		}
 	case mask&(unix.IN_MODIFY|unix.IN_CLOSE_WRITE) != 0:
 		if n.fresh && isGitSetting(name) {
-			w.disarm(n)
+			w.disarmLater(n)
 		}
 	}
 }
@@ -840,43 +862,47 @@ func (w *Watch) coverMissing() {
 }
 
 func (w *Watch) rescan() {
+	for _, n := range w.todo {
+		n.queued = false
+	}
 	w.todo = w.todo[:0]
+	w.endLook()
 	for _, r := range w.roots {
 		w.later(r.node, allLevels)
 	}
 }
 
+// later has a directory looked through, and so many levels of what is known below it.
 func (w *Watch) later(n *node, levels int) {
 	n.doubt = false
-	w.todo = append(w.todo, work{n, levels})
-}
-
-// step looks through one directory.
-func (w *Watch) step() {
-	next := w.todo[len(w.todo)-1]
-	w.todo = w.todo[:len(w.todo)-1]
-	n := next.in
-	if w.nodes[n.watch] != n {
-		return // it is gone
-	}
-	fd, err := w.descriptor(n)
-	if err != nil {
-		w.whenMoved(n, func() { w.later(n, next.levels) })
+	if n.queued {
+		n.levels = max(n.levels, levels)
 		return
 	}
+	n.queued, n.levels = true, levels
+	w.todo = append(w.todo, n)
+}
+
+// step looks through a part of one directory.
+func (w *Watch) step() {
+	if w.looking == nil && !w.beginLook() {
+		return
+	}
+	l := w.looking
+	n := l.in
 	type seen struct {
 		name string
 		kind Kind
 	}
 	var list []seen
-	_, err = unix.Seek(fd, 0, unix.SEEK_SET)
-	if err == nil {
-		err = readDirectory(fd, func(name []byte, kind Kind) bool {
-			if kind == Directory && (next.levels > 0 || n.below[string(name)] == nil) || w.matters(n, name) {
-				list = append(list, seen{string(name), kind})
-			}
-			return true
-		})
+	more, err := readSome(l.open, func(name []byte, kind Kind) bool {
+		if kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || w.matters(n, name) {
+			list = append(list, seen{string(name), kind})
+		}
+		return true
+	})
+	if err != nil || !more {
+		w.endLook()
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		if n.above != nil {
@@ -885,7 +911,57 @@ func (w *Watch) step() {
 		return
 	}
 	for _, s := range list {
-		w.found(n, s.name, s.kind, next.levels)
+		if w.nodes[n.watch] != n {
+			return
+		}
+		w.found(n, s.name, s.kind, l.levels)
+	}
+}
+
+// beginLook takes the next directory that is to be looked through.
+func (w *Watch) beginLook() bool {
+	n := w.todo[0]
+	w.todo[0] = nil
+	if w.todo = w.todo[1:]; len(w.todo) == 0 {
+		w.todo = nil
+	}
+	levels := n.levels
+	n.queued = false
+	if w.nodes[n.watch] != n {
+		return false // it is gone
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		again := n.wanted == 0
+		n.wanted = max(n.wanted, levels+1)
+		if again {
+			w.whenMoved(n, func() {
+				levels := n.wanted - 1
+				n.wanted = 0
+				w.later(n, levels)
+			})
+		}
+		return false
+	}
+	_, err = unix.Seek(fd, 0, unix.SEEK_SET)
+	own := -1
+	if err == nil {
+		own, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	if err != nil {
+		if n.above != nil {
+			w.unreadable(n.above, n.name)
+		}
+		return false
+	}
+	w.looking = &looking{n, levels, own}
+	return true
+}
+
+func (w *Watch) endLook() {
+	if w.looking != nil {
+		unix.Close(w.looking.open)
+		w.looking = nil
 	}
 }
 
@@ -927,10 +1003,39 @@ func (w *Watch) gits(n *node, name string) {
 	switch {
 	case n.git && !isNamed(n.name, "hooks"):
 	case isGits([]byte(name)):
-		w.disarm(n)
+		w.disarmLater(n)
 	case isNamed(n.name, "hooks") && n.above != nil && !strings.HasSuffix(name, ".sample"):
-		w.disarm(n.above)
+		w.disarmLater(n.above)
 	}
+}
+
+// disarmLater has a directory disarmed when the events that there are were handled: once for all of them, as it takes long.
+func (w *Watch) disarmLater(n *node) {
+	if w.options.Disarm != nil && !n.git && !n.dirty {
+		n.dirty = true
+		w.dirty = append(w.dirty, n)
+	}
+}
+
+// maxRest bounds how long nothing is disarmed after something was: as long as that took.
+const maxRest = 100 * time.Millisecond
+
+// disarmNext disarms one directory.
+func (w *Watch) disarmNext() (was bool) {
+	if !w.isDirty() {
+		return false
+	}
+	n := w.dirty[0]
+	if w.dirty = w.dirty[1:]; len(w.dirty) == 0 {
+		w.dirty = nil
+	}
+	n.dirty = false
+	began := time.Now()
+	if w.nodes[n.watch] == n {
+		w.disarm(n)
+	}
+	w.restUntil = time.Now().Add(min(time.Since(began), maxRest))
+	return true
 }
 
 // disarm takes out of a directory what git would execute, if git takes it for its own.
@@ -951,22 +1056,28 @@ func (w *Watch) disarm(n *node) {
 	path := n.path()
 	if len(taken) > 0 && len(w.taken[path]) < maxTaken && len(w.taken) < maxTaken {
 		w.taken[path] = append(w.taken[path], taken...)
-		if w.attempts["git "+path]++; w.attempts["git "+path] > maxSame {
-			w.stop("gives a repository settings again and again that something outside would execute: " + path)
-		}
+	}
+	for _, t := range taken {
+		w.countTaken(path, t)
 	}
 	if err != nil && w.closing && len(w.unmoved) < maxTold {
 		w.unmoved = append(w.unmoved, Told{Path: path, Text: "is a repository that came into being, and what git would execute could not be taken out of it: " + err.Error()})
 	}
 	if err != nil && !w.closing {
-		w.retry = append(w.retry, func() {
-			if w.nodes[n.watch] == n {
-				w.disarm(n)
-			}
-		})
-		if len(w.retry) > maxRetries {
-			w.stop("changes repositories faster than the watch can follow")
-		}
+		n.notBefore = time.Now().Add(time.Millisecond)
+		w.disarmLater(n)
+	}
+}
+
+// countTaken ends a command that makes one setting again and again, or very many. Some programs make a dozen, one after the other.
+func (w *Watch) countTaken(path string, t Taken) {
+	key := "git " + path + " " + t.Name + " " + t.Key
+	if len(w.attempts) < 4*maxAll {
+		w.attempts[key]++
+	}
+	w.takings++
+	if t.Key != "" && w.attempts[key] > maxSame || w.takings > maxAll {
+		w.stop("gives a repository settings again and again that something outside would execute: " + path)
 	}
 }
 

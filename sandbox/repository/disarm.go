@@ -23,8 +23,9 @@ type Taken struct {
 }
 
 const (
-	maxHooks    = 1024 // in one directory; with more, that is set aside as a whole
-	maxReplaced = 8    // times that a file is written again because somebody else wrote it at that moment
+	maxHooks    = 1024      // in one directory; with more, that is set aside as a whole
+	maxNew      = 128 << 10 // bytes of settings: more take too long to read each time that a command writes them
+	maxReplaced = 8         // times that a file is written again because somebody else wrote it at that moment
 )
 
 // Disarm looks at a directory that may be a git directory now, and takes out what executes or leads elsewhere: settings, hooks, and the
@@ -88,7 +89,7 @@ func (d *disarming) whole(dir int, name, told string, why Verdict) {
 // settings takes out of a file what must not stay in it.
 func (d *disarming) settings(name string) {
 	for range maxReplaced {
-		f, err := openSettings(d.dir, name)
+		f, err := openSettingsUpTo(d.dir, name, maxNew)
 		if errors.Is(err, unix.ENOENT) {
 			return
 		}
@@ -298,12 +299,16 @@ type settingsFile struct {
 }
 
 func openSettings(dir int, name string) (*settingsFile, error) {
-	file, stat, err := openRegular(dir, name, MaxFile)
+	return openSettingsUpTo(dir, name, MaxFile)
+}
+
+func openSettingsUpTo(dir int, name string, limit int64) (*settingsFile, error) {
+	file, stat, err := openRegular(dir, name, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	text, err := readAll(file, MaxFile)
+	text, err := readAll(file, limit)
 	return &settingsFile{dir, name, stat, text}, err
 }
 

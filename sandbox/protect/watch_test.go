@@ -1,0 +1,78 @@
+package protect
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// watch watches a directory until the test ends.
+func watch(t *testing.T, dir string, disarm Disarm) *Watch {
+	t.Helper()
+	w, err := NewWatch(Options{Roots: []string{dir}, Names: someNames, Disarm: disarm})
+	if err == nil {
+		_, _, err = w.Prepare()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Begin(nil, nil)
+	t.Cleanup(w.Close)
+	return w
+}
+
+// isGone waits until nothing is called so any more.
+func isGone(t *testing.T, path string, within time.Duration) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Lstat(path); err != nil {
+			return
+		}
+		if time.Since(began) > within {
+			t.Fatalf("%s still stands after %v", path, within)
+		}
+	}
+}
+
+// A command that keeps the watch busy does not keep it from what else it does.
+func TestANameIsSetAsideSoonHoweverMuchElseIsToBeDone(t *testing.T) {
+	dir := treeOf(t, "c/config.toml", "node_modules/p/.envrc", "repository/HEAD")
+	for i := range 1000 {
+		if err := os.MkdirAll(fmt.Sprintf("%s/s/%d", dir, i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch(t, dir, func(int, func(int, string) error) ([]Taken, error) {
+		time.Sleep(20 * time.Millisecond)
+		return nil, nil
+	})
+	var over atomic.Bool
+	defer over.Store(true)
+	const rounds = 100
+	busy := func() {
+		for range rounds {
+			os.Rename(dir+"/s", dir+"/s2")
+			os.Rename(dir+"/s2", dir+"/s")
+			os.WriteFile(dir+"/repository/x", nil, 0o644)
+			os.Rename(dir+"/repository/x", dir+"/repository/config")
+			os.Remove(dir + "/repository/config")
+		}
+	}
+	busy()
+	go func() {
+		for !over.Load() {
+			busy()
+		}
+	}()
+	for from, to := range map[string]string{"c": ".cargo", "node_modules/p": "p"} {
+		if err := os.Rename(dir+"/"+from, dir+"/"+to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.WriteFile(dir+"/.envrc", nil, 0o644)
+	for _, path := range []string{"/.envrc", "/.cargo/config.toml", "/p/.envrc"} {
+		isGone(t, dir+path, time.Second)
+	}
+}
