@@ -278,7 +278,7 @@ func TestChangesAreDiscarded(t *testing.T) {
 
 func TestWhatIsExecutedElsewhereComesFirst(t *testing.T) {
 	b := newBench(t).begin()
-	for _, name := range []string{"a.txt", ".git/hooks/pre-commit", ".git/objects/aa/bb", "sub/.envrc", ".github/workflows/x.yml", "Makefile", "sub/package.json", ".vscode/tasks.json", "z/HEAD", "z/config"} {
+	for _, name := range []string{"a.txt", ".git/hooks/pre-commit", ".git/objects/aa/bb", "sub/.envrc", ".github/workflows/x.yml", "Makefile", "sub/package.json", ".vscode/tasks.json", "z/HEAD", "z/config", "shared/objects/x", "shared/config", "sub/.hg/hgrc"} {
 		b.write(b.upper+"/"+name, "x")
 	}
 	b.sh(b.upper, "echo > run; chmod +x run; ln -s /etc out; ln -s a.txt in")
@@ -288,7 +288,7 @@ func TestWhatIsExecutedElsewhereComesFirst(t *testing.T) {
 			first = append(first, c.Path)
 		}
 	}
-	want := ".git .git/hooks .git/hooks/pre-commit .github .github/workflows .github/workflows/x.yml .vscode .vscode/tasks.json sub/.envrc z/config Makefile sub/package.json out run"
+	want := ".git .git/hooks .git/hooks/pre-commit .github .github/workflows .github/workflows/x.yml .vscode .vscode/tasks.json shared/config sub/.envrc sub/.hg/hgrc z/config Makefile sub/package.json out run"
 	if got := strings.Join(first, " "); got != want {
 		t.Errorf("%s", got)
 	}

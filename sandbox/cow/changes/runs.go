@@ -37,7 +37,7 @@ func (r *Review) mark() {
 	protected := (&profile.Profile{}).ProtectedIn(true)
 	bare := map[string]bool{} // directories that look like repositories themselves
 	for i := range r.Changes {
-		if path.Base(r.Changes[i].Path) == "HEAD" && r.Changes[i].Kind != Deleted {
+		if name := path.Base(r.Changes[i].Path); (name == "HEAD" || name == "objects" || name == "refs") && r.Changes[i].Kind != Deleted {
 			bare[path.Dir(r.Changes[i].Path)] = true
 		}
 	}
@@ -61,7 +61,7 @@ func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (s
 		return "git takes the directory for a repository, and does as it says", rankFirst
 	}
 	for _, p := range protected {
-		if isNamed(parts, p.Name) {
+		if isNamed(parts, p) {
 			return "tools that are started here execute it, or do as it says (" + p.Name + ")", rankFirst
 		}
 	}
@@ -102,17 +102,17 @@ func gitRuns(parts []string) bool {
 	return false
 }
 
-// isNamed reports whether a path is, or is in, what a name stands for. One without a slash counts anywhere, but for those of a home
-// directory that are everyday names elsewhere.
-func isNamed(parts []string, name string) bool {
-	if name == "bin" {
+// isNamed reports whether a path is, or is in, what a name stands for: anywhere, but for those of a home directory that are everyday
+// names elsewhere.
+func isNamed(parts []string, p profile.ProtectedPath) bool {
+	switch all := "/" + strings.Join(parts, "/") + "/"; {
+	case p.Name == "bin":
 		return false
+	case p.Home:
+		return strings.HasPrefix(all, "/"+p.Name+"/")
+	default:
+		return strings.Contains(all, "/"+p.Name+"/")
 	}
-	if !strings.Contains(name, "/") {
-		return slices.Contains(parts, name)
-	}
-	all := strings.Join(parts, "/")
-	return all == name || strings.HasPrefix(all, name+"/")
 }
 
 // leadsOut reports whether a link names something outside of the directory.
