@@ -19,30 +19,34 @@ type ProtectedPath struct {
 // projectFiles are read by editors, agents and tools as soon as somebody starts them in a project, or enters it.
 var projectFiles = []string{
 	// Shells and what they are extended with, on entering the directory.
-	".envrc", ".direnv", ".autoenv", ".autoenv.zsh", ".shadowenv.d", ".flox",
-	".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".mise", ".config/mise.toml", ".config/mise", ".rtx.toml",
+	".envrc", ".direnv", ".autoenv", ".autoenv.zsh", ".autoenv_leave.zsh", ".shadowenv.d", ".flox",
+	".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".mise", "mise/config.toml", "mise/conf.d", ".config/mise.toml", ".config/mise",
+	".rtx.toml", ".tool-versions", ".prototools", ".git/safe",
 	// Editors, on opening it.
 	".vscode", ".idea", ".fleet", ".zed", ".theia", ".helix", ".devcontainer", ".devcontainer.json", ".exrc", ".nvim.lua", ".nvimrc", ".lvimrc",
-	".dir-locals.el", ".dir-locals-2.el",
+	".dir-locals.el", ".dir-locals-2.el", ".lite_project.lua", ".vim/coc-settings.json", ".luarc.json", ".luarc.jsonc",
 	// Agents: settings, hooks, and which servers of the Model Context Protocol they start.
 	".mcp.json", ".claude", ".claude.json", ".claude-plugin", ".codex", ".cursor", ".gemini", ".qwen", ".windsurf", ".codeium", ".cline", ".clinerules",
 	".continue", ".continuerc.json", ".roo", ".kilocode", ".kiro", ".amazonq", ".amp", ".agents", ".goose", ".opencode", "opencode.json", "opencode.jsonc",
 	".crush.json", "crush.json", ".aider.conf.yml", ".aider.conf.yaml", ".copilot", ".github/copilot", ".github/hooks", ".github/mcp.json", ".junie",
-	".augment", ".trae", ".factory", ".rovodev",
+	".augment", ".trae", ".factory", ".rovodev", ".openhands", ".codebuddy", ".iflow", ".kimi", ".vibe", ".grok", ".tabnine", ".zencoder",
 	// Hooks of git that are kept in the project, and other programs' settings for git. Not .gitmodules: git takes no command from it
 	// (since 2.24), and "git submodule add" writes it.
 	".husky", ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml", ".gitconfig",
 	"lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json", ".lefthook.yml", ".lefthook.yaml", ".lefthook.toml", ".lefthook.json",
 	"lefthook-local.yml", "lefthook-local.yaml", "lefthook-local.toml", "lefthook-local.json",
 	".lefthook-local.yml", ".lefthook-local.yaml", ".lefthook-local.toml", ".lefthook-local.json", ".config/lefthook.yml", ".config/lefthook-local.yml",
+	".lefthook", ".lefthook-local", "captainhook.json", "grumphp.yml", ".rusty-hook.toml", ".cargo-husky", "hk.pkl", "hk.local.pkl",
 	// Settings of other systems that keep versions, beside what they keep.
 	".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config", ".jj/repo/config.toml", ".jj/workspace-config.toml", ".pijul/config",
-	".bzr/branch/branch.conf", ".bzr/branch/location", ".arcconfig",
+	".bzr/branch/branch.conf", ".bzr/branch/location", ".arcconfig", ".git/arc/config", ".git/sl/config", "_darcs/prefs/defaults", ".p4config",
 	// Package managers and toolchains, whatever they are asked for.
 	".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", ".cargo/config.toml", ".cargo/config", "rust-toolchain.toml", "rust-toolchain",
-	".bundle/config", ".gemrc", ".ripgreprc",
+	".yarn/releases", ".yarn/plugins", "bunfig.toml", ".bundle/config", ".gemrc", ".ripgreprc",
+	".mvn/jvm.config", ".mvn/maven.config", ".mvn/extensions.xml", ".sbtopts", ".jvmopts", ".bazelrc", ".bazeliskrc", "tools/bazel",
 	// Interpreters and debuggers, on starting in the directory.
-	".pdbrc", ".pdbrc.py", ".irbrc", ".pryrc", ".Rprofile", ".ghci", ".octaverc", ".lldbinit",
+	".pdbrc", ".pdbrc.py", ".irbrc", ".pryrc", ".byebugrc", ".rdbgrc", ".rdbgrc.rb", ".Rprofile", ".Renviron", ".RData", ".ghci", ".octaverc", ".lldbinit",
+	".ocamlinit", ".iex.exs", ".perldb",
 }
 
 // startupFiles are what shells and sessions execute, in a home directory.
@@ -53,7 +57,9 @@ var startupFiles = []string{
 
 // homeFiles are what they execute in the home directory itself, and would be ordinary names elsewhere.
 var homeFiles = []string{
-	".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/git", ".local/share/applications", ".local/bin", "bin",
+	".config/fish", ".config/nushell", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/git", ".config/nvim", ".config/tmux",
+	".config/zsh", ".config/emacs", ".emacs", ".emacs.d", ".vim", ".oh-my-zsh", ".nvm", ".cargo/env", ".cargo/bin", "go/bin", ".screenrc", ".curlrc", ".wgetrc",
+	".local/share/applications", ".local/bin", "bin",
 }
 
 // packageDirectories are filled by package managers, with thousands of packages that bring an .npmrc or a .vscode of their own,

@@ -261,8 +261,8 @@ func TestOrdinaryJobsGetDoneAndLeaveNothing(t *testing.T) {
 		"git clean -fdq && mkdir x && touch x/y && git clean -fdq && test ! -e x",
 		"mkdir -p app/.vscode && echo {} > app/.vscode/extensions.json && echo {} > app/package.json",
 		"mkdir -p a/b && touch a/b/c && mv a d && cp -r d e && rm -rf d e",
-		"git init -q made && for i in 1 2 3 4 5 6; do git -C made config alias.a$i log && sleep 0.02; done",
 		"find . -delete 2>/dev/null; test -z \"$(find . -type f | grep -v '^./.git')\"",
+		"git init -q made && for i in 1 2 3 4 5 6; do git -C made config alias.a$i log && sleep 0.02; done",
 	} {
 		h.sh(script)
 	}
