@@ -52,7 +52,7 @@ type prepared struct {
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
-	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm}
+	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, Held: w.held}
 	if p := a.plan.Protection; p != nil {
 		options.Roots, options.Names, options.Known, options.Git, options.Apart = p.Roots, p.names, maps.Clone(p.known), maps.Clone(p.git), p.apart
 		if err := a.recordRun(l, &options); err != nil {
@@ -286,6 +286,25 @@ func (w *commandWatch) follow(p *Plan) {
 func (w *commandWatch) read(mounter *mounts.Mounter, init int) {
 	w.mounter, w.init, w.begun = mounter, init, true
 	w.watch.Begin(w.cover, w.missing)
+}
+
+// held reports whether a process inside has one of some directories.
+func (w *commandWatch) held(is func(device, inode uint64) bool) bool {
+	for _, pid := range descendantsOf(w.init) {
+		base := fmt.Sprintf("/proc/%d/", pid)
+		names := []string{"cwd", "root"}
+		open, _ := os.ReadDir(base + "fd")
+		for _, entry := range open {
+			names = append(names, "fd/"+entry.Name())
+		}
+		for _, name := range names {
+			var stat unix.Stat_t
+			if unix.Stat(base+name, &stat) == nil && is(uint64(stat.Dev), stat.Ino) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // missing names the paths at which nothing is mounted any more. It is for when the kernel could not tell all.

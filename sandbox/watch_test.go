@@ -100,6 +100,39 @@ func TestWhatTheHostReplacesIsCoveredAgain(t *testing.T) {
 }
 
 // Without Live as well: what is hidden in a directory that may be written is hidden again.
+// A process that is in a directory which the person moves out of the workspace can write there, where nothing is watched.
+func TestACommandInADirectoryThatIsMovedAwayIsEnded(t *testing.T) {
+	needMounts(t)
+	for name, c := range map[string]struct {
+		where string
+		ended bool
+	}{
+		"in it":        {"cd a", true},
+		"deeper":       {"cd a/b/c", true},
+		"open":         {"exec 3<a/b", true},
+		"a child's":    {"(cd a; sleep 10) & sleep 0.1", true},
+		"in no such":   {"true", false},
+		"no directory": {"exec 3>a/file", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			work := h.profile.Workspace
+			h.mkdir(work + "/a/b/c")
+			result := make(chan ran, 1)
+			go func() {
+				result <- h.run("/bin/sh", "-c", c.where+"; touch "+work+"/ready; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.05; done; kill $!; true")
+			}()
+			waitUntil(t, "the command runs", func() bool { _, err := os.Stat(work + "/ready"); return err == nil })
+			if err := os.Rename(work+"/a", h.profile.Home+"/moved"); err != nil {
+				t.Fatal(err)
+			}
+			if r := <-result; (r.Outcome == Signalled) != c.ended || c.ended != strings.Contains(fmt.Sprint(r.Notices), "moved away on the host") {
+				t.Errorf("%v %v", r.Outcome, r.Notices)
+			}
+		})
+	}
+}
+
 func TestWhatIsHiddenAndReplacedIsHiddenAgain(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)

@@ -31,6 +31,8 @@ type node struct {
 	levels   int    // so deep
 	wanted   int    // it was not where the account says, and is to be looked through: levels, and one
 	dirty    bool   // it is to be disarmed
+	lostAt   time.Time
+	held     bool // when it was lost: a process of the command has it
 	// notBefore is when to try once more to disarm it.
 	notBefore time.Time
 }
@@ -132,6 +134,7 @@ func (w *Watch) attach(n, above *node, name string) {
 	n.above, n.name = above, name
 	above.below[name] = n
 	delete(w.lost, n)
+	n.lostAt = time.Time{}
 }
 
 func (w *Watch) detach(n *node) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -28,6 +29,8 @@ type Options struct {
 	Covers map[string]Cover // paths at which something is mounted that has to stay
 	// Disarm takes out of a directory what git executes there, if it is one of git's. Nil does not.
 	Disarm Disarm
+	// Held reports whether a process of the command has one of these directories: as working directory, or open.
+	Held   func(is func(device, inode uint64) bool) bool
 	Budget int // directories; 0: what the kernel lets this user have
 	Record *Record
 }
@@ -373,7 +376,7 @@ func (w *Watch) read() {
 		w.mu.Lock()
 		idle := w.turn(buffer)
 		ending, wait := w.ending, -1
-		if len(w.waiting)+len(w.retry)+len(w.dirty) > 0 {
+		if len(w.waiting)+len(w.retry)+len(w.dirty)+len(w.lost) > 0 {
 			wait = 1
 		}
 		w.mu.Unlock()
@@ -442,10 +445,7 @@ func (w *Watch) drain(buffer []byte) (told bool) {
 
 // settle is for when the kernel has nothing more to tell: what is lost is gone, and what could not be done is tried again.
 func (w *Watch) settle() {
-	for n := range w.lost {
-		w.forget(n)
-	}
-	clear(w.moved)
+	w.settleLost()
 	retry := w.retry
 	w.retry = nil
 	for _, again := range retry {
@@ -456,6 +456,46 @@ func (w *Watch) settle() {
 	for _, e := range waiting {
 		w.tryAdopt(e.in, e.name)
 	}
+}
+
+// lostPatience is how long the kernel may take to tell where a directory was moved.
+const lostPatience = 5 * time.Millisecond
+
+// settleLost is for directories that were moved away: somebody outside moved them out of what is watched. A process of the command that
+// has one can go on making whatever it wants in it, unseen: it is ended.
+func (w *Watch) settleLost() {
+	now := time.Now()
+	held := false
+	for n := range w.lost {
+		switch {
+		case n.lostAt.IsZero() && !w.closing:
+			n.lostAt, n.held = now, w.isHeld(n)
+		case w.closing || now.Sub(n.lostAt) > lostPatience:
+			held = held || n.held || !w.closing && w.isHeld(n)
+			w.forget(n)
+		}
+	}
+	if len(w.lost) == 0 {
+		clear(w.moved)
+	}
+	if held && w.why == "" {
+		w.stop("was at work in a directory that was moved away on the host")
+		w.why = "was at work in a directory that was moved away on the host, where it could have made anything: look at what is in it"
+	}
+}
+
+// isHeld reports whether a process of the command has a directory, or one below it.
+func (w *Watch) isHeld(n *node) bool {
+	if w.options.Held == nil {
+		return false
+	}
+	all := map[object]bool{}
+	for list := []*node{n}; len(list) > 0; {
+		last := list[len(list)-1]
+		list = slices.AppendSeq(list[:len(list)-1], maps.Values(last.below))
+		all[last.object] = true
+	}
+	return w.options.Held(func(device, inode uint64) bool { return all[object{device, inode}] })
 }
 
 // An event is one of the kernel's (inotify(7)).
