@@ -35,6 +35,9 @@ type Launcher struct {
 	// job control works, and this process does nothing about SIGINT and SIGQUIT while it runs, since the terminal sends
 	// them to the command too. See ControlsTerminal.
 	Terminal bool
+	// Job says that this process is a job of somebody's shell and runs one command: when the terminal stops the job, everything
+	// inside stops first.
+	Job bool
 	// AskNetwork decides about a connection of a filtered network that no rule of the plan's names; see egress.Proxy. Nil
 	// refuses.
 	AskNetwork func(context.Context, profile.Destination) egress.Answer
@@ -200,9 +203,15 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	if len(l.Relay) > 0 { // before the command can begin, and say so to whoever sends it one
 		signal.Notify(received, l.Relay...)
 	}
+	var stops chan os.Signal
+	if l.Job {
+		heard, done := hearStops()
+		defer done()
+		stops = heard
+	}
 	go func() {
 		defer signal.Stop(received)
-		if err := l.watch(ctx, a, received, &interrupted); err != nil {
+		if err := l.watch(ctx, a, received, stops, &interrupted); err != nil {
 			stuck <- finished{Result{}, err}
 		}
 	}()
@@ -234,7 +243,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 }
 
 // watch ends the attempt early if it must, and before it does, it tells why. The error means that it could not be ended.
-func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Signal, interrupted *atomic.Value) error {
+func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Signal, stops chan os.Signal, interrupted *atomic.Value) error {
 	var timeout, kill, again <-chan time.Time
 	var pending []syscall.Signal
 	if a.plan.Limits.Timeout > 0 {
@@ -274,6 +283,8 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 		case s := <-received:
 			pending = append(pending, s.(syscall.Signal))
 			again = time.After(0)
+		case s := <-stops:
+			a.stop(s.(syscall.Signal), stops)
 		case <-again:
 			// There is no command to give it to yet, or no more: then it has ended, and so has the wait.
 			for len(pending) > 0 && a.relay(pending[0]) {

@@ -88,7 +88,7 @@ func runSandboxed(c *cli.Context, reported bool) (sandbox.Result, []lack.Lack, e
 		return none, nil, err
 	}
 	j.sayClosed(c)
-	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr)}
+	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr), Job: true}
 	launcher.Relay = relayedSignals(launcher.Terminal)
 	stdio := sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	heard := listen(&stdio, reported)

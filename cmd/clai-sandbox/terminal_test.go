@@ -209,6 +209,65 @@ func TestControlZStopsTheJobAndFgGoesOn(t *testing.T) {
 	term.leave(3)
 }
 
+// What protects the person's files runs in the launcher: while that is stopped, nothing of the command's may run.
+func TestNothingInsideRunsWhileTheJobIsStopped(t *testing.T) {
+	needProgram(t, "python3")
+	const beats = `
+import ctypes, os, signal, sys, threading, time
+def beat():
+    while True:
+        open("beat", "a").write("x"); time.sleep(0.005)
+def deaf():
+    for s in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU): signal.signal(s, signal.SIG_IGN)
+`
+	const ready = "\nprint('rea' 'dy', flush=True)\n"
+	for name, c := range map[string]struct {
+		script string
+		itself bool // it has its job stopped
+	}{
+		"deaf to the signal":                         {"deaf()" + ready + "beat()", false},
+		"a session of its own":                       {ready + "if os.fork() == 0: os.setsid(); beat()\ntime.sleep(100)", false},
+		"a thread whose process seems to have ended": {"deaf()" + ready + "threading.Thread(target=beat).start()\nctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)", false},
+		"two that wake each other":                   {"deaf()" + ready + "first = os.getpid(); second = os.fork()\nwhile True: os.kill(second or first, signal.SIGCONT); open('beat', 'a').write('x')", false},
+		"one that takes the foreground away": {ready + `
+if os.fork() == 0:
+    deaf(); os.setpgid(0, 0); os.tcsetpgrp(0, os.getpid()); beat()
+time.sleep(0.1); os.read(0, 1); time.sleep(100)`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			term := sit(t, "bash", "--norc", "--noprofile", "-i")
+			if err := os.WriteFile(filepath.Join(term.cmd.Dir, "beat.py"), []byte(beats+c.script), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			term.expect("prompt> ")
+			term.kind("clai-sandbox run -- python3 beat.py\n")
+			term.expect("ready")
+			if !c.itself {
+				term.kind(controlZ)
+			}
+			term.expect("Stopped")
+			term.expect("prompt> ")
+			size := func() int64 {
+				info, err := os.Stat(filepath.Join(term.cmd.Dir, "beat"))
+				if err != nil {
+					return 0
+				}
+				return info.Size()
+			}
+			before := size()
+			time.Sleep(100 * time.Millisecond)
+			if after := size(); after != before {
+				t.Errorf("it went on: %d beats, and then %d", before, after)
+			}
+			term.kind("bg\n")
+			waitUntil(t, "it goes on", func() bool { return size() > before || c.itself })
+			term.kind("kill -KILL %1; wait; exit\n")
+			term.leave(0, 1, 137)
+		})
+	}
+}
+
 // stopped counts the processes with a word in their arguments that are.
 func stopped(marker string) int {
 	n := 0

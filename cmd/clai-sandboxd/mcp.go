@@ -73,6 +73,8 @@ func mcpAction(c *cli.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
+	// A terminal that stops a job would leave the sandboxes running, and nobody there to look after them.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	if listen == "" {
 		return mcp.ServeStdio(ctx, options, os.Stdin, os.Stdout)
 	}
