@@ -2,12 +2,15 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
 )
 
@@ -94,5 +97,44 @@ func TestWhoAsksIsToldThatTheBrokerEnded(t *testing.T) {
 		if status := AskProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), want) || out.Len() > 0 {
 			t.Errorf("%s: %d, %q", socket, status, complaints.String())
 		}
+	}
+}
+
+// A broker that is stopped, as by Ctrl-Z, takes connections and says nothing. Only who waits for a person waits.
+func TestABrokerThatSaysNothingHoldsNobody(t *testing.T) {
+	dir, err := os.MkdirTemp("", "silent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", dir+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := &Client{Socket: dir + "/socket", patience: 30 * time.Millisecond, Start: func(context.Context) error { return nil }}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for name, call := range map[string]func() error{
+		"list": func() error { _, err := c.Grants(ctx); return err },
+		"add": func() error {
+			_, err := c.Add(ctx, grants.NewGrant{Agent: "main", Path: "/a", Access: profile.ReadOnly})
+			return err
+		},
+		"revoke": func() error { _, err := c.Revoke(ctx, "g"); return err },
+		"decide": func() error { _, err := c.Decide(ctx, "r", grants.Decision{Kind: grants.Deny}); return err },
+		"begin":  func() error { _, err := c.Open(ctx, grants.SessionSpec{Agent: "main"}); return err },
+		"hear":   func() error { _, err := c.Events(ctx); return err },
+	} {
+		err := call()
+		var unavailable *grants.UnavailableError
+		if !errors.As(err, &unavailable) || !strings.Contains(unavailable.Why, "does not answer") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	asking, end := context.WithTimeout(ctx, 3*c.patience)
+	defer end()
+	if _, err := c.Ask(asking, "s", grants.Asking{Path: "/a", Access: profile.ReadOnly}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("who asks a person: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,13 +23,15 @@ type Client struct {
 	Socket string
 	// Start, if there is one, starts a broker where none listens, and returns when one does.
 	Start func(context.Context) error
+
+	patience time.Duration // shorter in tests
 }
 
 var _ grants.Broker = (*Client)(nil)
 
 // send passes a request on. Where nobody listens, it starts somebody.
 func (c *Client) send(ctx context.Context, method, target string, body any) (*exchange, error) {
-	x, err := send(ctx, c.Socket, method, target, body)
+	x, err := send(ctx, c.Socket, method, target, body, c.patienceFor(method, target))
 	// A broker that has nothing to do stops, and one may be killed. What only looks or begins may be said again to the next one, and
 	// a change, too: it has a name.
 	// One that is dying still takes connections for a moment, and says nothing.
@@ -41,10 +44,11 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 		if err := c.Start(ctx); err != nil {
 			return nil, err
 		}
-		x, err = send(ctx, c.Socket, method, target, body)
+		x, err = send(ctx, c.Socket, method, target, body, c.patienceFor(method, target))
 	}
+	var unavailable *grants.UnavailableError
 	switch {
-	case err == nil || ctx.Err() != nil:
+	case err == nil || ctx.Err() != nil || errors.As(err, &unavailable):
 	case cutOff(err):
 		err = &grants.UnavailableError{Why: endedBefore, Hint: "try again"}
 	default:
@@ -52,6 +56,17 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 	}
 	return x, err
 }
+
+// patienceFor is how long an answer may take; 0: as long as a person does.
+func (c *Client) patienceFor(method, target string) time.Duration {
+	if method == "POST" && target == asking {
+		return 0
+	}
+	return cmp.Or(c.patience, answerPatience)
+}
+
+// asking is where a person is asked.
+const asking = "/v1/grants/requests"
 
 // maxAttempts is how often something is said again, within half a second in all.
 const maxAttempts = 8
@@ -67,7 +82,7 @@ func cutOff(err error) bool {
 
 // repeatable reports whether something may be said again to another broker: what is asked within a session is not for that one.
 func repeatable(method, target string) bool {
-	return method == "GET" || target != "/v1/grants/requests" && !strings.HasSuffix(target, "/applied")
+	return method == "GET" || target != asking && !strings.HasSuffix(target, "/applied")
 }
 
 // call asks for something, under a name if it changes something.
@@ -113,7 +128,10 @@ func (c *Client) stream(ctx context.Context, method, target string, body any, wa
 		x.close()
 	}
 	if err == nil && wantFirst {
-		if first, err = x.nextEvent(); err != nil {
+		if first, err = x.nextEvent(); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+			err = x.silent(err)
+			x.close()
+		} else if err != nil {
 			x.close()
 			err = &goneError{err}
 		}
@@ -122,6 +140,7 @@ func (c *Client) stream(ctx context.Context, method, target string, body any, wa
 		cancel()
 		return first, nil, nil, err
 	}
+	x.answered()
 	// As many as the broker keeps for one listener: it is the one that cuts off who is too slow.
 	out := make(chan grants.Event, 256)
 	go func() {
@@ -144,7 +163,7 @@ func (c *Client) stream(ctx context.Context, method, target string, body any, wa
 }
 
 // Running is the same broker, as far as one runs: none is started for what is asked of it.
-func (c *Client) Running() grants.Broker { return &Client{Socket: c.Socket} }
+func (c *Client) Running() grants.Broker { return &Client{Socket: c.Socket, patience: c.patience} }
 
 // Open begins a session. It ends with the connection, however this process ends.
 func (c *Client) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Session, error) {
@@ -200,7 +219,7 @@ func (c *Client) Ask(ctx context.Context, session string, a grants.Asking) (answ
 	if session == "" { // on a socket that knows the session
 		body = a
 	}
-	err = c.call(ctx, "POST", "/v1/grants/requests", body, &answer)
+	err = c.call(ctx, "POST", asking, body, &answer)
 	return answer, err
 }
 

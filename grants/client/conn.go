@@ -21,9 +21,11 @@ import (
 
 const (
 	sendPatience = 10 * time.Second // to send a request
-	maxAnswer    = 64 << 20
-	maxEvent     = 1 << 20
-	maxHeader    = 16 << 10
+	// answerPatience is how long a broker may take to answer what waits for no person.
+	answerPatience = 20 * time.Second
+	maxAnswer      = 64 << 20
+	maxEvent       = 1 << 20
+	maxHeader      = 16 << 10
 )
 
 // dial connects to a unix socket. The context ends everything that goes on over it.
@@ -75,10 +77,11 @@ type exchange struct {
 	answer *bufio.Reader
 	status int
 	stop   func() bool
+	late   *time.Timer // nil: it may take its time
 }
 
-// send sends a request and reads the head of the answer.
-func send(ctx context.Context, socket, method, target string, body any) (*exchange, error) {
+// send sends a request and reads the head of the answer. Where patience is not 0, all of the answer must come in that time.
+func send(ctx context.Context, socket, method, target string, body any, patience time.Duration) (*exchange, error) {
 	var text []byte
 	if body != nil {
 		var err error
@@ -90,20 +93,41 @@ func send(ctx context.Context, socket, method, target string, body any) (*exchan
 	if err != nil {
 		return nil, err
 	}
-	x := &exchange{conn: conn, stop: context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })}
+	end := func() { conn.SetDeadline(time.Unix(1, 0)) }
+	x := &exchange{conn: conn, stop: context.AfterFunc(ctx, end)}
+	if patience > 0 {
+		x.late = time.AfterFunc(patience, end)
+	}
 	if err := x.begin(method, target, grants.RequestID(ctx), text); err != nil {
 		x.close()
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, err
+		return nil, x.silent(err)
 	}
 	return x, nil
 }
 
 func (x *exchange) close() {
 	x.stop()
+	x.answered()
 	x.conn.Close()
+}
+
+// answered says that what is still to come may take its time.
+func (x *exchange) answered() {
+	if x.late != nil {
+		x.late.Stop()
+	}
+}
+
+// silent puts it into words if the error is that nothing came in time.
+func (x *exchange) silent(err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return &grants.UnavailableError{Why: "the gateway is there, and does not answer",
+		Hint: "is it stopped? pkill -CONT -x clai-sandboxd lets it go on, and what was asked for may still be done then"}
 }
 
 func (x *exchange) begin(method, target, id string, body []byte) error {
@@ -153,7 +177,7 @@ func (x *exchange) readHead() error {
 func (x *exchange) decode(into any) error {
 	text, err := io.ReadAll(x.answer)
 	if err != nil {
-		return err
+		return x.silent(err)
 	}
 	if x.status != 200 {
 		var body grants.ErrorBody

@@ -35,7 +35,8 @@ type Options struct {
 type Session struct {
 	options Options
 	state   string          // directory
-	ctx     context.Context // it ends with
+	ctx     context.Context // it ends with, and with Close
+	cancel  context.CancelFunc
 	spec    grants.SessionSpec
 	relay   *relay // where the inside asks; nil: nowhere
 
@@ -67,7 +68,8 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	if err := o.Config.CheckConfigured(o.Request.Agent); err != nil {
 		return nil, err
 	}
-	s := &Session{options: o, ctx: ctx, state: o.Caller.Directories().State, running: map[*running]bool{}, ended: make(chan struct{}), closing: make(chan struct{})}
+	s := &Session{options: o, state: o.Caller.Directories().State, running: map[*running]bool{}, ended: make(chan struct{}), closing: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(ctx)
 	if o.Broker == nil {
 		close(s.ended)
 		return s, nil
@@ -552,16 +554,22 @@ func (s *Session) Notices() []sandbox.Notice {
 
 // Close ends the session: what was granted for it alone is over.
 func (s *Session) Close() {
+	defer s.cancel()
 	if s.options.Broker == nil {
 		return
 	}
-	s.joining.Lock() // not between two brokers
 	s.mu.Lock()
 	select {
 	case <-s.closing:
 	default:
 		close(s.closing)
 	}
+	if !s.told {
+		s.cancel() // a broker that does not answer holds nobody who leaves
+	}
+	s.mu.Unlock()
+	s.joining.Lock() // not between two brokers
+	s.mu.Lock()
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}

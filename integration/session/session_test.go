@@ -13,6 +13,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/grants/server"
 	"github.com/clairun/clai-sandbox/integration/gateway"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
@@ -594,5 +595,30 @@ func TestTheInsideAsksTheNextGateway(t *testing.T) {
 	s.Close()
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the socket is left")
+	}
+}
+
+// The next gateway may be there and stand still, as one that was stopped does: who leaves does not wait for it.
+func TestALeavingSessionWaitsForNoGatewayThatStandsStill(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(true)
+	p.stop()
+	p.until("the session has noticed", func() bool { return !s.joined() })
+	l, err := server.Listen(filepath.Join(grants.SocketDirectory(p.caller.Directories()), grants.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := l.Accept() // the session has come to join it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits")
 	}
 }
