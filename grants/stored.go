@@ -115,13 +115,13 @@ func (j *journal) append(dir string) {
 		return
 	}
 	path := filepath.Join(dir, UsesName)
-	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_APPEND|syscall.O_CREAT|syscall.O_CLOEXEC|syscall.O_NOFOLLOW, 0o600)
+	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_APPEND|syscall.O_CREAT|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return
 	}
 	defer syscall.Close(fd)
 	var stat syscall.Stat_t
-	if syscall.Fstat(fd, &stat) == nil && stat.Size < maxUses {
+	if syscall.Fstat(fd, &stat) == nil && stat.Mode&syscall.S_IFMT == syscall.S_IFREG && stat.Size < maxUses {
 		syscall.Write(fd, j.text)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
 )
@@ -68,15 +70,13 @@ func (s Starter) Start(ctx context.Context) error {
 		return err
 	}
 	defer null.Close()
-	said, err := os.OpenFile(s.Log, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return fmt.Errorf("start the broker: %w", err)
+	said, begin, err := openLog(s.Log)
+	if err != nil { // to start it, and revoke with it, matters more than what it says
+		if said, err = unnamedLog(); err != nil {
+			return fmt.Errorf("start the broker: %w", err)
+		}
 	}
 	defer said.Close()
-	begin, err := trim(said)
-	if err != nil {
-		return fmt.Errorf("start the broker: %w", err)
-	}
 	process, err := os.StartProcess(s.Program, append([]string{s.Program}, s.Args...), &os.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []*os.File{null, null, said}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -113,6 +113,44 @@ func (s Starter) wait(ctx context.Context, ended <-chan *os.ProcessState, said f
 			return &grants.UnavailableError{Why: fmt.Sprintf("the broker did not listen within %v: %s", startPatience, said()), Hint: "try it in a terminal: clai-sandbox gateway"}
 		}
 	}
+}
+
+// openLog opens the log, and says where in it what is said from now on begins.
+func openLog(path string) (log *os.File, begin int64, err error) {
+	if err := grants.SetAsideUnlessFile(path); err != nil {
+		return nil, 0, err
+	}
+	if log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); err != nil {
+		return nil, 0, err
+	}
+	if begin, err = trim(log); err == nil {
+		err = haveRoom(log, begin)
+	}
+	if err != nil {
+		log.Close()
+	}
+	return log, begin, err
+}
+
+// logRoom is what a broker may need to say why it does not start.
+const logRoom = 4 << 10
+
+// haveRoom makes sure that the log can take something: on a full disk nobody would hear why the broker does not start.
+func haveRoom(log *os.File, begin int64) error {
+	err := unix.Fallocate(int(log.Fd()), unix.FALLOC_FL_KEEP_SIZE, begin, logRoom)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return err
+	}
+	return nil // some file systems keep no room
+}
+
+// unnamedLog takes what a broker says where there can be no log: in memory, for who starts it.
+func unnamedLog() (*os.File, error) {
+	fd, err := unix.MemfdCreate("gateway.log", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "gateway.log"), nil
 }
 
 // maxLog bounds what is kept of what brokers said.

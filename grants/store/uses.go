@@ -25,7 +25,13 @@ func takeUses(dir string) (uses []grants.Use, done func() error, err error) {
 			return nil, nil, err
 		}
 	}
-	file, err := os.OpenFile(taken, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err := grants.SetAsideUnlessFile(taken); err != nil {
+		return nil, nil, err
+	}
+	file, err := os.OpenFile(taken, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) { // what was there was no file
+		return nil, nil, nil
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -166,7 +166,15 @@ func (o Options) rules() grants.Rules {
 
 // takeLock makes this gateway the only one. The lock goes with the process, however that ends.
 func takeLock(ctx context.Context, path, socket string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	// Whatever stands there keeps nobody from revoking.
+	if err := grants.SetAsideUnlessFile(path); err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	const flags = os.O_RDWR | os.O_CREATE | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	file, err := os.OpenFile(path, flags, 0o600)
+	if errors.Is(err, os.ErrPermission) && os.Chmod(path, 0o600) == nil {
+		file, err = os.OpenFile(path, flags, 0o600)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}

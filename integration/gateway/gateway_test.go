@@ -324,6 +324,45 @@ func TestAGatewayThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
+// Whatever stands in the place of a file of ours, a gateway starts, and what was granted can be taken away.
+func TestWhateverStandsInTheStateDirectoryAPersonCanRevoke(t *testing.T) {
+	makes := map[string]func(path string) error{
+		"a directory":                  func(path string) error { return os.MkdirAll(path+"/in", 0o700) },
+		"a pipe":                       func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a link to nowhere":            func(path string) error { return os.Symlink("/nowhere", path) },
+		"a file that may not be read":  func(path string) error { return os.WriteFile(path, []byte("x\n"), 0) },
+		"a link to something endless":  func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a file with nothing in it":    func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"a very large file of nothing": func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) },
+	}
+	p := newPlace(t)
+	if err := os.WriteFile(p.home+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"gateway.lock", "gateway.log", grants.UsesName, grants.UsesName + ".taken", "audit.log", grants.SnapshotName, "runs"} {
+		for name, make := range makes {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			g := p.add(t, p.client(), "file")
+			syscall.Kill(p.pid(), syscall.SIGKILL)
+			if err := errors.Join(os.RemoveAll(filepath.Join(p.d.State, file)), make(filepath.Join(p.d.State, file))); err != nil {
+				t.Fatal(err)
+			}
+			grants.Current(p.d.State, "main", time.Now()) // as a run does
+			if _, err := p.client().Revoke(ctx, g.ID); err != nil {
+				t.Errorf("%s is %s: %v", file, name, err)
+			}
+			if list, err := p.client().Grants(ctx); err != nil || len(list) != 0 {
+				t.Errorf("%s is %s: %+v, %v", file, name, list, err)
+			}
+			os.RemoveAll(filepath.Join(p.d.State, file))
+			cancel()
+			if pid := p.pid(); pid > 0 {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
 // What a session asked is withdrawn when the process that opened it is killed.
 func TestASessionEndsWithItsProcess(t *testing.T) {
 	p := newPlace(t)

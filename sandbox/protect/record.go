@@ -155,7 +155,7 @@ func (r *Record) Remove() { r.remove() }
 // records calls do with each record in a state directory. dead says that its launcher is; then the file is locked for do.
 func records(state string, do func(path string, file *os.File, dead bool)) {
 	dir := filepath.Join(state, recordsName)
-	list, err := os.Open(dir)
+	list, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0) // a pipe would be waited for
 	if err != nil {
 		return
 	}
