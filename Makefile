@@ -1,11 +1,12 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-arm64 escape scoreboard bench record lint fuzz fuzz-policy cases generate install clean
+.PHONY: help run build test stress test-arm64 escape scoreboard bench record lint fuzz fuzz-policy cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
 
 PREFIX   ?= /usr/local
 FUZZTIME ?= 30s
+OPERATIONS ?= 1000
 EXEC_CASES_DIR ?= ../shared/cases/exec
 # The packages whose tests root runs a second time as an ordinary user.
 USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/... ./integration/...
@@ -34,6 +35,9 @@ test: ## set up this machine for the tests, vet, and run them all; as root also 
 	@$(MAKE) --no-print-directory build
 	go vet ./...
 	@packaging/test.sh $(USER_PACKAGES)
+
+stress: ## have OPERATIONS (1000) grants come and go while the gateway is killed, also on a full disk
+	GATEWAY_TEST_OPERATIONS=$(OPERATIONS) go test -count=1 -run ManyOperationsWithKills -v -timeout 0 ./integration/gateway
 
 escape: build ## try all escapes, as root also as an ordinary user, and print what stopped each
 	@packaging/setup.sh test
