@@ -22,6 +22,7 @@ type busListener struct {
 	socket    descriptor // the listening socket's file, to be bound
 	listening busConn
 
+	held   heldRights
 	slots  chan struct{} // one for each connection at work
 	served sync.WaitGroup
 	once   sync.Once
@@ -145,7 +146,7 @@ func (l *busListener) attend(accepted descriptor) {
 		server.close()
 	})
 	defer stop()
-	relay(client, server, l.bus.Proxy != "")
+	relay(client, server, l.bus.Proxy != "", &l.held)
 }
 
 // dial connects to where a connection from inside is to be relayed.

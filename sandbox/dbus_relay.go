@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,7 +48,7 @@ func (c busConn) close() { c.file.Close() }
 //
 // To a filtered bus no signals of the client's go out: xdg-dbus-proxy lets any of them through, and the names that may be
 // called need none.
-func relay(client, server busConn, filtered bool) {
+func relay(client, server busConn, filtered bool, held *heldRights) {
 	said, ok := handshake(client, server)
 	if !ok {
 		return
@@ -57,7 +58,7 @@ func relay(client, server busConn, filtered bool) {
 		var spoken time.Time
 		var send sender = &verbatim{dst: server}
 		if filtered {
-			send = &withoutSignals{dst: server}
+			send = &withoutSignals{dst: server, held: held}
 		}
 		pump(send, client, said, &spoken)
 		time.Sleep(time.Until(spoken.Add(busLinger)))
@@ -190,6 +191,7 @@ func (v *verbatim) close() {}
 // one begins, nobody would know.
 type withoutSignals struct {
 	dst      busConn
+	held     *heldRights
 	messages messageStream // tells which message descriptors belong to
 	header   []byte        // of the message that has begun, as far as it has come
 	rights   []int         // that belong to it, and were not passed on yet
@@ -210,7 +212,11 @@ var errNoMessage = errors.New("that is no message")
 func (w *withoutSignals) send(data []byte, rights []int) error {
 	start := w.messages.lastStart(data)
 	for at := 0; at < len(data); {
-		if at == start {
+		if at == start && len(rights) > 0 {
+			if !w.held.take(len(rights)) {
+				closeAll(rights)
+				return errTooManyHeld
+			}
 			w.rights, rights = append(w.rights, rights...), nil
 		}
 		piece, err := w.next(data[at:])
@@ -222,8 +228,7 @@ func (w *withoutSignals) send(data []byte, rights []int) error {
 			return err
 		}
 		if piece.known {
-			closeAll(w.rights)
-			w.rights = nil
+			w.close()
 		}
 		at += piece.taken
 	}
@@ -267,7 +272,30 @@ func (w *withoutSignals) judged(taken int, passed []byte) messagePiece {
 	return messagePiece{taken, true, passed}
 }
 
-func (w *withoutSignals) close() { closeAll(w.rights) }
+func (w *withoutSignals) close() {
+	closeAll(w.rights)
+	w.held.give(len(w.rights))
+	w.rights = nil
+}
+
+// heldRights counts the descriptors of one sandbox's messages whose beginning has not come as a whole: a client could have
+// the launcher hold as many as it may open.
+type heldRights struct{ n atomic.Int64 }
+
+// maxHeldRights is as many as one message may have, and one more.
+const maxHeldRights = 2 * maxRights
+
+var errTooManyHeld = errors.New("too many descriptors for messages that have not come")
+
+func (h *heldRights) take(n int) bool {
+	if h.n.Add(int64(n)) > maxHeldRights {
+		h.give(n)
+		return false
+	}
+	return true
+}
+
+func (h *heldRights) give(n int) { h.n.Add(int64(-n)) }
 
 // A messageStream knows where messages begin in a stream of them ("Message Format" in the D-Bus specification).
 type messageStream struct {

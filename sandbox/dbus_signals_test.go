@@ -56,7 +56,7 @@ func TestSignalsAreTakenOutOfAStreamHoweverItIsCut(t *testing.T) {
 		out, in := socketPair(t)
 		go func() {
 			defer out.close()
-			sender := &withoutSignals{dst: out}
+			sender := &withoutSignals{dst: out, held: &heldRights{}}
 			for piece := range slices.Chunk(stream, cut) {
 				if err := sender.send(piece, nil); err != nil {
 					t.Errorf("pieces of %d: %v", cut, err)
@@ -77,7 +77,7 @@ func TestWhatIsNoMessageEndsAFilteredConnection(t *testing.T) {
 		"AUTH EXTERNAL 30\r\nBEGIN\r\n", "l\x01\x00\x01\xff\xff\xff\xff\x01\x00\x00\x00\xff\xff\xff\xff",
 	} {
 		out, _ := socketPair(t)
-		if err := (&withoutSignals{dst: out}).send([]byte(text), nil); err == nil {
+		if err := (&withoutSignals{dst: out, held: &heldRights{}}).send([]byte(text), nil); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}
@@ -104,7 +104,7 @@ func TestDescriptorsOfASignalAreDropped(t *testing.T) {
 			out, in := socketPair(t)
 			defer out.close()
 			defer in.close()
-			sender := &withoutSignals{dst: out}
+			sender := &withoutSignals{dst: out, held: &heldRights{}}
 			for _, part := range c.parts {
 				fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 				if err == nil {
@@ -132,6 +132,39 @@ func TestDescriptorsOfASignalAreDropped(t *testing.T) {
 		if after := openDescriptors(t); after != before {
 			t.Errorf("%s: %d descriptors are open, and before there were %d", name, after, before)
 		}
+	}
+}
+
+// A message that never comes as a whole is waited for, with its descriptors: not with as many as this process may open.
+func TestABusClientCannotMakeTheLauncherHoldDescriptors(t *testing.T) {
+	before, ended := openDescriptors(t), 0
+	held := &heldRights{}
+	var senders []*withoutSignals
+	for range maxBusConnections {
+		sender := &withoutSignals{held: held}
+		senders = append(senders, sender)
+		for range messageHeader - 1 {
+			rights := make([]int, 16)
+			for i := range rights {
+				var err error
+				if rights[i], err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := sender.send([]byte("l"), rights); err != nil {
+				ended++
+				break
+			}
+		}
+	}
+	if after := openDescriptors(t); after > before+maxHeldRights || ended == 0 {
+		t.Errorf("%d descriptors are open, and before there were %d; %d connections ended", after, before, ended)
+	}
+	for _, sender := range senders {
+		sender.close()
+	}
+	if after := openDescriptors(t); after != before || held.n.Load() != 0 {
+		t.Errorf("%d descriptors are open, and before there were %d; %d are counted", after, before, held.n.Load())
 	}
 }
 
