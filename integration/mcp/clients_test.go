@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -12,7 +14,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
@@ -159,5 +163,39 @@ func TestConformance(t *testing.T) {
 			t.Errorf("%s: %v\n%.2000s", scenario, err, out)
 		}
 		t.Logf("%s: %.300s", scenario, out)
+	}
+}
+
+// Who sends a part of a request and no more gets an end, and who waits for a long answer does not.
+func TestARequestThatDoesNotComeHoldsNothing(t *testing.T) {
+	const patience = 50 * time.Millisecond
+	var taken atomic.Int32
+	server := httptest.NewServer(wholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		taken.Add(1)
+		select {
+		case <-r.Context().Done():
+			t.Error("the answer was cut off")
+		case <-time.After(3 * patience):
+		}
+		io.Copy(w, r.Body)
+	}), patience))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if said, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(said), "HTTP/1.1 408 ") || taken.Load() != 0 {
+		t.Errorf("%q, %v; taken up %d times", said, err, taken.Load())
+	}
+	answer, err := http.Post(server.URL, "application/json", strings.NewReader("whole"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); err != nil || string(text) != "whole" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

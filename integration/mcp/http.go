@@ -1,11 +1,13 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +24,7 @@ const (
 	// maxHTTPConnections leave descriptors for the sandboxes, whoever knocks without a token.
 	maxHTTPConnections = 4 * maxSittings
 	headerPatience     = 10 * time.Second
+	bodyPatience       = 30 * time.Second
 	minToken           = 16 // bytes
 )
 
@@ -72,7 +75,7 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 	h := newHall(ctx, o)
 	handler := h.admit(sdk.NewStreamableHTTPHandler(h.server, &sdk.StreamableHTTPOptions{SessionTimeout: sittingIdle, MaxRequestBodyBytes: maxMessage}))
 	server := &http.Server{
-		Handler:           guardHTTP(handler, token, isUnix),
+		Handler:           guardHTTP(wholeBody(handler, bodyPatience), token, isUnix),
 		ReadHeaderTimeout: headerPatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -88,6 +91,31 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 		return nil
 	}
 	return err
+}
+
+// wholeBody reads a request before anybody takes it up, so that one that does not come holds neither a seat nor, for long, a
+// connection.
+func wholeBody(next http.Handler, patience time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if err := control.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			http.Error(w, "no deadline can be set", http.StatusInternalServerError)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+		if err != nil {
+			w.Header().Set("Connection", "close")
+			status := http.StatusRequestTimeout
+			if errors.As(err, new(*http.MaxBytesError)) {
+				status = http.StatusRequestEntityTooLarge
+			}
+			http.Error(w, "the request did not come as a whole", status)
+			return
+		}
+		_ = control.SetReadDeadline(time.Time{}) // what is asked for takes as long as it takes
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
 }
 
 // guardHTTP lets only those in who may come: with the token, and not from a page in somebody's browser.
