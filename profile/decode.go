@@ -225,7 +225,7 @@ func (d decoder) decodeStruct(v hujson.Value, path []string, into reflect.Value)
 		if !known {
 			slices.Sort(names)
 			e := d.fail(offset, path, fmt.Sprintf("unknown key %s (known: %s)", shorten(key), strings.Join(names, ", ")))
-			if meant := nearest(key, names); meant != "" {
+			if meant := Nearest(key, names); meant != "" {
 				e.Hint = fmt.Sprintf("did you mean %q?", meant)
 			}
 			return e

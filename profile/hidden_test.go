@@ -28,7 +28,7 @@ func TestCredentialStoresAreAlwaysHidden(t *testing.T) {
 }
 
 func TestHiddenPathsThatCannotBeMeant(t *testing.T) {
-	for text, want := range map[string]string{"": "is empty", "x": "is relative", "~other/x": "another user's home", "/": "the whole file system", "/x\x00": "NUL"} {
+	for text, want := range map[string]string{"": "is empty", "-x": "looks like an option", "~other/x": "another user's home", "/": "the whole file system", "/x\x00": "NUL"} {
 		if _, err := resolve(t, "", Request{Hide: []string{text}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--hide %q: %v", text, err)
 		}
@@ -45,7 +45,7 @@ func TestAnExplicitGrantSaysSo(t *testing.T) {
 		"/a:rw:explicit": {Path: "/a", Access: ReadWrite, Explicit: true},
 		"/a:explicit:rw": {Path: "/a:explicit", Access: ReadWrite},
 	} {
-		g, err := ParseGrant(text, "/home/u")
+		g, err := ParseGrant(text, "/work", "/home/u")
 		g.Origin = Origin{}
 		if err != nil || g != want {
 			t.Errorf("%s: %+v, %v", text, g, err)

@@ -59,6 +59,22 @@ func ExpandPath(typed, home string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
+// TypedPath is ExpandPath for a path on a command line, which may be relative to a directory, as in a shell.
+func TypedPath(typed, directory, home string) (string, error) {
+	if typed != "" && typed[0] != '/' && typed[0] != '~' {
+		typed = directory + "/" + typed
+	}
+	return ExpandPath(typed, home)
+}
+
+// listedPath is TypedPath for one of an option's many. What begins with "-" is the next option, where a path was forgotten.
+func listedPath(typed, directory, home string) (string, error) {
+	if strings.HasPrefix(typed, "-") {
+		return "", &PathError{typed, "looks like an option", "write ./ before it"}
+	}
+	return TypedPath(typed, directory, home)
+}
+
 // Within reports whether path is dir or lies below it, component by component. Both are absolute and clean.
 func Within(path, dir string) bool {
 	if dir == "/" || path == dir {
@@ -74,10 +90,11 @@ func shortText(text string) string {
 	return text
 }
 
-// ParseGrant reads PATH[:ro|:cow|:rw][:explicit], as --grant takes it; read-only if it does not say. The long names of the
+// ParseGrant reads PATH[:ro|:cow|:rw][:explicit], as --grant takes it; read-only if it does not say. A relative path is below the
+// directory. The long names of the
 // access are understood as well. A path with a colon in its last name needs the access written out: what stands behind the
 // colon could be a mistyped access, and would make another path of the one that was meant.
-func ParseGrant(text, home string) (Grant, error) {
+func ParseGrant(text, directory, home string) (Grant, error) {
 	path, explicit := strings.CutSuffix(text, ":explicit")
 	access := ReadOnly
 	if i := strings.LastIndexByte(path, ':'); i >= 0 {
@@ -89,7 +106,7 @@ func ParseGrant(text, home string) (Grant, error) {
 			return Grant{}, &PathError{text, fmt.Sprintf("%q is no access", shortText(path[i+1:])), "write ro, cow or rw behind the last colon, also where the path itself has one: PATH:ro"}
 		}
 	}
-	path, err := ExpandPath(path, home)
+	path, err := listedPath(path, directory, home)
 	if err != nil {
 		return Grant{}, err
 	}

@@ -90,17 +90,18 @@ func TestAGrantIsReadOnlyUnlessItSaysOtherwise(t *testing.T) {
 		access     Access
 	}{
 		{"/a", "/a", ReadOnly}, {"/a:ro", "/a", ReadOnly}, {"/a:rw", "/a", ReadWrite}, {"~/x:rw", "/home/u/x", ReadWrite},
+		{"a", "/work/a", ReadOnly}, {"a:rw", "/work/a", ReadWrite}, {"../a:cow", "/a", CopyOnWrite}, {".", "/work", ReadOnly}, {"./--x", "/work/--x", ReadOnly},
 		{"/a:read_only", "/a", ReadOnly}, {"/a:read_write", "/a", ReadWrite},
 		{"/a:b:ro", "/a:b", ReadOnly}, {"/a:b:rw", "/a:b", ReadWrite}, {"/a::ro", "/a:", ReadOnly}, {"/a:rw:ro", "/a:rw", ReadOnly}, {"/a:b/c", "/a:b/c", ReadOnly},
 	} {
-		g, err := ParseGrant(c.text, "/home/u")
+		g, err := ParseGrant(c.text, "/work", "/home/u")
 		if err != nil || g.Path != c.path || g.Access != c.access || g.Origin.Kind != OriginFlag || g.Origin.Source != "--grant "+c.text {
 			t.Errorf("%s: %+v, %v", c.text, g, err)
 		}
 	}
 	// What stands behind the last colon is an access. A mistyped one is no other path.
-	for _, text := range []string{"", ":ro", ":rw", "a:rw", "~b:rw", "/a:rx", "/a:r", "/a:", "/a:RW", "/a:rw ", "/a:ro,rw", "/a:rx:explicit", "/a:explicit:rx", "/a:explicit:", "/a:b"} {
-		if g, err := ParseGrant(text, "/home/u"); err == nil {
+	for _, text := range []string{"", ":ro", ":rw", "--network:rw", "~b:rw", "/a:rx", "/a:r", "/a:", "/a:RW", "/a:rw ", "/a:ro,rw", "/a:rx:explicit", "/a:explicit:rx", "/a:explicit:", "/a:b"} {
+		if g, err := ParseGrant(text, "/work", "/home/u"); err == nil {
 			t.Errorf("%q became %+v", text, g)
 		}
 	}
@@ -111,14 +112,14 @@ func FuzzParseGrant(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		g, err := ParseGrant(text, "/home/u")
+		g, err := ParseGrant(text, "/work", "/home/u")
 		if err != nil {
 			if !oneSafeLine(err.Error()) {
 				t.Errorf("the message is more than a line of text: %q", err)
 			}
 			return
 		}
-		if !filepath.IsAbs(g.Path) || filepath.Clean(g.Path) != g.Path || strings.IndexByte(g.Path, 0) >= 0 || g.Access != ReadOnly && g.Access != ReadWrite {
+		if !filepath.IsAbs(g.Path) || filepath.Clean(g.Path) != g.Path || strings.IndexByte(g.Path, 0) >= 0 || !g.Access.Grantable() {
 			t.Errorf("%q became %+v", text, g)
 		}
 		if g.Access == ReadWrite && !strings.HasSuffix(text, ":rw") && !strings.HasSuffix(text, ":read_write") {
@@ -128,7 +129,7 @@ func FuzzParseGrant(f *testing.F) {
 			t.Errorf("%q comes from %q", text, g.Origin)
 		}
 		// Its path with its access written out is the same grant.
-		again, err := ParseGrant(g.Path+":"+g.Access.String(), "/home/u")
+		again, err := ParseGrant(g.Path+":"+g.Access.String(), "/work", "/home/u")
 		if err != nil || again.Path != g.Path || again.Access != g.Access {
 			t.Errorf("%q became %+v, and that %+v, %v", text, g, again, err)
 		}

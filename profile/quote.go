@@ -27,8 +27,8 @@ func printable(s string) string { return text.Value(s) }
 // quoted otherwise, so that control characters, bidirectional overrides and other line ends come out escaped.
 func Printable(s string) string { return text.Value(s) }
 
-// nearest is the name that was probably meant by what was typed, or empty. Case, "_" and "-" do not count.
-func nearest(typed string, names []string) string {
+// Nearest is the name that was probably meant by what was typed, or empty. Case, "_" and "-" do not count.
+func Nearest(typed string, names []string) string {
 	fold := func(name string) string {
 		return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
 	}

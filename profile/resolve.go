@@ -56,8 +56,8 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	settings := config.settings(p.Agent)
 	for _, step := range []func() error{
 		func() error { return p.resolveDirectories(caller, r) },
-		func() error { return p.resolveGrants(settings, r) },
-		func() error { return p.resolveHidden(settings, r) },
+		func() error { return p.resolveGrants(settings, caller, r) },
+		func() error { return p.resolveHidden(settings, caller, r) },
 		func() error { p.dropNarrowing(); return nil },
 		func() error { return p.resolveCaches(settings, r) },
 		func() error { return p.resolveProtected(settings, r) },
@@ -73,12 +73,12 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	return p, nil
 }
 
-// resolveDirectories finds the workspace and the working directory. These two may be relative, as in a shell.
+// resolveDirectories finds the workspace and the working directory.
 func (p *Profile) resolveDirectories(caller Caller, r Request) error {
 	var err error
 	p.Workspace = caller.WorkingDirectory
 	if r.Workspace != "" {
-		if p.Workspace, err = fromHere(r.Workspace, caller); err != nil {
+		if p.Workspace, err = TypedPath(r.Workspace, caller.WorkingDirectory, caller.Home); err != nil {
 			return fmt.Errorf("--workspace: %w", err)
 		}
 	}
@@ -87,7 +87,7 @@ func (p *Profile) resolveDirectories(caller Caller, r Request) error {
 	}
 	switch {
 	case r.WorkingDirectory != "":
-		if p.WorkingDirectory, err = fromHere(r.WorkingDirectory, caller); err != nil {
+		if p.WorkingDirectory, err = TypedPath(r.WorkingDirectory, caller.WorkingDirectory, caller.Home); err != nil {
 			return fmt.Errorf("--cwd: %w", err)
 		}
 	case Within(caller.WorkingDirectory, p.Workspace):
@@ -98,15 +98,8 @@ func (p *Profile) resolveDirectories(caller Caller, r Request) error {
 	return nil
 }
 
-func fromHere(typed string, caller Caller) (string, error) {
-	if typed != "" && typed[0] != '/' && typed[0] != '~' {
-		typed = filepath.Join(caller.WorkingDirectory, typed)
-	}
-	return ExpandPath(typed, caller.Home)
-}
-
 // resolveGrants lists the grants, the least specific first.
-func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
+func (p *Profile) resolveGrants(settings executionConfig, caller Caller, r Request) error {
 	add := func(g Grant) error {
 		if why, never := NeverGrantable(g.Path); never {
 			return fmt.Errorf("%s: %s", g.Origin.Source, why)
@@ -135,7 +128,7 @@ func (p *Profile) resolveGrants(settings executionConfig, r Request) error {
 		return err
 	}
 	for _, text := range r.Grants {
-		g, err := ParseGrant(text, p.Home)
+		g, err := ParseGrant(text, caller.WorkingDirectory, p.Home)
 		if err != nil {
 			return fmt.Errorf("--grant: %w", err)
 		}
@@ -217,10 +210,9 @@ func (p *Profile) dropNarrowing() {
 func (o Origin) approved() bool { return o.Kind == OriginApproval || o.Kind == OriginManual }
 
 // resolveHidden lists what no grant above it shows: the usual credential stores, and what somebody adds to them.
-func (p *Profile) resolveHidden(settings executionConfig, r Request) error {
+func (p *Profile) resolveHidden(settings executionConfig, caller Caller, r Request) error {
 	p.Hidden = hiddenByDefault(p.Home)
-	add := func(typed string, origin Origin) error {
-		path, err := ExpandPath(typed, p.Home)
+	add := func(path string, err error, origin Origin) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s: %w", origin.Source, err)
@@ -234,13 +226,15 @@ func (p *Profile) resolveHidden(settings executionConfig, r Request) error {
 	}
 	if paths := settings.Filesystem.HiddenPaths; paths != nil {
 		for _, hidden := range *paths {
-			if err := add(hidden.path, hidden.origin); err != nil {
+			path, err := ExpandPath(hidden.path, p.Home)
+			if err := add(path, err, hidden.origin); err != nil {
 				return err
 			}
 		}
 	}
 	for _, typed := range r.Hide {
-		if err := add(typed, Origin{OriginFlag, "--hide " + printable(typed)}); err != nil {
+		path, err := listedPath(typed, caller.WorkingDirectory, p.Home)
+		if err := add(path, err, Origin{OriginFlag, "--hide " + printable(typed)}); err != nil {
 			return err
 		}
 	}

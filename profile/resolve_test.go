@@ -76,7 +76,7 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		{"", Request{Workspace: "/a\x00"}, "NUL"},
 		{"", Request{Workspace: "/" + strings.Repeat("n", 300)}, "300 bytes"},
 		{"", Request{WorkingDirectory: "~x"}, "--cwd"},
-		{"", Request{Grants: []string{"data"}}, "is relative"},
+		{"", Request{Grants: []string{"--network"}}, "looks like an option; write ./"},
 		{"", Request{Grants: []string{"/run/docker.sock"}}, "nothing of /run"},
 		{"", Request{Grants: []string{"/"}}, "the whole file system"},
 		{"", Request{Grants: slices.Repeat([]string{"/a"}, 10_000)}, "10002 grants: at most 1000"},
@@ -86,7 +86,7 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/sys/x", "access": "read_only"}]}}}}`, Request{}, "config.json:1:68: defaults.execution.filesystem.extraPaths.0.path: nothing of /sys"},
 		{`{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "~/../../dev", "access": "read_only"}]}}}}`, Request{}, "config.json:1: nothing of /dev"},
 		{"", Request{Grants: []string{"/proc/\x1b[2J\n"}}, `--grant "/proc/\x1b[2J\n": nothing of /proc`},
-		{"", Request{Grants: []string{"\x1b\u202e"}}, `"\x1b\u202e": is relative`},
+		{"", Request{Grants: []string{"-\x1b\u202e"}}, `"-\x1b\u202e": looks like an option`},
 		{"", Request{Network: strings.Repeat("n", 5000)}, "n\"… is not"},
 		{"", Request{Environment: []string{"\x1b=1"}}, `variable "\x1b": is no name`},
 	} {

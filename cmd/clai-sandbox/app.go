@@ -4,14 +4,19 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), grantsCommand(), quarantineCommand(), changesCommand(), explainCommand(), approvalsCommand(), mcpCommand(), doctorCommand(), gatewayCommand(), completionCommand()}
+	commands := []*cli.Command{runCommand(), grantsCommand(), quarantineCommand(), changesCommand(), explainCommand(), approvalsCommand(), mcpCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
@@ -30,14 +35,15 @@ func newApp() *cli.App {
 			"clai-sandbox gateway [options]",
 		Version:                   version,
 		HideHelpCommand:           true,
-		DisableSliceFlagSeparator: true, // a path may hold a comma
+		Flags:                     []cli.Flag{cli.HelpFlag}, // the library adds it only where no command is called help
+		DisableSliceFlagSeparator: true,                     // a path may hold a comma
 		Commands:                  commands,
 		OnUsageError:              usageError,
 		// Only after --help, which takes the words behind it for commands of ours.
 		CommandNotFound: func(c *cli.Context, _ string) { _ = cli.ShowCommandHelp(c.Lineage()[1], c.Command.Name) },
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return &usage{fmt.Sprintf("unknown command %q", c.Args().First()), "clai-sandbox --help lists the commands"}
+				return unknownCommand(c)
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -47,12 +53,86 @@ func newApp() *cli.App {
 	}
 }
 
-func usageError(c *cli.Context, err error, _ bool) error {
-	name := "clai-sandbox"
-	if c.Command != nil && c.Command.Name != "" && c.Command.Name != name {
-		name += " " + c.Command.Name
+// unknownCommand says what was probably meant: another command of ours, or a program that was to run in a sandbox.
+func unknownCommand(c *cli.Context) error {
+	word := c.Args().First()
+	e := &usage{"unknown command " + profile.Printable(word), "clai-sandbox --help lists the commands"}
+	if meant := profile.Nearest(word, commandNames(c.App.Commands)); meant != "" {
+		e.why += "; did you mean clai-sandbox " + meant + "?"
+	} else if _, err := exec.LookPath(word); err == nil {
+		e.hint = "to run it in a sandbox: clai-sandbox run -- " + sandbox.Quote(word)
 	}
-	return &usage{strings.TrimPrefix(err.Error(), "flag provided but "), name + " --help lists the options"}
+	return e
+}
+
+func commandNames(commands []*cli.Command) (names []string) {
+	for _, command := range commands {
+		names = append(names, command.Name)
+	}
+	return names
+}
+
+func helpCommand() *cli.Command {
+	return &cli.Command{
+		Name: "help", Usage: "show the help of a command", ArgsUsage: "[COMMAND [SUBCOMMAND]]", OnUsageError: usageError,
+		Action: func(c *cli.Context) error {
+			app, commands := c.App, c.App.Commands
+			if !c.Args().Present() {
+				return cli.ShowAppHelp(c.Lineage()[1])
+			}
+			args := []string{app.Name}
+			for _, word := range c.Args().Slice() {
+				i := slices.IndexFunc(commands, func(command *cli.Command) bool { return command.HasName(word) })
+				if i < 0 {
+					e := &usage{"no help about " + profile.Printable(word), strings.Join(args, " ") + " --help lists the commands"}
+					if meant := profile.Nearest(word, commandNames(commands)); meant != "" {
+						e.why += "; did you mean " + meant + "?"
+					}
+					return e
+				}
+				args, commands = append(args, word), commands[i].Subcommands
+			}
+			return newApp().Run(append(args, "--help"))
+		},
+	}
+}
+
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name: "version", Usage: "print the version", OnUsageError: usageError,
+		Action: func(c *cli.Context) error {
+			if err := noArguments(c, "it prints the version"); err != nil {
+				return err
+			}
+			cli.ShowVersion(c)
+			return nil
+		},
+	}
+}
+
+// usageError puts an error of the command line's parser into our words.
+func usageError(c *cli.Context, err error, _ bool) error {
+	name, flags := "clai-sandbox", c.App.Flags
+	if c.Command != nil && c.Command.Name != "" && c.Command.Name != name {
+		name, flags = c.Command.HelpName, c.Command.Flags
+	}
+	e := &usage{err.Error(), name + " --help lists the options"}
+	option, unknown := strings.CutPrefix(e.why, "flag provided but not defined: -")
+	if !unknown {
+		return e
+	}
+	option = strings.TrimPrefix(option, "-")
+	e.why = "unknown option --" + option
+	var names []string
+	for _, flag := range flags {
+		names = append(names, flag.Names()...)
+	}
+	if meant := profile.Nearest(option, names); meant != "" {
+		e.why += "; did you mean --" + meant + "?"
+	} else if flags := runCommand().Flags; c.Command != nil && c.Command.Name != "run" && slices.ContainsFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), option) }) {
+		e.hint = "it is an option of clai-sandbox run, and stands behind that word"
+	}
+	return e
 }
 
 // noArguments refuses words that would mean nothing.

@@ -1,6 +1,8 @@
 package hosted
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +34,7 @@ func ProfileFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "session-bus-name", KeepSpace: true, Usage: "let calls to `NAME` through the filtered session bus too, and to all below with NAME.*; may be repeated"},
 		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the `VARIABLE`, or set it: VARIABLE=VALUE; may be repeated"},
 		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
-		&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m"},
+		&cli.StringFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m; a bare number is seconds"},
 		&cli.StringSliceFlag{Name: "limit", KeepSpace: true, Usage: "let the command take only so much, as `NAME=AMOUNT`: " + strings.Join(profile.LimitNames(), ", ") + "; such as memory=2GiB; 0 for no limit; may be repeated"},
 		&cli.BoolFlag{DisableDefaultText: true, Name: "allow-nesting", Usage: "let the command make user namespaces, as a browser or another sandbox does"},
 	}
@@ -49,7 +51,6 @@ func RequestFrom(c *cli.Context) (profile.Request, error) {
 		Unprotect:        c.StringSlice("unprotect"),
 		Environment:      c.StringSlice("env"),
 		WorkingDirectory: c.String("cwd"),
-		Timeout:          c.Duration("timeout"),
 		Limits:           c.StringSlice("limit"),
 		Network:          c.String("network"),
 		AllowDomains:     c.StringSlice("allow-domain"),
@@ -65,8 +66,26 @@ func RequestFrom(c *cli.Context) (profile.Request, error) {
 			return request, &Misuse{"--" + name + " is empty", "leave it out for the default"}
 		}
 	}
-	if request.Timeout < 0 || c.IsSet("timeout") && request.Timeout == 0 {
-		return request, &Misuse{"--timeout must be longer than 0", "for example --timeout " + (90 * time.Second).String()}
+	if !c.IsSet("timeout") {
+		return request, nil
 	}
-	return request, nil
+	var err error
+	request.Timeout, err = duration("timeout", c.String("timeout"))
+	return request, err
+}
+
+// duration reads how long an option says: as Go writes it, or a number of seconds, as timeout(1) and sleep(1) take it.
+func duration(option, word string) (time.Duration, error) {
+	if seconds, err := strconv.ParseUint(word, 10, 31); err == nil && seconds > 0 {
+		return time.Duration(seconds) * time.Second, nil
+	}
+	const example = "for example --%s 90s, --%[1]s 10m or --%[1]s 1h30m"
+	d, err := time.ParseDuration(word)
+	switch {
+	case err != nil:
+		return 0, &Misuse{fmt.Sprintf("--%s: %s is not how long", option, profile.Printable(word)), fmt.Sprintf(example, option)}
+	case d <= 0:
+		return 0, &Misuse{"--" + option + " must be longer than 0", fmt.Sprintf(example, option)}
+	}
+	return d, nil
 }
