@@ -47,9 +47,14 @@ func runAction(c *cli.Context) error {
 	if c.Bool("dry-run") {
 		return dryRun(c)
 	}
-	result, missing, err := runSandboxed(c, report != nil)
+	result, missing, err := runSandboxed(c)
 	switch {
 	case report != nil:
+		if !c.Bool("broker") && !c.Bool("live") { // nobody inside can ask
+			for i, l := range missing {
+				missing[i].Hint = l.Remedy(c.String("agent"))
+			}
+		}
 		r := newRunResult(err, result)
 		r.Missing = append(r.Missing, missing...)
 		if err := printJSON(report, r); err != nil {
@@ -60,12 +65,15 @@ func runAction(c *cli.Context) error {
 		return err
 	}
 	warn(result.Notices)
+	for _, l := range missing {
+		fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(l.Remedy(c.String("agent"))))
+	}
 	return exit(statusAfter(nil, result))
 }
 
-// runSandboxed runs the command of the command line, and says what it lacked if that is to be reported. The error means that nothing
+// runSandboxed runs the command of the command line, and says what it lacked. The error means that nothing
 // was run.
-func runSandboxed(c *cli.Context, reported bool) (sandbox.Result, []lack.Lack, error) {
+func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 	var none sandbox.Result
 	command, err := commandFrom(c)
 	if err != nil {
@@ -91,7 +99,7 @@ func runSandboxed(c *cli.Context, reported bool) (sandbox.Result, []lack.Lack, e
 	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr), Job: true}
 	launcher.Relay = relayedSignals(launcher.Terminal)
 	stdio := sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	heard := listen(&stdio, reported)
+	heard := listen(&stdio)
 	ctx := context.Background()
 	if launcher.Terminal && !signal.Ignored(syscall.SIGHUP) { // the terminal is closed: end the command, and leave nothing undone
 		var stop context.CancelFunc
@@ -101,10 +109,10 @@ func runSandboxed(c *cli.Context, reported bool) (sandbox.Result, []lack.Lack, e
 	result, err := j.prepared.Run(ctx, launcher, command, stdio)
 	said := heard.end()
 	result.Notices = append(result.Notices, j.session.Notices()...)
-	if err != nil || !reported {
+	if err != nil {
 		return result, nil, err
 	}
-	return result, j.missing(command, result, said), nil
+	return result, j.missing(command, result, said, heard == nil), nil
 }
 
 // sayClosed tells a person before the command runs that its network reaches nothing. A program hears of it in the notices.

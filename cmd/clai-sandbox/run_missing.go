@@ -20,17 +20,21 @@ type listener struct {
 	tail  []byte
 }
 
-// listen stands between the command and its standard error for a program that wants to know what the command lacked. A terminal is
-// left as it is: what the command finds at it matters to the command. Both streams that go to one file stay one, in their order.
-func listen(stdio *sandbox.Stdio, asked bool) *listener {
-	if !asked {
-		return nil
-	}
+// listen stands between the command and its standard error, to know what the command lacked. A terminal is left as it is: what the
+// command finds at it matters to the command. Both streams that go to one file stay one, in their order.
+func listen(stdio *sandbox.Stdio) *listener {
 	if _, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS); err == nil {
 		return nil
 	}
+	// Not descriptor 2 itself: a write that nobody reads would end this process by SIGPIPE, in place of the command.
+	number, err := unix.FcntlInt(os.Stderr.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil
+	}
+	stderr := os.NewFile(uintptr(number), "stderr")
 	read, write, err := os.Pipe()
 	if err != nil {
+		stderr.Close()
 		return nil
 	}
 	l := &listener{write: write, done: make(chan struct{})}
@@ -40,8 +44,9 @@ func listen(stdio *sandbox.Stdio, asked bool) *listener {
 	}
 	go func() {
 		defer close(l.done)
+		defer stderr.Close()
 		defer read.Close()
-		_, _ = io.Copy(io.MultiWriter(l, ignoring{os.Stderr}), read)
+		_, _ = io.Copy(io.MultiWriter(stderr, l), read) // nobody reads any more: the command is to hear of it by SIGPIPE
 	}()
 	return l
 }
@@ -50,14 +55,6 @@ func sameFile(a, b *os.File) bool {
 	first, err1 := a.Stat()
 	second, err2 := b.Stat()
 	return err1 == nil && err2 == nil && os.SameFile(first, second)
-}
-
-// ignoring is a file that may be closed at its other end.
-type ignoring struct{ *os.File }
-
-func (i ignoring) Write(p []byte) (int, error) {
-	_, _ = i.File.Write(p)
-	return len(p), nil
 }
 
 // Write keeps the end.
@@ -80,9 +77,9 @@ func (l *listener) end() []byte {
 }
 
 // missing is what a command lacked, if that is why it failed.
-func (j job) missing(command []string, result sandbox.Result, stderr []byte) []lack.Lack {
+func (j job) missing(command []string, result sandbox.Result, stderr []byte, unread bool) []lack.Lack {
 	if result.Outcome != sandbox.Exited {
 		return nil
 	}
-	return lack.Of(lack.Failure{Plan: &j.prepared.Plan, Command: command, ExitCode: result.ExitCode, Stderr: stderr, Notices: result.Notices, Own: j.prepared.Profile.OwnDirectories})
+	return lack.Of(lack.Failure{Plan: &j.prepared.Plan, Command: command, ExitCode: result.ExitCode, Stderr: stderr, Unread: unread, Notices: result.Notices, Own: j.prepared.Profile.OwnDirectories})
 }

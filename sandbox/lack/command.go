@@ -9,14 +9,15 @@ import (
 // A commandLine is what was run, as far as it helps to read what came out. It is not a shell's parser, and decides nothing
 // alone.
 type commandLine struct {
-	text      string   // all of it
-	words     []string // all of it, without quotes
-	last      []string // programs of the last list of commands, whose status is that of all
-	earlier   []string // programs of what came before it
-	directory string   // where it goes first: cd DIR && …
-	moves     bool     // it goes elsewhere later
-	strict    bool     // set -e
-	printing  bool     // a part of it prints what others wrote
+	text      string     // all of it
+	words     []string   // all of it, without quotes
+	parts     [][]string // the same, command by command
+	last      []string   // programs of the last list of commands, whose status is that of all
+	earlier   []string   // programs of what came before it
+	directory string     // where it goes first: cd DIR && …
+	moves     bool       // it goes elsewhere later
+	strict    bool       // set -e
+	printing  bool       // a part of it prints what others wrote
 }
 
 // parseCommand reads an argv: of a shell with -c, the line is what counts.
@@ -24,6 +25,7 @@ func parseCommand(argv []string) commandLine {
 	c := commandLine{text: strings.Join(argv, " "), words: argv}
 	line, isLine := shellLine(argv)
 	if !isLine {
+		c.parts = [][]string{argv}
 		if len(argv) > 0 {
 			c.printing = slices.Contains(printers, path.Base(argv[0]))
 			c.last = []string{path.Base(argv[0])}
@@ -41,6 +43,7 @@ func parseCommand(argv []string) commandLine {
 				words[j] = strings.Trim(word, `'"`)
 			}
 			c.words = append(c.words, words...)
+			c.parts = append(c.parts, words)
 			for len(words) > 0 && strings.Contains(words[0], "=") && !strings.HasPrefix(words[0], "=") {
 				words = words[1:]
 			}

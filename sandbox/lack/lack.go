@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -17,9 +19,11 @@ type Failure struct {
 	ExitCode int
 	// Stderr and Stdout are the last of what it wrote. Where both went to one place, it is Stderr.
 	Stderr, Stdout []byte
-	Directory      string           // where it began; empty: the plan's
-	Notices        []sandbox.Notice // of the Result
-	Own            []string         // directories of this program, of which nothing is told (Profile.OwnDirectories)
+	// Unread: what it wrote is not known, as at a terminal. What the command line itself names has to do.
+	Unread    bool
+	Directory string           // where it began; empty: the plan's
+	Notices   []sandbox.Notice // of the Result
+	Own       []string         // directories of this program, of which nothing is told (Profile.OwnDirectories)
 }
 
 // A Kind is what was lacking.
@@ -49,7 +53,18 @@ type Lack struct {
 	Access profile.Access `json:"access,omitempty" jsonschema:"of a path: the access that was needed"`
 	Why    Why            `json:"why" jsonschema:"not_granted, hidden, read_only, domain_refused or network_disabled"`
 	Hint   string         `json:"hint" jsonschema:"what to do about it"`
+	about  thing
 }
+
+// A thing is a path that is read-only for a reason of its own.
+type thing uint8
+
+const (
+	aPath       thing = iota
+	aRepository       // of which the workspace is a part
+	theHome           // or what is above it
+	aProtectedName
+)
 
 const (
 	maxTail       = 64 << 10 // bytes of each stream that are read
@@ -57,6 +72,7 @@ const (
 	maxLine       = 4096
 	maxLacks      = 8
 	maxCandidates = 200 // paths that are looked up
+	maxMissing    = 16  // directories above one of them that are not there either
 )
 
 // Of says what the command lacked. It is nothing if the command did not fail, or failed for reasons of its own.
@@ -67,6 +83,9 @@ func Of(f Failure) []Lack {
 	d := newDiagnosis(f)
 	if d.command.saysNo(f.ExitCode) {
 		return nil
+	}
+	if f.Unread {
+		return d.named()
 	}
 	stderr, stdout := tail(f.Stderr), tail(f.Stdout)
 	list := d.read(stderr)
@@ -211,11 +230,12 @@ func (d *diagnosis) look(text string, said saying, line string) (Lack, bool) {
 		access = profile.ReadWrite
 	}
 	sight := d.Plan.Look(d.Host, asked)
-	if access == profile.ReadWrite && !sight.Visible && !sight.OnHost {
-		// It was to be made: what lacks is the directory.
-		if asked = path.Dir(asked); asked != "/" {
-			sight = d.Plan.Look(d.Host, asked)
+	for range maxMissing {
+		if access != profile.ReadWrite || sight.Visible || sight.OnHost || asked == "/" {
+			break
 		}
+		asked = path.Dir(asked) // it was to be made: what lacks is the directory
+		sight = d.Plan.Look(d.Host, asked)
 	}
 	return d.judge(asked, sight, said, access)
 }
@@ -235,6 +255,11 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 		lack.Path, lack.Why = store, Hidden
 		return lack.hinted(), said != readOnlyFileSystem || access == profile.ReadWrite
 	}
+	if root := d.repository(target); root != "" && access == profile.ReadWrite {
+		lack.Path, lack.about = root, aRepository
+	} else if d.home != "" && profile.Within(d.home, target) {
+		lack.about = theHome
+	}
 	step := sight.Rule
 	switch {
 	case step != nil && (step.Kind == sandbox.Mask || step.Kind == sandbox.Empty || step.Kind == sandbox.Copy || step.Kind == sandbox.Proc ||
@@ -252,18 +277,24 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 		}
 		lack.Why = NotGranted
 	case access == profile.ReadWrite && sight.Access != profile.ReadWrite && said == readOnlyFileSystem:
-		if step == nil && !sight.OnHost {
+		if step == nil && !sight.OnHost || d.readOnlyAnyway(target) {
 			return Lack{}, false
 		}
 		lack.Why = ReadOnly
 		if step != nil && step.Purpose == sandbox.Protects {
-			lack.Hint = lack.Path + " is " + sight.Why
+			lack.Hint, lack.about = sandbox.Quote(lack.Path)+" is "+sight.Why, aProtectedName
 			return lack, true
 		}
 	default:
 		return Lack{}, false
 	}
 	return lack.hinted(), true
+}
+
+// readOnlyAnyway reports whether the caller could not write there without a sandbox either.
+func (d *diagnosis) readOnlyAnyway(target string) bool {
+	_, real := d.Host.(sandbox.Host)
+	return real && unix.Access(target, unix.W_OK) != nil
 }
 
 func (d *diagnosis) own(target string) bool {

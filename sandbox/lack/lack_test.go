@@ -124,6 +124,57 @@ func installed(program string) bool {
 	return false
 }
 
+// What is written to a terminal is not read. The words of the command line say as much as can be said.
+func TestWhatACommandLineNames(t *testing.T) {
+	h := newHost(t)
+	plan := h.build()
+	for _, c := range []struct {
+		command string
+		want    []string
+		remedy  string
+	}{
+		{"cat {other}/f.txt", []string{"{other}/f.txt read_only not_granted"}, "{other}/f.txt is not shown in the sandbox; to show it: clai-sandbox grants add --agent helper {other}/f.txt"},
+		{"cd sub && sort <{other}/f.txt >out", []string{"{other}/f.txt read_only not_granted"}, ""},
+		{"cat --from={other}/f.txt", []string{"{other}/f.txt read_only not_granted"}, ""},
+		{"ssh -i ~/.ssh/id_ed25519 host", []string{"{home}/.ssh read_only hidden"}, "{home}/.ssh is a place for credentials, which no sandbox shows; only if the command has to have them: clai-sandbox grants add --agent helper {home}/.ssh"},
+		{"cat ~/.ssh/not-there", []string{"{home}/.ssh read_only hidden"}, ""},
+		{"touch {shown}/new", []string{"{shown} read_write read_only"}, "{shown} is read-only in the sandbox; to let it be written: clai-sandbox grants add --agent helper --access rw {shown}"},
+		{"mkdir -p {shown}/dir/a/b/c", []string{"{shown}/dir read_write read_only"}, ""},
+		{"echo x 2>{shown}/s.txt", []string{"{shown}/s.txt read_write read_only"}, ""},
+		{"cp a.txt {shown}/dir/", []string{"{shown}/dir read_write read_only"}, ""},
+		{"cp {shown}/s.txt sub/", nil, ""},
+		{"cat {shown}/none", nil, ""},
+		{"cat /no/such", nil, ""},
+		{"git commit -m x", nil, ""},
+		{"touch a.txt; frobnicate", nil, ""},
+		{"cd .. && cat ../f.txt && pushd x", nil, ""},
+	} {
+		list := Of(Failure{Plan: &plan, Command: []string{"bash", "-c", h.fill(c.command)}, ExitCode: 2, Unread: true})
+		if got := wordsOf(list); h.fill(strings.Join(c.want, "\n")) != strings.Join(got, "\n") {
+			t.Errorf("%s: %q", c.command, got)
+		} else if c.remedy != "" && list[0].Remedy("helper") != h.fill(c.remedy) {
+			t.Errorf("%s: %s", c.command, list[0].Remedy("helper"))
+		}
+	}
+}
+
+// A command in a part of a repository lacks the repository, not the directory in it where git stopped.
+func TestInAPartOfARepositoryTheRepositoryIsLacking(t *testing.T) {
+	h := newHost(t)
+	h.profile.Grants[2].Path, h.profile.Workspace, h.profile.WorkingDirectory = h.work+"/sub", h.work+"/sub", h.work+"/sub"
+	h.profile.Grants = slices.Insert(h.profile.Grants, 0, profile.Grant{Path: h.home, Access: profile.ReadOnly})
+	plan := h.build()
+	said := "fatal: Unable to create '" + h.work + "/.git/index.lock': Read-only file system\n"
+	for name, f := range map[string]Failure{"read": {Stderr: []byte(said)}, "at a terminal": {Unread: true}} {
+		f.Plan, f.Command, f.ExitCode = &plan, []string{"git", "commit", "-m", "x"}, 128
+		list := Of(f)
+		want := "the repository " + h.work + " is read-only in the sandbox, whose workspace is a part of it; to work in all of it: clai-sandbox run --workspace " + h.work + " …"
+		if len(list) != 1 || list[0].Path != h.work || list[0].Remedy("") != want {
+			t.Errorf("%s: %+v", name, list)
+		}
+	}
+}
+
 func TestWhatACommandLacked(t *testing.T) {
 	for name, group := range map[string][]failing{"cases": cases, "later": laterCases} {
 		t.Run(name, func(t *testing.T) {

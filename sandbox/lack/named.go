@@ -1,0 +1,133 @@
+package lack
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// named is what a command lacked of the paths in its own words. It is all there is to read where a command wrote to a terminal.
+// A path that the host has and the sandbox does not show is one; of those that it shows for reading only, what a program that only
+// writes was to write.
+func (d *diagnosis) named() (list []Lack) {
+	for _, part := range d.command.parts {
+		for _, w := range namedIn(part) {
+			switch {
+			case w.text == gitsLock:
+				w.text = d.gitsLock()
+			case !path.IsAbs(w.text) && d.command.moves:
+				continue
+			}
+			said := noSuchFile
+			if w.written {
+				said = readOnlyFileSystem
+			}
+			if lack, ok := d.look(w.text, said, ""); ok && len(list) < maxLacks {
+				list = join(list, lack)
+			}
+		}
+	}
+	return list
+}
+
+// A namedPath is a word of a command that is a path.
+type namedPath struct {
+	text    string
+	written bool
+}
+
+var (
+	writesAll  = []string{"touch", "mkdir", "rmdir", "rm", "tee", "truncate", "chmod", "chown", "chgrp", "mv"}
+	writesLast = []string{"cp", "ln", "install", "rsync"}
+	// Commands of git's that cannot do anything in a repository that they may not write.
+	writesRepository = []string{"add", "am", "checkout", "cherry-pick", "commit", "fetch", "gc", "merge", "mv", "pull", "rebase", "reset", "restore", "revert", "rm", "stash", "switch"}
+)
+
+// gitsLock is the first file that git makes to change a repository.
+const gitsLock = ".git/index.lock"
+
+// gitsLock is that of the repository that the command began in.
+func (d *diagnosis) gitsLock() string {
+	for dir := d.Directory; ; dir = path.Dir(dir) {
+		if _, err := d.Host.Lstat(path.Join(dir, ".git")); err == nil {
+			return path.Join(dir, gitsLock)
+		}
+		if dir == "/" {
+			return ""
+		}
+	}
+}
+
+// namedIn finds them in the words of one command.
+func namedIn(words []string) (list []namedPath) {
+	if len(words) == 0 {
+		return nil
+	}
+	program, arguments := path.Base(words[0]), words[1:]
+	if program == "git" {
+		for len(arguments) > 1 && (arguments[0] == "-C" || arguments[0] == "-c") {
+			arguments = arguments[2:]
+		}
+		if len(arguments) > 0 && slices.Contains(writesRepository, arguments[0]) {
+			list = append(list, namedPath{gitsLock, true})
+		}
+	}
+	redirected := false
+	for i, word := range arguments {
+		text := strings.TrimLeft(word, "0123456789&<>|")
+		if strings.Contains(word[:len(word)-len(text)], ">") {
+			redirected = true
+		}
+		if text == "" {
+			continue
+		}
+		if _, value, ok := strings.Cut(text, "="); ok && text[0] == '-' {
+			text = value
+		}
+		if text != "" && strings.ContainsRune("/~.", rune(text[0])) && text != "." {
+			last := i == len(arguments)-1
+			list = append(list, namedPath{text, redirected || slices.Contains(writesAll, program) || last && slices.Contains(writesLast, program)})
+		}
+		redirected = false
+	}
+	return list
+}
+
+// repository is the root of the repository that a path of git's is in, where the command works below that root: what it lacks is
+// the repository, and not its .git alone.
+func (d *diagnosis) repository(target string) string {
+	root, _, found := strings.Cut(target+"/", "/.git/")
+	if !found || root == "" || !profile.Within(d.Directory, root) || d.Plan.Look(d.Host, root).Access == profile.ReadWrite {
+		return ""
+	}
+	return root
+}
+
+// Remedy is a lack in one line for a person: what the sandbox did, and the command that changes it for the agent.
+func (l Lack) Remedy(agent string) string {
+	add := "clai-sandbox grants add "
+	if agent != "" && agent != profile.DefaultAgent {
+		add += "--agent " + sandbox.Quote(agent) + " "
+	}
+	name := sandbox.Quote(l.Path)
+	switch {
+	case l.Kind == Domain && l.Why == NetworkDisabled:
+		return "the sandbox has no network; to let it reach this one: clai-sandbox run --network filtered --allow-domain " + sandbox.Quote(l.Domain) + " …"
+	case l.Kind == Domain:
+		return "the sandbox's network refuses " + profile.Printable(l.Domain) + "; to allow it: clai-sandbox run --allow-domain " + sandbox.Quote(l.Domain) + " …"
+	case l.Why == Hidden:
+		return name + " is a place for credentials, which no sandbox shows; only if the command has to have them: " + add + name
+	case l.Why == NotGranted:
+		return name + " is not shown in the sandbox; to show it: " + add + name
+	case l.about == aRepository:
+		return "the repository " + name + " is read-only in the sandbox, whose workspace is a part of it; to work in all of it: clai-sandbox run --workspace " + name + " …"
+	case l.about == theHome:
+		return "the home is read-only in the sandbox, and nothing makes all of it writable; to let a directory of it be written: " + add + "--access rw DIR"
+	case l.Why == ReadOnly && l.about != aProtectedName:
+		return name + " is read-only in the sandbox; to let it be written: " + add + "--access rw " + name
+	}
+	return l.Hint
+}
