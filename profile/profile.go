@@ -168,8 +168,10 @@ type Profile struct {
 	UID   int    // of the caller, and inside
 	Home  string // the caller's real home, also inside
 
-	Workspace        string // also among Grants, read-write
+	Workspace        string // also among Grants
 	WorkingDirectory string // where the command starts
+	// ReadOnlyWorkspace: nobody chose a workspace, and the working directory is one that cannot be written, such as the home.
+	ReadOnlyWorkspace bool
 
 	// Grants, the least specific first: at equal paths the later one decides. The workspace stands after those of the
 	// configuration and before those of the command line.

@@ -157,12 +157,20 @@ func (p *Profile) resolveWorkspaceAccess(settings executionConfig, r Request) er
 			return fmt.Errorf("--workspace-access: %w or none", err)
 		}
 	}
+	if asked := r.Workspace != "" || r.WorkspaceAccess != "" || settings.Filesystem.WorkspaceAccess != nil; !asked && p.holdsOwn(p.Workspace) {
+		access, p.ReadOnlyWorkspace = ReadOnly, true
+	}
 	if access == NoAccess {
 		p.WorkingDirectory = "/tmp"
 		return nil
 	}
 	p.Grants = append(p.Grants, Grant{Path: p.Workspace, Access: access, Origin: Origin{Kind: OriginWorkspace}})
 	return nil
+}
+
+// holdsOwn reports whether this program keeps files below a directory, as it does in a home.
+func (p *Profile) holdsOwn(dir string) bool {
+	return slices.ContainsFunc(p.OwnDirectories, func(own string) bool { return Within(own, dir) && own != dir })
 }
 
 // resolveCaches lists the caches of a home that is readable.
@@ -230,6 +238,11 @@ func (p *Profile) resolveHidden(settings executionConfig, caller Caller, r Reque
 			if err := add(path, err, hidden.origin); err != nil {
 				return err
 			}
+		}
+	}
+	for _, hidden := range p.Hidden {
+		if r.Workspace == "" && Within(p.Workspace, hidden.Path) {
+			return fmt.Errorf("workspace %s: a place for credentials, which no sandbox shows; --workspace . takes it all the same", shorten(p.Workspace))
 		}
 	}
 	for _, typed := range r.Hide {

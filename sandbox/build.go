@@ -49,6 +49,9 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		Protection:       b.protection,
 		Notices:          b.notices,
 	}
+	if p.ReadOnlyWorkspace {
+		plan.notice(NoticeWorkspace, p.Workspace, fmt.Sprintf("%s is only read here, because clai-sandbox keeps its own files in it; to write, work in a directory below it, or: --workspace DIR", printable(p.Workspace)))
+	}
 	if p.NestedNamespaces {
 		plan.notice(NoticeUserNamespace, "", "the command may make user namespaces: more of the kernel is within its reach")
 	}
@@ -264,7 +267,7 @@ func (b *builder) forbidden(w walk, access profile.Access) string {
 func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
 	switch {
 	case g.Origin.Kind == profile.OriginWorkspace:
-		return &SetupError{Path: g.Path, Why: "cannot be the workspace: " + why, Hint: "choose another directory with --workspace DIR"}
+		return &SetupError{Path: g.Path, Why: "cannot be the workspace: " + why, Hint: "choose another directory with --workspace DIR, or only read it with --workspace-access ro"}
 	case g.Origin.Kind == profile.OriginFlag && kind == NoticePathDenied:
 		return &SetupError{Path: g.Path, Why: "cannot be granted: " + why}
 	}

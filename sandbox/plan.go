@@ -116,6 +116,7 @@ type NoticeKind string
 const (
 	NoticePathLeftOut   NoticeKind = "path_left_out"     // a grant that no longer leads anywhere
 	NoticePathDenied    NoticeKind = "path_denied"       // a grant that leads where none may
+	NoticeWorkspace     NoticeKind = "workspace"         // the working directory is only read, though nobody said so
 	NoticeProtected     NoticeKind = "protected_path"    // what is executed outside was made, or could not be protected
 	NoticeGitSetting    NoticeKind = "git_setting"       // a change of git's settings that was not carried over
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out

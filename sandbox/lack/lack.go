@@ -60,9 +60,9 @@ type Lack struct {
 type thing uint8
 
 const (
-	aPath       thing = iota
-	aRepository       // of which the workspace is a part
-	theHome           // or what is above it
+	aPath        thing = iota
+	aRepository        // of which the workspace is a part
+	aPlaceOfOurs       // it holds files of this program, as the home does
 	aProtectedName
 )
 
@@ -257,8 +257,8 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 	}
 	if root := d.repository(target); root != "" && access == profile.ReadWrite {
 		lack.Path, lack.about = root, aRepository
-	} else if d.home != "" && profile.Within(d.home, target) {
-		lack.about = theHome
+	} else if d.home != "" && profile.Within(d.home, target) || d.holdsOwn(target) {
+		lack.about = aPlaceOfOurs
 	}
 	step := sight.Rule
 	switch {
@@ -295,6 +295,11 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 func (d *diagnosis) readOnlyAnyway(target string) bool {
 	_, real := d.Host.(sandbox.Host)
 	return real && unix.Access(target, unix.W_OK) != nil
+}
+
+// holdsOwn reports whether files of this program are in a directory, so that it cannot be granted for writing.
+func (d *diagnosis) holdsOwn(target string) bool {
+	return slices.ContainsFunc(d.Own, func(dir string) bool { return profile.Within(dir, target) })
 }
 
 func (d *diagnosis) own(target string) bool {

@@ -124,8 +124,8 @@ func (l Lack) Remedy(agent string) string {
 		return name + " is not shown in the sandbox; to show it: " + add + name
 	case l.about == aRepository:
 		return "the repository " + name + " is read-only in the sandbox, whose workspace is a part of it; to work in all of it: clai-sandbox run --workspace " + name + " …"
-	case l.about == theHome:
-		return "the home is read-only in the sandbox, and nothing makes all of it writable; to let a directory of it be written: " + add + "--access rw DIR"
+	case l.about == aPlaceOfOurs:
+		return name + " is read-only in the sandbox, and nothing makes all of it writable; to let a directory in it be written: " + add + "--access rw DIR"
 	case l.Why == ReadOnly && l.about != aProtectedName:
 		return name + " is read-only in the sandbox; to let it be written: " + add + "--access rw " + name
 	}
