@@ -417,8 +417,32 @@ func grantsAdd(c *cli.Context) error {
 		if g.Resolved != g.Path {
 			fmt.Printf("which leads to %s\n", profile.Printable(g.Resolved))
 		}
+		warnOfGrant(g)
 		return nil
 	})
+}
+
+// warnOfGrant says what a person who is asked for a path is told before answering. Who adds one is told at once.
+func warnOfGrant(g grants.Grant) {
+	caller, err := profile.CurrentCaller()
+	if err != nil {
+		return
+	}
+	rules := grants.NewRules(caller.Home, nil, nil)
+	q, err := rules.Ask(g.Path, g.Access, "")
+	if err != nil {
+		return
+	}
+	var told []string
+	for _, w := range rules.Warnings(q) {
+		if w.Kind != grants.WarnElsewhere { // said already
+			told = append(told, w.Text)
+		}
+	}
+	if len(told) > 0 {
+		fmt.Fprintf(os.Stderr, "clai-sandbox: note: %s: %s; to take it back: clai-sandbox grants revoke %s\n",
+			profile.Printable(g.Path), oneLine(strings.Join(told, "; ")), g.ID)
+	}
 }
 
 func grantsLog(c *cli.Context) error {
