@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -95,21 +96,67 @@ func (b *builder) system() {
 	for _, path := range systemTrees {
 		b.show(path, profile.ReadOnly, baseline)
 	}
-	tmp := Step{Kind: Private, Path: "/tmp", Source: b.profile.PrivateTmp, Mode: sticky, Origin: baseline}
-	w, err := follow(b.tree, "/tmp")
-	if err != nil {
-		w = walk{Real: tmp.Path}
+	b.temporary("/tmp", b.profile.PrivateTmp)
+	if !b.isUsed("/var/tmp") {
+		b.temporary("/var/tmp", "")
 	}
-	tmp.Path = w.Real
-	b.add(w, tmp)
 	if w, err := follow(b.tree, sshDirectory); err == nil && b.layers.shows(w.Real) {
 		b.cover(w, 0o555, sshFiles, baseline)
 	}
 	for _, path := range systemFiles {
 		b.showFile(path)
 	}
+	b.programs()
 	if b.profile.UID == 0 {
 		b.closeToRoot()
+	}
+}
+
+// temporary makes a directory for anybody's files, whatever the host has there.
+func (b *builder) temporary(path, source string) {
+	w, err := follow(b.tree, path)
+	if err != nil || !w.Object.Mode.IsDir() {
+		w = walk{Real: path}
+	}
+	if step := b.layers.at(w.Real); step == nil || step.Kind != Private { // one of the two may be a link to the other
+		b.add(w, Step{Kind: Private, Path: w.Real, Source: source, Mode: sticky, Origin: baseline})
+	} else {
+		b.links = append(b.links, w.Links...)
+	}
+}
+
+// isUsed reports whether the profile names something below a directory. What is there is shown then, and what is beside it is not.
+func (b *builder) isUsed(dir string) bool {
+	return within(b.profile.Home, dir) || within(b.profile.Workspace, dir) ||
+		slices.ContainsFunc(b.profile.Grants, func(g profile.Grant) bool { return within(g.Path, dir) })
+}
+
+// programs shows where the command's PATH leads, of the places beside the system's own where programs are installed for all.
+func (b *builder) programs() {
+	for _, v := range b.profile.Environment {
+		if v.Name != "PATH" {
+			continue
+		}
+		for _, dir := range strings.Split(v.Value, ":") {
+			if !path.IsAbs(dir) {
+				continue
+			}
+			w, err := follow(b.tree, path.Clean(dir))
+			if err != nil || !w.Object.Mode.IsDir() {
+				continue
+			}
+			for _, tree := range programTrees {
+				if !within(w.Real, tree) || w.Real == "/opt" {
+					continue
+				}
+				if tree == "/opt" {
+					name, _, _ := strings.Cut(w.Real[len("/opt/"):], "/")
+					tree = join(tree, name)
+				}
+				b.show(tree, profile.ReadOnly, baseline)
+				b.links = append(b.links, w.Links...)
+			}
+		}
 	}
 }
 
@@ -256,7 +303,7 @@ func (b *builder) forbidden(w walk, access profile.Access) string {
 			return "holds clai-sandbox's own files"
 		}
 		if access > profile.ReadOnly && within(own, w.Real) {
-			return fmt.Sprintf("clai-sandbox keeps its own files in it (%s), so it cannot be writable", printable(own))
+			return fmt.Sprintf("clai-sandbox keeps its own files in it (%s), so it cannot be writable; --workspace-access ro only reads it", printable(own))
 		}
 	}
 	return ""
@@ -267,7 +314,7 @@ func (b *builder) forbidden(w walk, access profile.Access) string {
 func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
 	switch {
 	case g.Origin.Kind == profile.OriginWorkspace:
-		return &SetupError{Path: g.Path, Why: "cannot be the workspace: " + why, Hint: "choose another directory with --workspace DIR, or only read it with --workspace-access ro"}
+		return &SetupError{Path: g.Path, Why: "cannot be the workspace: " + why, Hint: "choose another directory with --workspace DIR"}
 	case g.Origin.Kind == profile.OriginFlag && kind == NoticePathDenied:
 		return &SetupError{Path: g.Path, Why: "cannot be granted: " + why}
 	}

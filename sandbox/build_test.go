@@ -73,6 +73,11 @@ func TestPlans(t *testing.T) {
 			p.Grants[0].Path = "/srv/work"
 			return p
 		}()},
+		"programs": {[]string{"/opt/node/bin/", "/opt/node/lib/", "/opt/secret/", "/opt/bin", "/nix/store/abc-go/bin/", "/run/current-system/sw -> /nix/store/abc-go", "/var/lib/dpkg/", "/var/lib/other/"}, func() profile.Profile {
+			p := fakeProfile(home)
+			p.Environment[1].Value = "/opt/node/bin:/usr/bin:/run/current-system/sw/bin:/opt:/opt/none/bin:relative:"
+			return p
+		}()},
 		"a-file-granted":    {[]string{"/data/file"}, fakeProfile(config("/data/file", profile.ReadOnly))},
 		"workspace-only-ro": {nil, fakeProfile(home)},
 	} {

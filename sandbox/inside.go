@@ -272,6 +272,7 @@ func (p *Plan) executable(view inside, name string) error {
 func (p *Plan) hiddenCommand(host Tree, name string) string {
 	for _, dir := range strings.Split(p.variable("PATH"), ":") {
 		if w, err := follow(host, join(path.Clean(dir), name)); path.IsAbs(dir) && err == nil && w.Object.Mode.IsRegular() {
+			dir = parent(w.Real)
 			return "the host has it in " + printable(dir) + ", which nothing grants: --grant " + Quote(dir) + ":ro"
 		}
 	}

@@ -3,8 +3,13 @@ package sandbox
 import "github.com/clairun/clai-sandbox/profile"
 
 // systemTrees are read-only in every sandbox, as far as the host has them. The short names are symbolic links into /usr
-// on most hosts and directories on some; they are shown as what they are.
-var systemTrees = []string{"/usr", "/etc", "/sys", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+// on most hosts and directories on some; they are shown as what they are. Those in /var say what is installed: without them
+// "dpkg -l" and "apt list --installed" answer that nothing is.
+var systemTrees = []string{"/usr", "/etc", "/sys", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+	"/var/lib/apt", "/var/lib/dpkg", "/var/lib/pacman", "/var/lib/rpm"}
+
+// programTrees are read-only where the command's PATH leads into them; of /opt, what has a name of its own.
+var programTrees = []string{"/nix/store", "/home/linuxbrew/.linuxbrew", "/snap", "/opt"}
 
 // systemFiles often are symbolic links out of /etc, and are useless without what they lead to.
 var systemFiles = []string{"/etc/resolv.conf", "/etc/localtime"}
