@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -116,6 +117,11 @@ func (c Caller) variable(name string) string {
 		}
 	}
 	return ""
+}
+
+// below reports whether one of them is below a directory, as they are below a home.
+func (d Directories) below(dir string) bool {
+	return slices.ContainsFunc(d.list(), func(own string) bool { return Within(own, dir) && own != dir })
 }
 
 // list are the directories that there are.

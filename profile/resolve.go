@@ -124,7 +124,7 @@ func (p *Profile) resolveGrants(settings executionConfig, caller Caller, r Reque
 		}
 	}
 	configured := len(p.Grants)
-	if err := p.resolveWorkspaceAccess(settings, r); err != nil {
+	if err := p.resolveWorkspaceAccess(settings, caller, r); err != nil {
 		return err
 	}
 	for _, text := range r.Grants {
@@ -144,7 +144,7 @@ func (p *Profile) resolveGrants(settings executionConfig, caller Caller, r Reque
 }
 
 // resolveWorkspaceAccess grants the workspace. Without any access, the command starts in its own /tmp.
-func (p *Profile) resolveWorkspaceAccess(settings executionConfig, r Request) error {
+func (p *Profile) resolveWorkspaceAccess(settings executionConfig, caller Caller, r Request) error {
 	access := ReadWrite
 	if configured := settings.Filesystem.WorkspaceAccess; configured != nil {
 		access = *configured
@@ -157,7 +157,7 @@ func (p *Profile) resolveWorkspaceAccess(settings executionConfig, r Request) er
 			return fmt.Errorf("--workspace-access: %w or none", err)
 		}
 	}
-	if asked := r.Workspace != "" || r.WorkspaceAccess != "" || settings.Filesystem.WorkspaceAccess != nil; !asked && p.holdsOwn(p.Workspace) {
+	if asked := r.Workspace != "" || r.WorkspaceAccess != "" || settings.Filesystem.WorkspaceAccess != nil; !asked && caller.Directories().below(p.Workspace) {
 		access, p.ReadOnlyWorkspace = ReadOnly, true
 	}
 	if access == NoAccess {
@@ -166,11 +166,6 @@ func (p *Profile) resolveWorkspaceAccess(settings executionConfig, r Request) er
 	}
 	p.Grants = append(p.Grants, Grant{Path: p.Workspace, Access: access, Origin: Origin{Kind: OriginWorkspace}})
 	return nil
-}
-
-// holdsOwn reports whether this program keeps files below a directory, as it does in a home.
-func (p *Profile) holdsOwn(dir string) bool {
-	return slices.ContainsFunc(p.OwnDirectories, func(own string) bool { return Within(own, dir) && own != dir })
 }
 
 // resolveCaches lists the caches of a home that is readable.

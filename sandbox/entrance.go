@@ -136,6 +136,9 @@ func (a *attempt) trampolineFailed() error {
 	if !failed {
 		return nil
 	}
+	if dir := a.plan.WorkingDirectory; what != trampoline.ReportCommand && errno == unix.EACCES && unix.Access(dir, unix.X_OK) != nil {
+		return &SetupError{Path: dir, Why: "cannot be the working directory: you may not enter it, with or without a sandbox", Hint: "choose another with --cwd DIR, or --workspace DIR"}
+	}
 	if what != trampoline.ReportCommand {
 		return &SetupError{Why: "the last preparations inside: " + errno.Error()}
 	}

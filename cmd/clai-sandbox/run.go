@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -37,6 +38,35 @@ func runCommand() *cli.Command {
 		OnUsageError: usageError,
 		Action:       runAction,
 	}
+}
+
+// shellCommand is run with the person's shell as its command.
+func shellCommand() *cli.Command {
+	command := runCommand()
+	command.Name, command.Usage, command.ArgsUsage = "shell", "open an interactive shell in a sandbox", " "
+	command.Description = "The shell is $SHELL where the sandbox has it, else bash, else sh. Options and exit status are those of clai-sandbox run."
+	command.Action = func(c *cli.Context) error {
+		if err := noArguments(c, "to run a command: clai-sandbox run -- COMMAND"); err != nil {
+			return err
+		}
+		return runAction(c)
+	}
+	return command
+}
+
+// personsShell is the first that the sandbox has, of $SHELL and the usual ones.
+func (j job) personsShell() []string {
+	command := []string{"/bin/sh"}
+	for _, shell := range []string{os.Getenv("SHELL"), "/bin/bash"} {
+		if filepath.IsAbs(shell) && j.plan.Find(sandbox.Host{}, shell) == nil {
+			command[0] = shell
+			break
+		}
+	}
+	if sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr) {
+		command = append(command, "-i")
+	}
+	return command
 }
 
 func runAction(c *cli.Context) error {
@@ -88,6 +118,9 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 		return none, nil, err
 	}
 	defer j.session.Close()
+	if command == nil {
+		command = j.personsShell()
+	}
 	if why := sandbox.CanBeLive(j.profile); options.Live && c.IsSet("live") && why != "" {
 		return none, nil, &usage{"--live: not here: " + why, "leave it out: grants then reach the next command"}
 	}
@@ -161,6 +194,9 @@ func dryRun(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if command == nil {
+		command = j.personsShell()
+	}
 	bwrap, err := j.bwrap()
 	if err != nil {
 		return err
@@ -175,7 +211,11 @@ func dryRun(c *cli.Context) error {
 	return nil
 }
 
+// commandFrom is the command behind the options. Nil: the person's shell.
 func commandFrom(c *cli.Context) ([]string, error) {
+	if c.Command.Name == "shell" {
+		return nil, nil
+	}
 	command := c.Args().Slice()
 	if len(command) == 0 {
 		return nil, &usage{"no command given", "write it after --, for example: clai-sandbox run -- ls -l"}
