@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
@@ -35,6 +36,9 @@ Asks the person outside for a path that this sandbox does not show, and waits fo
 below it, or for less access. Exit status: 0 granted, 1 not granted, 2 not understood, 3 nobody could be asked.
 `
 
+// askedSoon is how long an answer may take that no person has to give.
+const askedSoon = 300 * time.Millisecond
+
 // AskProgram is the program with which the inside of a sandbox asks. It returns the exit status.
 func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) int {
 	a, asJSON, err := parseAsk(args)
@@ -50,7 +54,23 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 	if socket == "" {
 		socket = grants.InsideSocket
 	}
-	answer, err := (&Client{Socket: socket}).Ask(ctx, "", a)
+	type answered struct {
+		grants.Answer
+		error
+	}
+	comes := make(chan answered, 1)
+	go func() {
+		answer, err := (&Client{Socket: socket}).Ask(ctx, "", a)
+		comes <- answered{answer, err}
+	}()
+	var got answered
+	select {
+	case got = <-comes:
+	case <-time.After(askedSoon):
+		fmt.Fprintf(complaints, "%s: waiting for a person, who answers outside, with: clai-sandbox grants review\n", AskName)
+		got = <-comes
+	}
+	answer, err := got.Answer, got.error
 	if err != nil {
 		return complain(complaints, err)
 	}

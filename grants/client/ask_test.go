@@ -138,3 +138,30 @@ func TestABrokerThatSaysNothingHoldsNobody(t *testing.T) {
 		t.Errorf("who asks a person: %v", err)
 	}
 }
+
+// Who waits for a person is told so, and how a person answers.
+func TestWhoWaitsIsToldForWhom(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", dir+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			time.Sleep(2 * askedSoon)
+			conn.Close()
+		}
+		l.Close()
+	}()
+	t.Setenv(SocketVariable, dir+"/socket")
+	var out, complaints strings.Builder
+	AskProgram(t.Context(), []string{"/a"}, &out, &complaints)
+	if want := "fs_request_grant: waiting for a person, who answers outside, with: clai-sandbox grants review\n"; !strings.HasPrefix(complaints.String(), want) {
+		t.Errorf("%q", complaints.String())
+	}
+}
