@@ -49,6 +49,7 @@ type mcpConfig struct {
 type filesystemConfig struct {
 	ExtraPaths      *[]extraPath `json:"extraPaths,omitempty" jsonschema:"what the agent sees besides the system and its workspace; where nobody gives a list, the home directory, read_only"`
 	WorkspaceAccess *Access      `json:"workspaceAccess,omitempty" jsonschema:"what the agent may do in its workspace; with copy_on_write its changes are kept apart; if nobody says, read_write"`
+	Home            *homeConfig  `json:"home,omitempty" jsonschema:"what stands at the home directory: readable is the caller's own, private one of the agent's own that lasts, ephemeral an empty one for each run; if nobody says, readable where extraPaths are not given or show it, else private"`
 	Caches          *Caches      `json:"caches,omitempty" jsonschema:"what becomes of the caches of tools in a readable home: written copy_on_write, private to the agent, off (read-only), or read_write; if nobody says, copy_on_write"`
 
 	HiddenPaths *[]hiddenPath `json:"hiddenPaths,omitempty" jsonschema:"what no grant above it shows, besides the usual credential stores in the home directory, which are always hidden; absolute, or below the home directory as ~/x"`
@@ -280,6 +281,7 @@ func (c *Config) settings(agent string) executionConfig {
 func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.ExtraPaths, over.Filesystem.ExtraPaths)
 	overlay(&e.Filesystem.WorkspaceAccess, over.Filesystem.WorkspaceAccess)
+	overlay(&e.Filesystem.Home, over.Filesystem.Home)
 	overlay(&e.Filesystem.Caches, over.Filesystem.Caches)
 	overlay(&e.Filesystem.HiddenPaths, over.Filesystem.HiddenPaths)
 	overlay(&e.Filesystem.ProtectedPaths, over.Filesystem.ProtectedPaths)

@@ -167,6 +167,9 @@ type Profile struct {
 	Agent string
 	UID   int    // of the caller, and inside
 	Home  string // the caller's real home, also inside
+	// HomeIs is what stands there inside where no grant shows it, and HomeOrigin says why.
+	HomeIs     Home
+	HomeOrigin Origin
 
 	Workspace        string // also among Grants
 	WorkingDirectory string // where the command starts
@@ -207,6 +210,8 @@ type Profile struct {
 	// PrivateTmp is a directory of this program's that stands at /tmp inside, writable, and outlives the sandbox. Empty: /tmp is
 	// in memory, and gone with it.
 	PrivateTmp string
+	// PrivateHome is the directory of this program's that is a HomePrivate. Empty: it is as with HomeEphemeral.
+	PrivateHome string
 	// Layers is the directory in which this agent's changes to what it sees copy on write are kept.
 	Layers string
 	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.

@@ -15,6 +15,7 @@ type Request struct {
 	Workspace        string   // empty: the caller's working directory
 	WorkspaceAccess  string   // ro, cow, rw or none; empty: as the configuration says
 	Caches           string   // cow, private, off or rw; empty: as the configuration says
+	Home             string   // readable, private or ephemeral; empty: as the configuration says
 	Grants           []string // PATH[:ro|:cow|:rw][:explicit]
 	Hide             []string // paths
 	Protect          []string // names in writable directories
@@ -57,6 +58,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	for _, step := range []func() error{
 		func() error { return p.resolveDirectories(caller, r) },
 		func() error { return p.resolveGrants(settings, caller, r) },
+		func() error { return p.resolveHome(settings, r) },
 		func() error { return p.resolveHidden(settings, caller, r) },
 		func() error { p.dropNarrowing(); return nil },
 		func() error { return p.resolveCaches(settings, r) },
@@ -107,12 +109,21 @@ func (p *Profile) resolveGrants(settings executionConfig, caller Caller, r Reque
 		p.Grants = append(p.Grants, g)
 		return nil
 	}
-	if paths := settings.Filesystem.ExtraPaths; paths == nil {
+	said, err := saidHome(settings, r)
+	if err != nil {
+		return err
+	}
+	paths := settings.Filesystem.ExtraPaths
+	if origin := (Origin{Kind: OriginDefault}); said == nil && paths == nil || said != nil && said.home == HomeReadable {
 		// A new agent may read what its person has, until the configuration says otherwise.
-		if _, never := NeverGrantable(p.Home); !never {
-			p.Grants = append(p.Grants, Grant{Path: p.Home, Access: ReadOnly, Origin: Origin{Kind: OriginDefault}})
+		if said != nil {
+			origin = said.origin
 		}
-	} else {
+		if _, never := NeverGrantable(p.Home); !never {
+			p.Grants = append(p.Grants, Grant{Path: p.Home, Access: ReadOnly, Origin: origin})
+		}
+	}
+	if paths != nil {
 		for _, extra := range *paths {
 			path, err := ExpandPath(string(extra.Path), p.Home)
 			if err != nil {

@@ -55,6 +55,47 @@ func TestTheDefaultGrantGoesWhenTheConfigurationHasAList(t *testing.T) {
 	}
 }
 
+func TestWhatStandsAtTheHome(t *testing.T) {
+	with := func(filesystem string) string {
+		return `{"agents": {"main": {"execution": {"filesystem": {` + filesystem + `}}}}}`
+	}
+	for _, c := range []struct {
+		config  string
+		request Request
+		want    Home
+		reads   bool // the caller's own
+		refused string
+	}{
+		{reads: true},
+		{config: `"extraPaths": []`, want: HomePrivate},
+		{config: `"extraPaths": [{"path": "~/x", "access": "read_only"}]`, want: HomePrivate},
+		{config: `"extraPaths": [{"path": "~", "access": "read_only"}]`, reads: true},
+		{config: `"extraPaths": []`, request: Request{Grants: []string{"~"}}, reads: true},
+		{config: `"extraPaths": [], "home": "ephemeral"`, want: HomeEphemeral},
+		{config: `"extraPaths": [], "home": "readable"`, reads: true},
+		{config: `"home": "private"`, want: HomePrivate},
+		{config: `"home": "private"`, request: Request{Home: "ephemeral"}, want: HomeEphemeral},
+		{config: `"home": "private"`, request: Request{Home: "readable"}, reads: true},
+		{config: `"home": "private"`, request: Request{Grants: []string{"~"}}, refused: "--grant ~"},
+		{config: `"home": "private"`, request: Request{Workspace: "/home"}, refused: "/home shows /home/u (workspace)"},
+		{config: `"home": "private"`, request: Request{Stored: []Grant{{Path: "/home/u", Access: ReadOnly, Origin: Origin{Kind: OriginApproval}}}}, reads: true},
+		{config: `"extraPaths": [{"path": "~", "access": "read_only"}], "home": "private"`, refused: "config.json:1"},
+		{request: Request{Home: "mine"}, refused: `--home: "mine" is not readable, private or ephemeral`},
+	} {
+		p, err := resolve(t, with(c.config), c.request)
+		if c.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%+v: %v, want %q", c, err, c.refused)
+			}
+			continue
+		}
+		reads := slices.ContainsFunc(p.Grants, func(g Grant) bool { return g.Path == p.Home })
+		if err != nil || p.HomeIs != c.want || reads != c.reads {
+			t.Errorf("%+v: %s, read %v, %v", c, p.HomeIs, reads, err)
+		}
+	}
+}
+
 func TestGrantsStandTheLeastSpecificFirst(t *testing.T) {
 	p, err := resolve(t, `{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "/c", "access": "read_only"}]}}}}`,
 		Request{Grants: []string{"/f:rw", "~/g"}, Stored: []Grant{{Path: "/s", Access: ReadOnly, Origin: Origin{Kind: "approval"}}}})

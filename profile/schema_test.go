@@ -32,6 +32,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	}
 	types := map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[Access]():          words(accessNames[1:]),
+		reflect.TypeFor[homeConfig]():      words(homeNames),
 		reflect.TypeFor[Network]():         words(networkNames),
 		reflect.TypeFor[SessionBus]():      words(sessionBusNames),
 		reflect.TypeFor[typedPath]():       {Type: "string", Pattern: "^(/|~/|~$)"},

@@ -34,6 +34,7 @@ func (p *Plan) bare() Plan {
 	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool {
 		return step.Purpose == Leads || step.Source == ownProgram || step.ofLayer()
 	})
+	bare.forgetHome()
 	return bare
 }
 
@@ -128,6 +129,8 @@ func (p *Plan) Beyond() []string {
 			lines = append(lines, "entry by entry, so that what comes later is not seen: "+printable(step.Path))
 		case step.Layer != "" && step.Kind == Bind:
 			lines = append(lines, "copy on write, changes kept in "+printable(step.Layer)+": "+printable(step.Path))
+		case step.Purpose == OwnHome && step.Source != "":
+			lines = append(lines, "the agent's own home, kept in "+printable(step.Source)+": "+printable(step.Path))
 		case step.Purpose == Caches && step.Kind == Symlink:
 			lines = append(lines, "a cache of the agent's own, kept in "+printable(p.cachesLayer())+": "+printable(step.Path))
 		case step.Pinned && step.Purpose == "":

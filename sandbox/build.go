@@ -26,6 +26,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		return Plan{}, err
 	}
 	b.caches()
+	b.ownHome()
 	b.hold()
 	b.hide()
 	b.protect()
@@ -321,6 +322,27 @@ func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
 	b.notices = append(b.notices, Notice{Kind: kind, Path: g.Path,
 		Text: fmt.Sprintf("left out: %s (%s): %s", printable(g.Path), printable(g.Origin.String()), why)})
 	return nil
+}
+
+// ownHome puts a home of the agent's or the sandbox's own where no grant shows the caller's. In a directory that the command of an earlier
+// run could have written it is not: nothing may be mounted by name there.
+func (b *builder) ownHome() {
+	w, err := follow(b.tree, b.profile.Home)
+	if err != nil && !errors.Is(err, syscall.ENOENT) || b.profile.HomeIs == profile.HomeReadable {
+		return
+	}
+	home := strings.Join(append([]string{strings.TrimSuffix(w.Real, "/")}, w.Rest...), "/")
+	if _, never := profile.NeverGrantable(home); never || home == "" || b.layers[home] != nil || b.layers.shows(home) {
+		return
+	}
+	step := Step{Kind: Private, Path: home, Source: b.profile.PrivateHome, Mode: fileMode(0o700), Origin: b.profile.HomeOrigin, Purpose: OwnHome}
+	if above := b.layers.at(home); above != nil && (above.Kind != Private || above.Source != "") {
+		return
+	}
+	if b.profile.HomeIs == profile.HomeEphemeral {
+		step.Source = ""
+	}
+	b.add(w, step)
 }
 
 // home makes sure that the home directory is there, if only as an empty one.

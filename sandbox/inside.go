@@ -180,6 +180,9 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 		}
 		return step.Access, step.Access.String() + " through " + step.Path
 	case Private:
+		if step.Purpose == OwnHome && step.Source != "" {
+			return ifVisible(s, profile.ReadWrite), "in the agent's own home, which lasts and which no other agent sees"
+		}
 		if s.Resolved == step.Path || s.Visible {
 			return profile.ReadWrite, "private to this sandbox, and empty at its start"
 		}
@@ -200,6 +203,13 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 		return profile.ReadWrite, "one of the sandbox's own few devices"
 	}
 	return profile.ReadOnly, "the sandbox's own"
+}
+
+func ifVisible(s Sight, access profile.Access) profile.Access {
+	if s.Visible {
+		return access
+	}
+	return profile.NoAccess
 }
 
 // checkWorkingDirectory refuses a working directory that the command could not be in.

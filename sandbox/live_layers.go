@@ -148,6 +148,9 @@ func (l *Live) swap(plan *Plan, changed []string, related []int) (bool, error) {
 		return false, nil
 	}
 	layer := &l.layers[related[0]]
+	if below := plan.decides(layer.path); below != nil && below.Path == layer.path && below.Kind == Private {
+		return false, nil // it is there, below the layer, with what the command has in it
+	}
 	steps, tree := l.tree(plan, layer.path, l.view(l.layers))
 	if len(tree) == 0 {
 		return false, nil

@@ -107,6 +107,7 @@ const (
 	Anchors  Purpose = "anchor"    // a directory above something protected: a mount cannot be renamed
 	Worktree Purpose = "worktree"  // what git needs of the repository that a worktree belongs to
 	Leads    Purpose = "leads"     // a directory above something hidden
+	OwnHome  Purpose = "home"      // a home of the agent's own
 	Caches   Purpose = "cache"     // what tools download and build for their person
 )
 

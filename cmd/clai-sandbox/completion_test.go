@@ -231,6 +231,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 	wanted := map[string][]string{
 		"network":          wordsOf(new(profile.Network).UnmarshalText(nil)),
 		"session-bus":      wordsOf(new(profile.SessionBus).UnmarshalText(nil)),
+		"home":             wordsOf(new(profile.Home).UnmarshalText(nil)),
 		"grant":            {":cow", ":ro", ":rw"},
 		"host":             {"gateway", "node"},
 		"access":           {"cow", "ro", "rw"},

@@ -212,6 +212,9 @@ func what(s sandbox.Step) string {
 		text = "link to " + s.Source
 	case sandbox.Private:
 		text = "private, empty, writable"
+		if s.Purpose == sandbox.OwnHome && s.Source != "" {
+			text = "the agent's own, writable, lasts"
+		}
 	case sandbox.Mask, sandbox.Empty:
 		text = "covered"
 		switch s.Purpose {

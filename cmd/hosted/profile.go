@@ -22,6 +22,7 @@ func ProfileFlags() []cli.Flag {
 		&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "use the configuration of agent `NAME`"},
 		&cli.StringFlag{Name: "workspace", Usage: "make `DIR` writable (default: the working directory)"},
 		&cli.StringFlag{Name: "workspace-access", Usage: "let the command do `rw|ro|cow|none` in its workspace; with cow its changes are kept apart (default: the configuration's, else rw)"},
+		&cli.StringFlag{Name: "home", Usage: "put at the home directory `readable|private|ephemeral`: the caller's own, one of the agent's own, an empty one (default: the configuration's, else readable, or private if extraPaths leave it out)"},
 		&cli.StringFlag{Name: "caches", Usage: "make tools' caches in a readable home `cow|private|off|rw` (default: the configuration's, else cow)"},
 		&cli.StringSliceFlag{Name: "grant", KeepSpace: true, Usage: "show `PATH`[:ro|:cow|:rw][:explicit], read-only if not said, hidden paths below it only if explicit; may be repeated"},
 		&cli.StringSliceFlag{Name: "hide", KeepSpace: true, Usage: "hide `PATH` as credential stores are hidden: only a grant of its own shows it; may be repeated"},
@@ -59,6 +60,7 @@ func RequestFrom(c *cli.Context) (profile.Request, error) {
 		SessionBusNames:  c.StringSlice("session-bus-name"),
 		WorkspaceAccess:  c.String("workspace-access"),
 		Caches:           c.String("caches"),
+		Home:             c.String("home"),
 		NestedNamespaces: c.Bool("allow-nesting"),
 	}
 	for _, name := range []string{"agent", "workspace", "cwd", "network", "session-bus"} {

@@ -40,6 +40,11 @@ func Text(a About) string {
 	if access == profile.ReadWrite {
 		writable = append([]string{workspace}, writable...)
 	}
+	for _, step := range a.Plan.Steps {
+		if step.Purpose == sandbox.OwnHome && step.Source != "" {
+			writable = append(writable, "a home directory of your own, which lasts")
+		}
+	}
 	add("Readable and writable: %s.", listed(append(writable, "a private /tmp")))
 	copied := granted(a.Plan, profile.CopyOnWrite, a.Profile.Workspace)
 	if access == profile.CopyOnWrite {

@@ -50,6 +50,7 @@ type Session struct {
 	closing chan struct{}           // closed when the session is to end
 	running map[*running]bool
 	left    []sandbox.Notice // about what is stored, for the next sandbox
+	home    home
 	notices []sandbox.Notice // about changes while commands ran
 	ended   chan struct{}    // closed when nobody tells of changes any more
 }
@@ -237,6 +238,9 @@ func (p *Prepared) build() (err error) {
 	p.version = p.session.version
 	p.session.mu.Unlock()
 	if p.Profile, err = p.session.resolve(p.request); err == nil {
+		err = p.session.makeHome(&p.Profile)
+	}
+	if err == nil {
 		p.Plan, err = sandbox.Build(p.Profile, sandbox.Host{})
 	}
 	if err != nil {
@@ -268,12 +272,15 @@ func checkLinks(links []string, plan *sandbox.Plan) error {
 func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
 	r.Stored = s.stored()
 	p, err := profile.Resolve(s.options.Config, s.options.Caller, r)
-	p.AskSocket, p.PrivateTmp = s.Socket(), s.options.PrivateTmp
+	p.AskSocket, p.PrivateTmp, p.PrivateHome = s.Socket(), s.options.PrivateTmp, s.homeDirectory()
 	return p, err
 }
 
 // Run runs the command. See sandbox.Launcher.Run.
 func (p *Prepared) Run(ctx context.Context, l sandbox.Launcher, command []string, stdio sandbox.Stdio) (sandbox.Result, error) {
+	if err := p.takeHome(); err != nil {
+		return sandbox.Result{}, err
+	}
 	if s := p.session; s.options.Live && s.options.Broker != nil && sandbox.CanBeLive(p.Profile) == "" {
 		r := &running{live: &sandbox.Live{}, request: p.request}
 		ctx, r.end = context.WithCancel(ctx)
@@ -555,6 +562,7 @@ func (s *Session) Notices() []sandbox.Notice {
 // Close ends the session: what was granted for it alone is over.
 func (s *Session) Close() {
 	defer s.cancel()
+	defer s.home.close()
 	if s.options.Broker == nil {
 		return
 	}

@@ -272,7 +272,7 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 		if step != nil && step.Kind == sandbox.Bind {
 			return Lack{}, false // it has come since
 		}
-		if step != nil && step.Kind == sandbox.Private && !d.command.names(asked) {
+		if step != nil && step.Kind == sandbox.Private && step.Purpose != sandbox.OwnHome && !d.command.names(asked) {
 			return Lack{}, false // the command's own /tmp, where the host has something of the same name
 		}
 		lack.Why = NotGranted

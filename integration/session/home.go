@@ -1,0 +1,178 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// NoticeHome is about a home of the agent's own.
+const NoticeHome sandbox.NoticeKind = "home"
+
+// maxHomes is how many sessions of one agent may have a home of its own at a time. Further ones have an empty one that is gone with the
+// sandbox. Two sessions share none: it would lead open files and connections from one to the other, whatever each may reach by itself.
+const maxHomes = 8
+
+// home is the agent's own, as far as the session has one.
+type home struct {
+	mu   sync.Mutex
+	dir  string // on the host
+	lock int    // held from the first command on; 0: not yet
+	told bool   // why there is none
+}
+
+// homeDirectory is where the home is that stands inside.
+func (s *Session) homeDirectory() string {
+	s.home.mu.Lock()
+	defer s.home.mu.Unlock()
+	return s.home.dir
+}
+
+// homesOf is where the homes of one agent are.
+func homesOf(state, agent string) string { return filepath.Join(state, "homes", agent) }
+
+// makeHome makes the agent's home, if its sandboxes are to have one. Where that cannot be, they have an empty one, and a notice tells.
+func (s *Session) makeHome(p *profile.Profile) error {
+	s.home.mu.Lock()
+	defer s.home.mu.Unlock()
+	if p.HomeIs != profile.HomePrivate || s.home.told {
+		return nil
+	}
+	if s.home.dir == "" {
+		dir := filepath.Join(homesOf(s.state, p.Agent), "home")
+		if err := makeOwn(s.state, dir); err != nil {
+			return s.withoutHome(p, dir, err)
+		}
+		s.home.dir = dir
+	}
+	p.PrivateHome = s.home.dir
+	return nil
+}
+
+// withoutHome is for a home that cannot be had: an error where somebody asked for it by name. The lock is held.
+func (s *Session) withoutHome(p *profile.Profile, dir string, err error) error {
+	text := fmt.Sprintf("the agent's own home (%s) cannot be used: %v", profile.Printable(dir), err)
+	if p.HomeOrigin.Kind != profile.OriginDefault {
+		return &sandbox.SetupError{Path: p.Home, Why: text, Hint: "--home ephemeral takes an empty one for each run"}
+	}
+	s.home.dir, s.home.told, p.PrivateHome = "", true, ""
+	s.notice(sandbox.Notice{Kind: NoticeHome, Path: p.Home, Text: text + "; the command has an empty one"})
+	return nil
+}
+
+// makeOwn makes a directory below the state's that only its user sees, and all between. What belongs to somebody else is not used: a
+// person's state is nothing for root to write.
+func makeOwn(state, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return reasonOf(err)
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		var is unix.Stat_t
+		if err := unix.Lstat(at, &is); err != nil {
+			return err
+		}
+		switch {
+		case at == state && is.Mode&unix.S_IFMT == unix.S_IFLNK: // a person's own
+		case is.Mode&unix.S_IFMT != unix.S_IFDIR:
+			return fmt.Errorf("%s is not a directory", profile.Printable(at))
+		case int(is.Uid) != os.Geteuid():
+			return errors.New("it is in another user's directory")
+		}
+		if at == state || at == "/" {
+			break
+		}
+	}
+	return os.Chmod(dir, 0o700) // a command may have taken the permissions away, which would end all use of it
+}
+
+func reasonOf(err error) error {
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+// takeHome keeps the agent's home for this session, from its first command to its end. Where another session of the agent has it, this
+// one takes another.
+func (p *Prepared) takeHome() error {
+	s := p.session
+	if p.Profile.PrivateHome == "" {
+		return nil
+	}
+	changed, err := s.lockHome(&p.Profile)
+	if err != nil || !changed {
+		return err
+	}
+	notices := p.Plan.Notices
+	if err := p.build(); err != nil {
+		return err
+	}
+	p.Plan.Notices = notices
+	return nil
+}
+
+// lockHome reports whether the session has another home now than before.
+func (s *Session) lockHome(p *profile.Profile) (changed bool, err error) {
+	s.home.mu.Lock()
+	defer s.home.mu.Unlock()
+	if s.home.lock != 0 {
+		return p.PrivateHome != s.home.dir, nil
+	}
+	first := filepath.Join(homesOf(s.state, p.Agent), "home")
+	for n := 1; n <= maxHomes; n++ {
+		dir := first
+		if n > 1 {
+			dir = fmt.Sprintf("%s-%d", first, n)
+		}
+		lock, err := lockAt(s.state, dir)
+		if err == unix.EWOULDBLOCK {
+			continue
+		}
+		if err != nil {
+			return true, s.withoutHome(p, dir, err)
+		}
+		s.home.lock, s.home.dir = lock, dir
+		if n > 1 {
+			s.notice(sandbox.Notice{Kind: NoticeHome, Path: p.Home,
+				Text: fmt.Sprintf("another sandbox of agent %s has its home while it runs; this one had home %d of %d", p.Agent, n, maxHomes)})
+		}
+		return dir != p.PrivateHome, nil
+	}
+	s.home.dir, s.home.told = "", true
+	s.notice(sandbox.Notice{Kind: NoticeHome, Path: p.Home, Text: fmt.Sprintf("%d other sandboxes of agent %s have its homes; this one had an empty one", maxHomes, p.Agent)})
+	return true, nil
+}
+
+// lockAt makes a home, and the lock beside it.
+func lockAt(state, dir string) (int, error) {
+	if err := makeOwn(state, dir); err != nil {
+		return 0, err
+	}
+	lock, err := unix.Open(dir+".lock", unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(lock)
+		return 0, err
+	}
+	return lock, nil
+}
+
+// close gives the home back.
+func (h *home) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lock != 0 {
+		unix.Close(h.lock)
+		h.lock = 0
+	}
+}
