@@ -26,6 +26,23 @@ func (e *AgentError) Hint() string {
 	return fmt.Sprintf("clai-sandbox explain shows what an agent gets; a new one is written down in config.json as \"agents\": {%q: {}}", e.Agent)
 }
 
+// AgentOf is the agent that a request is for: the one of its session, if it is for one. The error is that of CheckConfigured, or of
+// Session.
+func (c *Config) AgentOf(r Request) (string, error) {
+	agent := r.Agent
+	if r.Session != "" {
+		s, err := c.Session(r.Session, r.Agent)
+		if err != nil {
+			return "", err
+		}
+		agent = s.Agent
+	}
+	if agent == "" {
+		agent = DefaultAgent
+	}
+	return agent, c.CheckConfigured(agent)
+}
+
 // CheckConfigured wants an agent that a configuration file has, or the one of whoever does not say another. The error is an
 // *AgentError, or that of CheckAgent.
 func (c *Config) CheckConfigured(agent string) error {

@@ -25,10 +25,13 @@ type configFile struct {
 	Schema   string                 `json:"$schema,omitempty" jsonschema:"for editors; not read"`
 	Defaults agentConfig            `json:"defaults,omitzero" jsonschema:"for every agent that does not say otherwise"`
 	Agents   map[string]agentConfig `json:"agents,omitempty" jsonschema:"by the agent's name, as in --agent"`
+	Session  sessionConfig          `json:"session,omitzero" jsonschema:"what the keys of sessions mean, as in --session"`
 }
 
 type agentConfig struct {
-	Execution executionConfig `json:"execution,omitzero" jsonschema:"how the agent's commands run"`
+	Workspace     *workspacePath  `json:"workspace,omitempty" jsonschema:"the agent's workspace where the command line names none: absolute, or below the home directory as ~/x; if nobody says, the working directory"`
+	SkipBootstrap *bool           `json:"skipBootstrap,omitempty" jsonschema:"whether sandbox workspaces are made without the agent's bootstrap files (AGENTS.md, SOUL.md, …), and agents without an IDENTITY.md; if nobody says, false"`
+	Execution     executionConfig `json:"execution,omitzero" jsonschema:"how the agent's commands run"`
 }
 
 type executionConfig struct {
@@ -47,10 +50,10 @@ type mcpConfig struct {
 }
 
 type filesystemConfig struct {
-	ExtraPaths      *[]extraPath `json:"extraPaths,omitempty" jsonschema:"what the agent sees besides the system and its workspace; where nobody gives a list, the home directory, read_only"`
-	WorkspaceAccess *Access      `json:"workspaceAccess,omitempty" jsonschema:"what the agent may do in its workspace; with copy_on_write its changes are kept apart; if nobody says, read_write"`
-	Home            *homeConfig  `json:"home,omitempty" jsonschema:"what stands at the home directory: readable is the caller's own, private one of the agent's own that lasts, ephemeral an empty one for each run; if nobody says, readable where extraPaths are not given or show it, else private"`
-	Caches          *Caches      `json:"caches,omitempty" jsonschema:"what becomes of the caches of tools in a readable home: written copy_on_write, private to the agent, off (read-only), or read_write; if nobody says, copy_on_write"`
+	ExtraPaths      *[]extraPath     `json:"extraPaths,omitempty" jsonschema:"what the agent sees besides the system and its workspace; where nobody gives a list, the home directory, read_only"`
+	WorkspaceAccess *workspaceAccess `json:"workspaceAccess,omitempty" jsonschema:"what the agent may do in its workspace; with copy_on_write its changes are kept apart; if nobody says, read_write"`
+	Home            *homeConfig      `json:"home,omitempty" jsonschema:"what stands at the home directory: readable is the caller's own, private one of the agent's own that lasts, ephemeral an empty one for each run; if nobody says, readable where extraPaths are not given or show it, else private"`
+	Caches          *Caches          `json:"caches,omitempty" jsonschema:"what becomes of the caches of tools in a readable home: written copy_on_write, private to the agent, off (read-only), or read_write; if nobody says, copy_on_write"`
 
 	HiddenPaths *[]hiddenPath `json:"hiddenPaths,omitempty" jsonschema:"what no grant above it shows, besides the usual credential stores in the home directory, which are always hidden; absolute, or below the home directory as ~/x"`
 
@@ -115,7 +118,19 @@ func (p *typedPath) UnmarshalText(text []byte) error {
 	return withHint(err)
 }
 
+// workspacePath is a typedPath that knows where it was written.
+type workspacePath struct {
+	path   typedPath
+	origin Origin
+}
+
+func (w *workspacePath) setPlace(o Origin)               { w.origin = o }
+func (w *workspacePath) UnmarshalText(text []byte) error { return w.path.UnmarshalText(text) }
+
 type sandboxConfig struct {
+	Mode             *modeConfig   `json:"mode,omitempty" jsonschema:"which sessions of an agent whoever sends its commands has sandboxed: all, non-main (all but its main session) or off; if nobody says, all"`
+	Scope            *scopeConfig  `json:"scope,omitempty" jsonschema:"what sessions share a sandbox workspace: those of one agent, none (session), or all of all agents (shared); if nobody says, agent"`
+	Prune            pruneConfig   `json:"prune,omitzero" jsonschema:"when a sandbox workspace that nobody uses is removed"`
 	Network          *Network      `json:"network,omitempty" jsonschema:"how much of the network the command reaches: enabled shares the host's, filtered reaches allowedDomains alone; if nobody says, filtered where there is a list of domains, else enabled"`
 	AllowedDomains   *[]DomainRule `json:"allowedDomains,omitempty" jsonschema:"what a filtered network reaches: a name, *.name for all below it, * for every name, an address or a range of addresses; each for one port with :port behind it"`
 	DeniedDomains    *[]DomainRule `json:"deniedDomains,omitempty" jsonschema:"what a filtered network does not reach, whatever allowedDomains says"`
@@ -264,6 +279,9 @@ func CheckAgent(id string) error {
 	if !ok {
 		return fmt.Errorf("agent %s: a name is 1 to 64 of A-Z a-z 0-9 . _ -", shorten(id))
 	}
+	if id == "default" {
+		return fmt.Errorf("no agent is called default: in the approvals file that stands for %s", DefaultAgent)
+	}
 	return nil
 }
 
@@ -278,6 +296,24 @@ func (c *Config) settings(agent string) executionConfig {
 	return joined
 }
 
+// agent is what is said of one agent besides how its commands run, the last file's over the others'; nil if no file has it.
+func (c *Config) agent(name string) *agentConfig {
+	var joined agentConfig
+	found := false
+	for _, layer := range c.layers {
+		own, is := layer.Agents[name]
+		found = found || is
+		for _, said := range []agentConfig{layer.Defaults, own} {
+			overlay(&joined.Workspace, said.Workspace)
+			overlay(&joined.SkipBootstrap, said.SkipBootstrap)
+		}
+	}
+	if !found && name != DefaultAgent {
+		return nil
+	}
+	return &joined
+}
+
 func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.ExtraPaths, over.Filesystem.ExtraPaths)
 	overlay(&e.Filesystem.WorkspaceAccess, over.Filesystem.WorkspaceAccess)
@@ -286,6 +322,10 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.HiddenPaths, over.Filesystem.HiddenPaths)
 	overlay(&e.Filesystem.ProtectedPaths, over.Filesystem.ProtectedPaths)
 	overlay(&e.Filesystem.UnprotectedPaths, over.Filesystem.UnprotectedPaths)
+	overlay(&e.Sandbox.Mode, over.Sandbox.Mode)
+	overlay(&e.Sandbox.Scope, over.Sandbox.Scope)
+	overlay(&e.Sandbox.Prune.IdleHours, over.Sandbox.Prune.IdleHours)
+	overlay(&e.Sandbox.Prune.MaxAgeDays, over.Sandbox.Prune.MaxAgeDays)
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
 	overlay(&e.Sandbox.AllowedDomains, over.Sandbox.AllowedDomains)
 	overlay(&e.Sandbox.DeniedDomains, over.Sandbox.DeniedDomains)

@@ -37,8 +37,8 @@ func load(t *testing.T, system, user string) (*Config, error) {
 func TestAMistakeIsNamedWithItsKey(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"defaults": {"execution": {"sandbox": {"netwrk": "enabled"}}}}`,
-			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: allowedDomains, deniedDomains, nestedNamespaces, network, sessionBus, sessionBusNames, tools)`},
-		{"{\n\"agent\": {}}", `config.json:2:1: unknown key "agent" (known: $schema, agents, defaults)`},
+			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: allowedDomains, deniedDomains, mode, nestedNamespaces, network, prune, scope, sessionBus, sessionBusNames, tools)`},
+		{"{\n\"agent\": {}}", `config.json:2:1: unknown key "agent" (known: $schema, agents, defaults, session)`},
 		{`{"agents": {"main": {"execution": {"sandbox": {"network": "on"}}}}}`,
 			`config.json:1:59: agents.main.execution.sandbox.network: "on" is not disabled, enabled or filtered`},
 		{`{"agents": {"main": {"execution": {"filesystem": {"extraPaths": [{"path": "/a", "access": "none"}]}}}}}`,
@@ -159,8 +159,8 @@ func TestAMistakeIsNamedWithItsPlace(t *testing.T) {
 		"a byte order mark":          {"\ufeff{}", `config.json:1:1: syntax error: invalid character '\ufeff' at start of value`},
 		"a control character":        {"{\x1b}", `config.json:1:2: syntax error: invalid character '\u001b' at start of value`},
 		"a comment without end":      {"{} /*", "config.json:1:4: syntax error: the file ends too early"},
-		"carriage returns":           {"{\r\n\"agent\": 1}", `config.json:2:1: unknown key "agent" (known: $schema, agents, defaults)`},
-		"a column in bytes":          {`{"$schema": "ä", "x": 1}`, `config.json:1:19: unknown key "x" (known: $schema, agents, defaults)`},
+		"carriage returns":           {"{\r\n\"agent\": 1}", `config.json:2:1: unknown key "agent" (known: $schema, agents, defaults, session)`},
+		"a column in bytes":          {`{"$schema": "ä", "x": 1}`, `config.json:1:19: unknown key "x" (known: $schema, agents, defaults, session)`},
 		"a number of another kind":   {"{\"defaults\": 01}", "config.json:1:14: syntax error: neither a number nor true or false; text stands in double quotes"},
 		"a value of the wrong type":  {"{\n\"defaults\": {\n\"execution\":\n\n 7}}", "config.json:5:2: defaults.execution: must be an object"},
 		"a denied variable, to pass": {"{\"defaults\": {\"execution\": {\"environment\": {\"pass\": [\n\"A\",\n\"SSH_AUTH_SOCK\"]}}}}", `config.json:3:1: defaults.execution.environment.pass.1: variable "SSH_AUTH_SOCK": refused: it leads to the caller's ssh keys`},

@@ -171,7 +171,15 @@ type Profile struct {
 	HomeIs     Home
 	HomeOrigin Origin
 
-	Workspace        string // also among Grants
+	Workspace       string // also among Grants
+	WorkspaceOrigin Origin // why it is this one
+	// WorkspaceAccess is what the command may do there. Without --session, the command starts in its own /tmp where that is nothing.
+	WorkspaceAccess Access
+	AccessOrigin    Origin
+	// Session is the one that the command is for, if it is for one.
+	Session *Session
+	// SandboxWorkspace is the directory of this program's that stands at /workspace; see OwnsWorkspace. Empty: it is in memory.
+	SandboxWorkspace string
 	WorkingDirectory string // where the command starts
 	// ReadOnlyWorkspace: nobody chose a workspace, and the working directory is one that cannot be written, such as the home.
 	ReadOnlyWorkspace bool

@@ -12,7 +12,10 @@ import (
 // A Request is what one run asks for on top of the configuration. The zero value asks for nothing.
 type Request struct {
 	Agent            string   // empty: main
-	Workspace        string   // empty: the caller's working directory
+	Workspace        string   // empty: the configuration's, else the caller's working directory
+	Session          string   // the key of the session that the command is for; empty: none
+	Scope            string   // session, agent or shared; empty: as the configuration says
+	Base             string   // what the working directory of a tool call is below; see Profile.Base
 	WorkspaceAccess  string   // ro, cow, rw or none; empty: as the configuration says
 	Caches           string   // cow, private, off or rw; empty: as the configuration says
 	Home             string   // readable, private or ephemeral; empty: as the configuration says
@@ -53,10 +56,13 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	if err := CheckAgent(p.Agent); err != nil {
 		return p, err
 	}
+	if err := p.resolveSession(config, r); err != nil {
+		return p, err
+	}
 	p.Layers = filepath.Join(caller.Directories().State, "layers", p.Agent)
 	settings := config.settings(p.Agent)
 	for _, step := range []func() error{
-		func() error { return p.resolveDirectories(caller, r) },
+		func() error { return p.resolveDirectories(config.agent(p.Agent), caller, r) },
 		func() error { return p.resolveGrants(settings, caller, r) },
 		func() error { return p.resolveHome(settings, r) },
 		func() error { return p.resolveHidden(settings, caller, r) },
@@ -76,10 +82,17 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 }
 
 // resolveDirectories finds the workspace and the working directory.
-func (p *Profile) resolveDirectories(caller Caller, r Request) error {
+func (p *Profile) resolveDirectories(agent *agentConfig, caller Caller, r Request) error {
 	var err error
-	p.Workspace = caller.WorkingDirectory
+	p.Workspace, p.WorkspaceOrigin = caller.WorkingDirectory, Origin{OriginDefault, "the working directory"}
+	if agent != nil && agent.Workspace != nil {
+		p.WorkspaceOrigin = agent.Workspace.origin
+		if p.Workspace, err = ExpandPath(string(agent.Workspace.path), caller.Home); err != nil {
+			return fmt.Errorf("%s: %w", p.WorkspaceOrigin.Source, err)
+		}
+	}
 	if r.Workspace != "" {
+		p.WorkspaceOrigin = Origin{OriginFlag, "--workspace " + printable(r.Workspace)}
 		if p.Workspace, err = TypedPath(r.Workspace, caller.WorkingDirectory, caller.Home); err != nil {
 			return fmt.Errorf("--workspace: %w", err)
 		}
@@ -154,28 +167,56 @@ func (p *Profile) resolveGrants(settings executionConfig, caller Caller, r Reque
 	return nil
 }
 
-// resolveWorkspaceAccess grants the workspace. Without any access, the command starts in its own /tmp.
-func (p *Profile) resolveWorkspaceAccess(settings executionConfig, caller Caller, r Request) error {
-	access := ReadWrite
-	if configured := settings.Filesystem.WorkspaceAccess; configured != nil {
-		access = *configured
+// resolveSession finds out which session the command is for, and whose it is.
+func (p *Profile) resolveSession(config *Config, r Request) error {
+	if r.Session == "" {
+		if r.Scope != "" {
+			return fmt.Errorf("--scope says which sessions share a sandbox workspace: name the session with --session KEY")
+		}
+		return nil
 	}
-	if word := r.WorkspaceAccess; word == "none" {
-		access = NoAccess
-	} else if word != "" {
-		var err error
-		if access, err = ParseAccess(word); err != nil {
-			return fmt.Errorf("--workspace-access: %w or none", err)
+	s, err := config.Session(r.Session, r.Agent)
+	if err == nil && r.Scope != "" {
+		if err = s.Scope.UnmarshalText([]byte(r.Scope)); err != nil {
+			err = fmt.Errorf("--scope: %w", err)
+		}
+		s.ScopeOrigin = Origin{OriginFlag, "--scope " + printable(r.Scope)}
+		s.rescope()
+	}
+	p.Session, p.Agent = &s, s.Agent
+	return err
+}
+
+// resolveWorkspaceAccess grants the workspace. Without any access, the command starts in its own /tmp, or in the session's own workspace.
+func (p *Profile) resolveWorkspaceAccess(settings executionConfig, caller Caller, r Request) error {
+	said := workspaceAccess{ReadWrite, Origin{OriginDefault, "workspaceAccess"}}
+	if configured := settings.Filesystem.WorkspaceAccess; configured != nil {
+		said = *configured
+	}
+	if r.WorkspaceAccess != "" {
+		said.origin = Origin{OriginFlag, "--workspace-access " + printable(r.WorkspaceAccess)}
+		if said.access = NoAccess; r.WorkspaceAccess != "none" {
+			var err error
+			if said.access, err = ParseAccess(r.WorkspaceAccess); err != nil {
+				return fmt.Errorf("--workspace-access: %w or none", err)
+			}
 		}
 	}
 	if asked := r.Workspace != "" || r.WorkspaceAccess != "" || settings.Filesystem.WorkspaceAccess != nil; !asked && caller.Directories().below(p.Workspace) {
-		access, p.ReadOnlyWorkspace = ReadOnly, true
+		said.access, p.ReadOnlyWorkspace = ReadOnly, true
 	}
-	if access == NoAccess {
-		p.WorkingDirectory = "/tmp"
-		return nil
+	p.WorkspaceAccess, p.AccessOrigin = said.access, said.origin
+	if r.WorkingDirectory == "" || p.WorkspaceAccess == NoAccess && Within(p.WorkingDirectory, p.Workspace) {
+		switch {
+		case p.OwnsWorkspace():
+			p.WorkingDirectory = SandboxWorkspace
+		case p.WorkspaceAccess == NoAccess:
+			p.WorkingDirectory = "/tmp"
+		}
 	}
-	p.Grants = append(p.Grants, Grant{Path: p.Workspace, Access: access, Origin: Origin{Kind: OriginWorkspace}})
+	if p.WorkspaceAccess != NoAccess {
+		p.Grants = append(p.Grants, Grant{Path: p.Workspace, Access: p.WorkspaceAccess, Origin: Origin{Kind: OriginWorkspace}})
+	}
 	return nil
 }
 

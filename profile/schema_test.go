@@ -32,6 +32,12 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	}
 	types := map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[Access]():          words(accessNames[1:]),
+		reflect.TypeFor[modeConfig]():      words(modeNames),
+		reflect.TypeFor[scopeConfig]():     words(scopeNames),
+		reflect.TypeFor[workspaceAccess](): words(accessNames),
+		reflect.TypeFor[workspacePath]():   {Type: "string", Pattern: "^(/|~/|~$)"},
+		reflect.TypeFor[mainKey]():         {Type: "string", MinLength: new(1), MaxLength: new(maxSessionKey)},
+		reflect.TypeFor[sessionScope]():    words(sessionScopes),
 		reflect.TypeFor[homeConfig]():      words(homeNames),
 		reflect.TypeFor[Network]():         words(networkNames),
 		reflect.TypeFor[SessionBus]():      words(sessionBusNames),
@@ -71,13 +77,16 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	schema.Title = "clai-sandbox configuration"
 	schema.Description = "what the commands of each agent may see and do; docs/config.md explains it"
 	schema.Defs = map[string]*jsonschema.Schema{"agent": agent}
-	schema.Properties["agents"].PropertyNames = &jsonschema.Schema{Pattern: "^[A-Za-z0-9._-]{1,64}$"}
+	schema.Properties["agents"].PropertyNames = &jsonschema.Schema{Pattern: "^[A-Za-z0-9._-]{1,64}$", Not: &jsonschema.Schema{Const: new(any("default"))}}
 	execution := agent.Properties["execution"].Properties
 	execution["environment"].Properties["set"].PropertyNames = &jsonschema.Schema{Pattern: variableName}
 	execution["outside"].Properties["safeBinProfiles"].PropertyNames = &jsonschema.Schema{Pattern: programName}
 	timeout := execution["limits"].Properties["timeoutSeconds"]
 	timeout.Minimum, timeout.Maximum = new(0.0), new(float64(1<<31-1))
 	sandbox := execution["sandbox"].Properties
+	for _, number := range sandbox["prune"].Properties {
+		number.Minimum, number.Maximum = new(0.0), new(float64(maxPrune))
+	}
 	for _, list := range []string{"allowedDomains", "deniedDomains"} {
 		sandbox[list].MaxItems = new(MaxDomains)
 	}
@@ -192,6 +201,20 @@ func TestConfigSchemaAndDecoderAgree(t *testing.T) {
 		execution(`"filesystem": {"extraPaths": [{"path": "/x", "access": "none"}]}`):                                          false,
 		execution(`"filesystem": {"extraPaths": [{"path": "/x", "access": "rw"}]}`):                                            false,
 		execution(`"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "origin": "system"}]}`):                 false,
+		execution(`"filesystem": {"workspaceAccess": "none", "home": "private"}`):                                              true,
+		execution(`"filesystem": {"workspaceAccess": "cow"}`):                                                                  false,
+		execution(`"filesystem": {"workspaceAccess": "write"}`):                                                                false,
+		execution(`"filesystem": {"home": "none"}`):                                                                            false,
+		execution(`"sandbox": {"mode": "non-main", "scope": "session", "prune": {"idleHours": 0, "maxAgeDays": 7}}`):           true,
+		execution(`"sandbox": {"mode": "non_main"}`):                                                                           false,
+		execution(`"sandbox": {"scope": "global"}`):                                                                            false,
+		execution(`"sandbox": {"prune": {"idleHours": -1}}`):                                                                   false,
+		`{"session": {"mainKey": "work", "scope": "global"}}`:                                                                  true,
+		`{"session": {"mainKey": ""}}`:                                                                                         false,
+		`{"session": {"scope": "all"}}`:                                                                                        false,
+		`{"agents": {"default": {}}}`:                                                                                          false,
+		`{"agents": {"a": {"workspace": "~/a", "skipBootstrap": true}}}`:                                                       true,
+		`{"agents": {"a": {"workspace": "a"}}}`:                                                                                false,
 		execution(`"environment": {"pass": [], "set": {}}`):                                                                    true,
 		execution(`"environment": {"pass": ["A_1"], "set": {"_b": ""}}`):                                                       true,
 		execution(`"environment": {"pass": "A"}`):                                                                              false,

@@ -34,7 +34,7 @@ func (p *Plan) bare() Plan {
 	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool {
 		return step.Purpose == Leads || step.Source == ownProgram || step.ofLayer()
 	})
-	bare.forgetHome()
+	bare.forgetOwn()
 	return bare
 }
 
@@ -129,6 +129,8 @@ func (p *Plan) Beyond() []string {
 			lines = append(lines, "entry by entry, so that what comes later is not seen: "+printable(step.Path))
 		case step.Layer != "" && step.Kind == Bind:
 			lines = append(lines, "copy on write, changes kept in "+printable(step.Layer)+": "+printable(step.Path))
+		case step.Purpose == OwnWork && step.Source != "":
+			lines = append(lines, "the session's own workspace, kept in "+printable(step.Source)+": "+printable(step.Path))
 		case step.Purpose == OwnHome && step.Source != "":
 			lines = append(lines, "the agent's own home, kept in "+printable(step.Source)+": "+printable(step.Path))
 		case step.Purpose == Caches && step.Kind == Symlink:

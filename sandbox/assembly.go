@@ -22,7 +22,7 @@ import (
 
 // apart reports whether a step is not bwrap's, but the root or a part of a tree of package mounts.
 func (s *Step) apart() bool {
-	return !strings.HasPrefix(s.Path, insideDirectory) && s.Purpose != OwnHome && (s.Purpose != "" || s.Kind == Bind && s.Pinned)
+	return !strings.HasPrefix(s.Path, insideDirectory) && s.Purpose != OwnHome && s.Purpose != OwnWork && (s.Purpose != "" || s.Kind == Bind && s.Pinned)
 }
 
 // required reports whether the sandbox must not be without the step.

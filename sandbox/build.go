@@ -27,6 +27,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	}
 	b.caches()
 	b.ownHome()
+	b.ownWorkspace()
 	b.hold()
 	b.hide()
 	b.protect()

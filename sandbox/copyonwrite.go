@@ -207,8 +207,8 @@ func (b *builder) holdsOwn(dir string) bool {
 // withoutMounter refuses what bwrap's own options cannot make.
 func (p *Plan) withoutMounter() error {
 	p.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Purpose == Caches && s.ofLayer() })
-	if home := p.forgetHome(); home != "" {
-		p.notice(NoticePathLeftOut, home, "the agent's own home is not used: it takes Linux 5.12, and a kernel that lets this process mount in its own sandbox; the command has an empty one")
+	for _, path := range p.forgetOwn() {
+		p.notice(NoticePathLeftOut, path, printable(path)+" is empty and gone with the sandbox: to keep it takes Linux 5.12, and a kernel that lets this process mount in its own sandbox")
 	}
 	i := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Access == profile.CopyOnWrite })
 	if i < 0 {
@@ -218,16 +218,17 @@ func (p *Plan) withoutMounter() error {
 		Hint: "grant it read-only, or see clai-sandbox doctor"}
 }
 
-// forgetHome makes a home that lasts one of the sandbox's own, and returns where it is: bwrap mounts what is below by names, and a command of
-// an earlier run could have put links there.
-func (p *Plan) forgetHome() string {
+// forgetOwn makes a home or a workspace that lasts one of the sandbox's own, and returns where they are: bwrap mounts what is below by names,
+// and a command of an earlier run could have put links there.
+func (p *Plan) forgetOwn() (paths []string) {
+	p.Steps = slices.Clone(p.Steps)
 	for i := range p.Steps {
-		if s := &p.Steps[i]; s.Purpose == OwnHome && s.Source != "" {
+		if s := &p.Steps[i]; (s.Purpose == OwnHome || s.Purpose == OwnWork) && s.Source != "" {
 			s.Source = ""
-			return s.Path
+			paths = append(paths, s.Path)
 		}
 	}
-	return ""
+	return paths
 }
 
 // whyNotLayered says why the kernel did not mount a layer.

@@ -37,8 +37,8 @@ func (in inside) Lstat(path string) (Object, error) {
 		return Object{Mode: 0o755}, nil // a file, wherever it is
 	case step != nil && step.Layer != "" && step.Kind == Bind:
 		return in.layered(step, path)
-	case step != nil && step.Kind == Bind && step.Source != step.Path && path == step.Path:
-		return in.host.Lstat(step.Source)
+	case step != nil && step.Kind == Bind && step.Source != step.Path && (path == step.Path || step.Purpose == Skills):
+		return in.host.Lstat(step.Source + strings.TrimPrefix(path, step.Path))
 	case step != nil && step.Kind == Bind:
 		return in.host.Lstat(path)
 	case step != nil && step.Kind == Private && step.Source != "" && !in.hasBelow(path):
@@ -95,7 +95,7 @@ func (in inside) Readlink(path string) (string, error) {
 	if step := in.plan.decides(path); step != nil && step.Kind == Symlink && step.Path == path {
 		return step.Source, nil
 	}
-	if step := in.plan.decides(path); step != nil && step.Kind == Private && step.Source != "" {
+	if step := in.plan.decides(path); step != nil && step.Source != "" && (step.Kind == Private || step.Purpose == Skills) {
 		path = step.Source + strings.TrimPrefix(path, step.Path)
 	}
 	if step := in.plan.decides(path); step != nil && step.Kind == Bind && step.Layer != "" {
@@ -180,6 +180,9 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 		}
 		return step.Access, step.Access.String() + " through " + step.Path
 	case Private:
+		if step.Purpose == OwnWork {
+			return ifVisible(s, profile.ReadWrite), "in the session's own workspace"
+		}
 		if step.Purpose == OwnHome && step.Source != "" {
 			return ifVisible(s, profile.ReadWrite), "in the agent's own home, which lasts and which no other agent sees"
 		}

@@ -108,6 +108,8 @@ const (
 	Worktree Purpose = "worktree"  // what git needs of the repository that a worktree belongs to
 	Leads    Purpose = "leads"     // a directory above something hidden
 	OwnHome  Purpose = "home"      // a home of the agent's own
+	OwnWork  Purpose = "workspace" // a workspace of the session's own
+	Skills   Purpose = "skills"    // the agent's, in that
 	Caches   Purpose = "cache"     // what tools download and build for their person
 )
 

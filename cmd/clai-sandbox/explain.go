@@ -72,7 +72,12 @@ func explainAction(c *cli.Context) error {
 // explanation is what explain prints. Values of variables are left out: they may be secrets.
 type explanation struct {
 	Agent            string              `json:"agent" jsonschema:"whose configuration it is"`
-	Workspace        string              `json:"workspace" jsonschema:"the directory that the command may write"`
+	Workspace        string              `json:"workspace" jsonschema:"the agent's"`
+	WorkspaceOrigin  profile.Origin      `json:"workspaceOrigin" jsonschema:"why it is this one"`
+	WorkspaceAccess  profile.Access      `json:"workspaceAccess" jsonschema:"what the command may do there"`
+	AccessOrigin     profile.Origin      `json:"workspaceAccessOrigin" jsonschema:"what says so"`
+	Session          *profile.Session    `json:"session,omitempty" jsonschema:"of --session"`
+	SandboxWorkspace string              `json:"sandboxWorkspace,omitempty" jsonschema:"on the host, what stands at /workspace for a session that may not write the agent's"`
 	WorkingDirectory string              `json:"workingDirectory" jsonschema:"where the command starts"`
 	Mounts           []sandbox.Step      `json:"mounts" jsonschema:"all that is visible, in the order in which it is mounted: a later one covers an earlier one"`
 	Network          string              `json:"network" jsonschema:"how much of the network the command reaches"`
@@ -115,6 +120,11 @@ func newExplanation(j job) explanation {
 	e := explanation{
 		Agent:            j.profile.Agent,
 		Workspace:        j.profile.Workspace,
+		WorkspaceOrigin:  j.profile.WorkspaceOrigin,
+		WorkspaceAccess:  j.profile.WorkspaceAccess,
+		AccessOrigin:     j.profile.AccessOrigin,
+		Session:          j.profile.Session,
+		SandboxWorkspace: j.profile.SandboxWorkspace,
 		WorkingDirectory: j.plan.WorkingDirectory,
 		Mounts:           j.plan.Steps,
 		Network:          j.plan.Network.String(),
@@ -138,6 +148,7 @@ func newExplanation(j job) explanation {
 func (e explanation) print() {
 	fmt.Printf("agent %s\nworkspace %s\nworking directory %s\n\n", oneLine(e.Agent), oneLine(e.Workspace), oneLine(e.WorkingDirectory))
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	e.printSession(table)
 	fmt.Fprintln(table, "PATH\tWHAT\tFROM")
 	var caches []string
 	for _, step := range e.Mounts {
@@ -178,6 +189,30 @@ func (e explanation) print() {
 	}
 }
 
+// printSession says what becomes of a session, and which layer decides each part of it.
+func (e explanation) printSession(table io.Writer) {
+	s := e.Session
+	if s == nil {
+		return
+	}
+	row := func(name, is string, from profile.Origin) {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", name, oneLine(is), oneLine(from.String()))
+	}
+	sandboxed := "to be sandboxed"
+	if !s.Sandboxed {
+		sandboxed = "not to be sandboxed by its sender; what clai-sandbox runs for it is all the same"
+	}
+	fmt.Fprintf(table, "session %s\t%s\n", oneLine(s.Key), sandboxed)
+	row("mode", s.Mode.String()+", the main session is "+s.Main, s.ModeOrigin)
+	row("scope", s.Scope.String()+", shared by all of "+s.ScopeKey, s.ScopeOrigin)
+	row("workspace", e.Workspace, e.WorkspaceOrigin)
+	row("access", e.WorkspaceAccess.String(), e.AccessOrigin)
+	if e.SandboxWorkspace != "" {
+		row("works in", profile.SandboxWorkspace+", which is "+e.SandboxWorkspace, e.AccessOrigin)
+	}
+	fmt.Fprintln(table)
+}
+
 func (e explanation) printNetwork(table io.Writer) {
 	if e.Network != profile.NetworkFiltered.String() {
 		fmt.Fprintf(table, "network\t%s\n", e.Network)
@@ -212,6 +247,9 @@ func what(s sandbox.Step) string {
 		text = "link to " + s.Source
 	case sandbox.Private:
 		text = "private, empty, writable"
+		if s.Purpose == sandbox.OwnWork && s.Source != "" {
+			text = "the session's own, writable, lasts"
+		}
 		if s.Purpose == sandbox.OwnHome && s.Source != "" {
 			text = "the agent's own, writable, lasts"
 		}

@@ -248,9 +248,9 @@ func mark(text string) string {
 	}))
 }
 
-// roffFonts escapes text in which font changes are control characters.
+// roffFonts escapes text in which font changes are control characters. A line may end between quoted words.
 func roffFonts(text string) string {
-	return strings.NewReplacer("\x01", `\fI`, "\x02", `\fB`, "\x03", `\fR`).Replace(roff(text))
+	return strings.NewReplacer("\x03|\x02\"", `\fR|\:\fB"`, "\x01", `\fI`, "\x02", `\fB`, "\x03", `\fR`).Replace(roff(text))
 }
 
 func synopsis(text string) string {

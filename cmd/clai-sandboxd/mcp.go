@@ -45,14 +45,14 @@ func mcpAction(c *cli.Context) error {
 		return err
 	}
 	// Told before anybody is served.
-	if err := config.CheckConfigured(request.Agent); err != nil {
+	if request.Agent, err = config.AgentOf(request); err != nil {
 		return err
 	}
 	p, err := profile.Resolve(config, caller, request)
 	if err != nil {
 		return err
 	}
-	request.Workspace = p.Workspace
+	request.Workspace, request.Base = p.Workspace, p.Base()
 	for _, dir := range []string{directories.Config, directories.State, directories.Runtime} { // what is not there cannot be covered
 		if dir == "" {
 			continue
@@ -66,7 +66,7 @@ func mcpAction(c *cli.Context) error {
 	if !c.Bool("no-broker") {
 		options.Session.Broker, options.Session.Live = client.Default(directories), true
 	}
-	tools := newToolPolicy(config, request.Agent)
+	tools := newToolPolicy(config, request.Agent).withWorkspace(p.WorkspaceAccess, p.AccessOrigin)
 	options.Allowed = tools.allowed
 	for _, m := range tools.mistakes {
 		fmt.Fprintln(os.Stderr, "clai-sandbox: probably a mistake: "+policy.DisplayText(m))

@@ -53,6 +53,14 @@ func toolsOf(lists profile.Tools) policy.Tools {
 	return policy.Tools{Allow: lists.Allow, AlsoAllow: lists.AlsoAllow, Deny: lists.Deny}
 }
 
+// withWorkspace takes away the tools that change files, where the workspace may only be read.
+func (t toolPolicy) withWorkspace(access profile.Access, origin profile.Origin) toolPolicy {
+	if access == profile.ReadOnly {
+		t.layers = append(t.layers, policy.ToolLayer{Name: fmt.Sprintf("workspaceAccess read_only (%s)", origin), Tools: policy.Tools{Deny: []string{"write", "edit", "apply_patch"}}})
+	}
+	return t
+}
+
 // check decides about one tool.
 func (t toolPolicy) check(tool string) policy.ToolDecision {
 	return policy.CheckTool(tool, t.layers...)
@@ -87,7 +95,7 @@ func explainTools(c *cli.Context) error {
 	if err := profile.CheckAgent(c.String("agent")); err != nil {
 		return err
 	}
-	t := newToolPolicy(config, c.String("agent"))
+	t := newToolPolicy(config, c.String("agent")).withWorkspace(config.WorkspaceAccess(c.String("agent")))
 	answers := []toolAnswer{}
 	for _, tool := range offered {
 		d := t.check(tool)

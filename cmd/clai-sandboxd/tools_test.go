@@ -50,6 +50,20 @@ func TestEveryLayerHasToAllowATool(t *testing.T) {
 	}
 }
 
+func TestNoToolWritesWhereTheWorkspaceIsRead(t *testing.T) {
+	for access, want := range map[profile.Access]bool{profile.NoAccess: true, profile.ReadOnly: false, profile.CopyOnWrite: true, profile.ReadWrite: true} {
+		p := toolPolicyOf(t, `{}`).withWorkspace(access, profile.Origin{Kind: profile.OriginFlag, Source: "--workspace-access"})
+		for _, tool := range []string{"write", "edit", "apply_patch"} {
+			if d := p.check(tool); d.Allowed != want || !want && d.Layer != "workspaceAccess read_only (flag --workspace-access)" {
+				t.Errorf("%s, %s: %+v", access, tool, d)
+			}
+		}
+		if !p.check("read").Allowed || !p.check("bash_exec").Allowed {
+			t.Errorf("%s: a tool that changes no files is not offered", access)
+		}
+	}
+}
+
 func TestTheLayerThatRefusesIsNamed(t *testing.T) {
 	p := toolPolicyOf(t, "{\"agents\": {\"main\": {\"execution\": {\"tools\":\n {\"deny\": [\"exec\"]}}}}}")
 	if d := p.check("bash_exec"); d.Allowed || !strings.Contains(d.Layer, "tools of agent main") || !strings.Contains(d.Layer, "config.json:2") {

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,7 +132,7 @@ func (c command) change(r *profile.Request) {
 	if c.dir != "" {
 		r.WorkingDirectory = c.dir
 		if !filepath.IsAbs(c.dir) && c.dir[0] != '~' {
-			r.WorkingDirectory = filepath.Join(r.Workspace, c.dir)
+			r.WorkingDirectory = filepath.Join(cmp.Or(r.Base, r.Workspace), c.dir)
 		}
 	}
 	if c.timeout > 0 && (r.Timeout == 0 || c.timeout < r.Timeout) {

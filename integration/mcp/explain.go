@@ -63,7 +63,7 @@ func (s *sitting) absolute(path string, p profile.Profile) (string, error) {
 		return "", errors.New("path is empty, longer than 4096 bytes, or holds a NUL byte")
 	}
 	if path[0] != '/' && path[0] != '~' {
-		path = filepath.Join(p.Workspace, path)
+		path = filepath.Join(p.Base(), path)
 	}
 	return profile.ExpandPath(path, p.Home)
 }

@@ -51,6 +51,7 @@ type Session struct {
 	running map[*running]bool
 	left    []sandbox.Notice // about what is stored, for the next sandbox
 	home    home
+	work    workspace
 	notices []sandbox.Notice // about changes while commands ran
 	ended   chan struct{}    // closed when nobody tells of changes any more
 }
@@ -66,9 +67,11 @@ type running struct {
 // Open begins a session. It ends with Close, and with the context. Without a broker there is nothing that could go wrong but
 // the request.
 func Open(ctx context.Context, o Options) (*Session, error) {
-	if err := o.Config.CheckConfigured(o.Request.Agent); err != nil {
+	agent, err := o.Config.AgentOf(o.Request)
+	if err != nil {
 		return nil, err
 	}
+	o.Request.Agent = agent
 	s := &Session{options: o, state: o.Caller.Directories().State, running: map[*running]bool{}, ended: make(chan struct{}), closing: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	if o.Broker == nil {
@@ -241,6 +244,9 @@ func (p *Prepared) build() (err error) {
 		err = p.session.makeHome(&p.Profile)
 	}
 	if err == nil {
+		err = p.session.openWorkspace(&p.Profile)
+	}
+	if err == nil {
 		p.Plan, err = sandbox.Build(p.Profile, sandbox.Host{})
 	}
 	if err != nil {
@@ -272,7 +278,7 @@ func checkLinks(links []string, plan *sandbox.Plan) error {
 func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
 	r.Stored = s.stored()
 	p, err := profile.Resolve(s.options.Config, s.options.Caller, r)
-	p.AskSocket, p.PrivateTmp, p.PrivateHome = s.Socket(), s.options.PrivateTmp, s.homeDirectory()
+	p.AskSocket, p.PrivateTmp, p.PrivateHome, p.SandboxWorkspace = s.Socket(), s.options.PrivateTmp, s.homeDirectory(), s.work.directory()
 	return p, err
 }
 
@@ -563,6 +569,7 @@ func (s *Session) Notices() []sandbox.Notice {
 func (s *Session) Close() {
 	defer s.cancel()
 	defer s.home.close()
+	defer s.closeWorkspace()
 	if s.options.Broker == nil {
 		return
 	}
