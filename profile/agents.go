@@ -26,6 +26,26 @@ func (e *AgentError) Hint() string {
 	return fmt.Sprintf("clai-sandbox explain shows what an agent gets; a new one is written down in config.json as \"agents\": {%q: {}}", e.Agent)
 }
 
+// AgentNames are the agents that a file has, and main, in order.
+func (c *Config) AgentNames() []string {
+	known := map[string]bool{DefaultAgent: true}
+	for _, layer := range c.layers {
+		for name := range layer.Agents {
+			known[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(known))
+}
+
+// Workspace is the one that the configuration names for an agent, or empty.
+func (c *Config) Workspace(agent, home string) (string, error) {
+	own := c.agent(agent)
+	if own == nil || own.Workspace == nil {
+		return "", nil
+	}
+	return ExpandPath(string(own.Workspace.path), home)
+}
+
 // AgentOf is the agent that a request is for: the one of its session, if it is for one. The error is that of CheckConfigured, or of
 // Session.
 func (c *Config) AgentOf(r Request) (string, error) {
@@ -52,18 +72,13 @@ func (c *Config) CheckConfigured(agent string) error {
 	if err := CheckAgent(agent); err != nil {
 		return err
 	}
-	known := map[string]bool{DefaultAgent: true}
-	for _, layer := range c.layers {
-		for name := range layer.Agents {
-			known[name] = true
-		}
-	}
-	if known[agent] {
+	known := c.AgentNames()
+	if slices.Contains(known, agent) {
 		return nil
 	}
 	e := &AgentError{Agent: agent}
 	nearest := len(agent)/2 + 1 // more than half of it mistyped is another name
-	for _, name := range slices.Sorted(maps.Keys(known)) {
+	for _, name := range known {
 		if d := editDistance(agent, name); d < nearest {
 			e.Nearest, nearest = name, d
 		}

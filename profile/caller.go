@@ -98,6 +98,14 @@ func (c Caller) Directories() Directories {
 	}
 }
 
+// DataDirectory is where the workspaces are that this program makes for agents: unlike its own directories, they may be granted.
+func (c Caller) DataDirectory() string {
+	if data := c.variable("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, ownName)
+	}
+	return filepath.Join(c.Home, ".local/share", ownName)
+}
+
 // UsualState reports whether the state is where the system's account of the user has it, whatever the environment says. Where the
 // system does not know the user, the usual name does.
 func (d Directories) UsualState() bool {

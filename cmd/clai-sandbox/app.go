@@ -16,7 +16,7 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), shellCommand(), grantsCommand(), quarantineCommand(), changesCommand(), explainCommand(), approvalsCommand(), mcpCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
+	commands := []*cli.Command{runCommand(), shellCommand(), grantsCommand(), quarantineCommand(), changesCommand(), explainCommand(), approvalsCommand(), agentsCommand(), configCommand(), mcpCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
@@ -31,6 +31,8 @@ func newApp() *cli.App {
 			"clai-sandbox explain [options] [--path PATH]\n" +
 			"clai-sandbox explain --host gateway -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox approvals list|allow|deny|remove|test|get|set|edit\n" +
+			"clai-sandbox agents list|show|create|remove\n" +
+			"clai-sandbox config get|set|patch\n" +
 			"clai-sandbox mcp [options]\n" +
 			"clai-sandbox doctor [--json]\n" +
 			"clai-sandbox gateway [options]",

@@ -239,7 +239,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"workspace-access": {"cow", "none", "ro", "rw"},
 		"caches":           {"cow", "off", "private", "rw"},
 	}
-	free := []string{"agent", "session", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason", "listen", "part"}
+	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason", "listen", "part"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

@@ -29,6 +29,18 @@ func changesCommand() *cli.Command {
 	}, usageError)
 }
 
+func configCommand() *cli.Command {
+	return hosted.Config(func(string) cli.ActionFunc {
+		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "config")[1:]) }
+	}, usageError)
+}
+
+func agentsCommand() *cli.Command {
+	return hosted.Agents(func(string) cli.ActionFunc {
+		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "agents")[1:]) }
+	}, usageError)
+}
+
 func mcpCommand() *cli.Command {
 	return hosted.MCP(func(*cli.Context) error { return handOver(os.Args[1:]) }, usageError)
 }

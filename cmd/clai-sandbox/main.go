@@ -28,5 +28,5 @@ func main() {
 // run is the whole command, for main and for the tests. It returns the exit status.
 func run(args []string) int {
 	app := newApp()
-	return statusOf(app.Run(hosted.OptionsFirst(app, args, "grants", "approvals", "quarantine")))
+	return statusOf(app.Run(hosted.OptionsFirst(app, args, "grants", "approvals", "quarantine", "config", "agents")))
 }

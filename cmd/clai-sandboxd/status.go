@@ -50,6 +50,7 @@ func hintOf(err error) string {
 		file   *policy.FileError
 		host   *policy.HostError
 		config *profile.ConfigError
+		agent  *profile.AgentError
 	)
 	switch {
 	case errors.As(err, &m):
@@ -60,6 +61,8 @@ func hintOf(err error) string {
 		return file.Hint
 	case errors.As(err, &host):
 		return host.Hint()
+	case errors.As(err, &agent):
+		return agent.Hint()
 	case errors.As(err, &config):
 		return config.Hint
 	}
