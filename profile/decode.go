@@ -23,6 +23,9 @@ type ConfigError struct {
 	Key          string // as in agents.main.execution.sandbox
 	Why          string
 	Hint         string // what was probably meant; not part of the text
+
+	path           []string // of the object in which a key is unknown
+	unknown, meant string   // that key, and the one that it probably is
 }
 
 func (e *ConfigError) Error() string {
@@ -227,6 +230,7 @@ func (d decoder) decodeStruct(v hujson.Value, path []string, into reflect.Value)
 			e := d.fail(offset, path, fmt.Sprintf("unknown key %s (known: %s)", shorten(key), strings.Join(names, ", ")))
 			if meant := Nearest(key, names); meant != "" {
 				e.Hint = fmt.Sprintf("did you mean %q?", meant)
+				e.path, e.unknown, e.meant = slices.Clone(path), key, meant
 			}
 			return e
 		}
@@ -245,7 +249,11 @@ func (d decoder) decodeMap(v hujson.Value, path []string, into reflect.Value) er
 		element := reflect.New(into.Type().Elem()).Elem()
 		if target, ok := element.Addr().Interface().(keyed); ok {
 			if err := target.checkKey(key); err != nil {
-				return d.fail(offset, path, err.Error())
+				e := d.fail(offset, path, err.Error())
+				if slices.Equal(path, []string{"agents"}) && key == "default" {
+					e.path, e.unknown, e.meant = slices.Clone(path), key, DefaultAgent
+				}
+				return e
 			}
 		}
 		if err := d.decode(value, append(path, key), element); err != nil {

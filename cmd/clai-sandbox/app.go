@@ -34,7 +34,7 @@ func newApp() *cli.App {
 			"clai-sandbox agents list|show|create|remove\n" +
 			"clai-sandbox config get|set|patch\n" +
 			"clai-sandbox mcp [options]\n" +
-			"clai-sandbox doctor [--json]\n" +
+			"clai-sandbox doctor [--repair] [--json]\n" +
 			"clai-sandbox gateway [options]",
 		Version:                   version,
 		HideHelpCommand:           true,

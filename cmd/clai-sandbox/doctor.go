@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -16,8 +17,11 @@ func doctorCommand() *cli.Command {
 		Name:  "doctor",
 		Usage: "check what this host needs for sandboxing, and say how to mend it",
 		Description: "It runs a real sandbox with the options of a real run. The exit status is 0 if this host can sandbox, 1 if it\n" +
-			"cannot. What is only weaker than it could be is told, and does not count.",
-		Flags:        []cli.Flag{&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"}},
+			"cannot. What is only weaker than it could be is told, and does not count. Known mistakes in your configuration file are told\n" +
+			"with what mends them; --repair does that, and keeps the file as it was beside it.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{DisableDefaultText: true, Name: "repair", Usage: "mend known mistakes in your configuration file first"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"}},
 		OnUsageError: usageError,
 		Action:       doctorAction,
 	}
@@ -27,16 +31,31 @@ func doctorCommand() *cli.Command {
 type examination struct {
 	OK     bool            `json:"ok" jsonschema:"whether this host can sandbox"`
 	Checks []sandbox.Check `json:"checks" jsonschema:"what that was found out from"`
+	// Repaired is what --repair did, and Backup the file as it was before.
+	Repaired []profile.Repair `json:"repaired,omitempty" jsonschema:"of --repair: what was mended"`
+	Backup   string           `json:"backup,omitempty" jsonschema:"of --repair: the file as it was before"`
 }
 
 func doctorAction(c *cli.Context) error {
 	if err := noArguments(c, "clai-sandbox doctor --help lists the options"); err != nil {
 		return err
 	}
+	var repaired []profile.Repair
+	backup := ""
+	if c.Bool("repair") {
+		caller, err := profile.CurrentCaller()
+		if err == nil {
+			repaired, backup, err = profile.RepairConfig(caller.Directories(), time.Now())
+		}
+		if err != nil {
+			return err
+		}
+	}
 	e, err := examine()
 	if err != nil {
 		return err
 	}
+	e.Repaired, e.Backup = repaired, backup
 	if c.Bool("json") {
 		if err := printJSON(os.Stdout, e); err != nil {
 			return err
@@ -78,7 +97,7 @@ func examine() (examination, error) {
 		return examination{}, err
 	}
 	bwrap, err := sandbox.FindBwrap(os.Getenv(bwrapVariable), "")
-	e := examination{OK: true, Checks: []sandbox.Check{configuration}}
+	e := examination{OK: true, Checks: append([]sandbox.Check{configuration}, mistakes(caller.Directories())...)}
 	e.Checks = append(e.Checks, sandbox.Examine(context.Background(), plan, bwrap, err)...)
 	for _, check := range e.Checks {
 		e.OK = e.OK && check.State != sandbox.CheckBad
@@ -86,7 +105,27 @@ func examine() (examination, error) {
 	return e, nil
 }
 
+// mistakes are those in the person's file that --repair mends.
+func mistakes(d profile.Directories) (checks []sandbox.Check) {
+	text, err := profile.ReadConfigText(d)
+	if err != nil {
+		return nil // the configuration's check tells, or it is one that this program does not write
+	}
+	list, _ := text.Repairs()
+	for _, r := range list {
+		checks = append(checks, sandbox.Check{Name: "configuration", State: sandbox.CheckWeak, Found: r.Key + ": " + r.Wrong,
+			Mend: "clai-sandbox doctor --repair " + r.Mend})
+	}
+	return checks
+}
+
 func (e examination) print() {
+	for _, r := range e.Repaired {
+		fmt.Printf("mended %s: %s: %s\n", oneLine(r.Key), oneLine(r.Wrong), oneLine(r.Mend))
+	}
+	if e.Backup != "" {
+		fmt.Printf("the file as it was: %s\n\n", oneLine(e.Backup))
+	}
 	for _, check := range e.Checks {
 		fmt.Printf("%-4s  %s: %s\n", check.State, check.Name, oneLine(check.Found))
 		if check.Mend != "" {
