@@ -176,6 +176,7 @@ func TestWhatIsExecutedOutsideIsSetAsideWhenItComesIntoBeing(t *testing.T) {
 		{"rust-toolchain", "echo x > rust-toolchain"},
 		{"lefthook-local.yml", "echo x > lefthook-local.yml"},
 		{".devcontainer.json", "echo x > .devcontainer.json"},
+		{".claude/.clai-sandbox-aside-0123456789ab.md", "mkdir .claude && echo x > .claude/.clai-sandbox-aside-0123456789ab.md"},
 		{".tool-versions", "echo nodejs path:. > .tool-versions"},
 		{".yarn/releases/yarn.cjs", "mkdir -p .yarn/releases && echo x > .yarn/releases/yarn.cjs"},
 		{".git/arc/config", "mkdir .git/arc && echo x > .git/arc/config; rmdir .git/arc"},

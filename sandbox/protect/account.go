@@ -306,5 +306,9 @@ type entry struct {
 
 const maxWaiting = 64
 
-// isAside reports whether a name is one that something was set aside under.
-func isAside(name string) bool { return strings.HasPrefix(name, asidePrefix) }
+// isAside reports whether a name is one that something was set aside under, by this watch or another one. Nothing may stand behind it:
+// some programs execute all files of a directory that end in a certain way.
+func isAside(name string) bool {
+	random, is := strings.CutPrefix(name, asidePrefix)
+	return is && len(random) == asideLength && strings.Trim(random, "0123456789abcdef") == ""
+}

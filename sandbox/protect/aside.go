@@ -11,8 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asidePrefix begins the names that nothing executes.
-const asidePrefix = ".clai-sandbox-aside-"
+// asidePrefix begins the names that nothing executes. So many hexadecimal digits are behind it.
+const (
+	asidePrefix = ".clai-sandbox-aside-"
+	asideLength = 12
+)
 
 const (
 	// maxSame is how often one name may come into being in one run. A command that makes it again and again would win against
@@ -130,7 +133,7 @@ func (w *Watch) count(path string) bool {
 // command owns it, and could do the same.
 func (w *Watch) rename(dir int, name string) (string, error) {
 	for range 4 {
-		var random [6]byte
+		var random [asideLength / 2]byte
 		rand.Read(random[:])
 		aside := asidePrefix + hex.EncodeToString(random[:])
 		err := unix.Renameat2(dir, name, dir, aside, unix.RENAME_NOREPLACE)

@@ -211,8 +211,8 @@ func TestNamesThatAreNotUTF8AreRememberedAsTheyAre(t *testing.T) {
 	if !Runs(state, root+"/x") {
 		t.Error("it does not run")
 	}
-	os.Rename(root+"/new/.envrc", root+"/"+asidePrefix+"0")
-	record.aside(root+"/"+asidePrefix+"0", root+"/new/\xff")
+	os.Rename(root+"/new/.envrc", root+"/"+asidePrefix+"0123456789ab")
+	record.aside(root+"/"+asidePrefix+"0123456789ab", root+"/new/\xff")
 	record.file.Close()
 	reports := Sweep(state, nil)
 	if len(reports) != 1 || len(reports[0].Told) != 1 || reports[0].Told[0].Path != root+"/new/\xff" {
