@@ -89,6 +89,12 @@ os.link(f"/proc/self/fd/{f}", ".envrc", follow_symlinks=True)'`},
 		"written, not made":                         {"", "git init -q r; sleep 0.05; printf '[core]\\n\\tfsmonitor = x\\n' >> r/.git/config; sleep 0.05"},
 		"written to, and mapped": {"", `git init -q r; sleep 0.05; python3 -c 'import mmap
 f = open("r/.git/config", "r+b"); m = mmap.mmap(f.fileno(), 0); m[:24] = b"[core]\n\tfsmonitor = x\n#\n"; m.flush()'`},
+		"deeper than a path can say": {"", `python3 -c 'import os
+name = "x" * 250
+for i in range(18): os.mkdir(name); os.chdir(name)
+for d in ("objects", "refs", "hooks"): os.makedirs(".git/" + d)
+open(".git/HEAD", "w").write("ref: refs/heads/m"); open(".git/hooks/pre-commit", "w").write("x"); open(".git/config", "w").write("[core]\nfsmonitor = x\n")'
+cd x*/x*/x*/x*/x*/x*/x*/x* && mv x*/x*/x*/x*/x*/x*/x*/x*/x* "$OLDPWD/up"`},
 		"quickly, many at once": {"", "for i in 1 2 3 4; do (for j in $(seq 50); do mkdir -p $i/$j; echo x > $i/$j/.envrc; done) & done; wait"},
 	} {
 		t.Run(name, func(t *testing.T) {

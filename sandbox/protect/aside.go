@@ -74,6 +74,9 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 		}
 	}
 	at, err := readlink(dir)
+	if err == unix.ENAMETOOLONG && in != nil {
+		at, err = in.path(), nil
+	}
 	if err != nil {
 		return err
 	}

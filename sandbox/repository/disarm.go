@@ -44,7 +44,7 @@ const (
 // After an error, something that executes may still be there: the caller sets aside the directory, or ends the command.
 func Disarm(dir int, aside func(dir int, name string) error) ([]Taken, error) {
 	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENAMETOOLONG) { // then nothing leads anywhere that is known
 		return nil, err
 	}
 	if !isGitDirectory(dir) && !strings.EqualFold(path.Base(place), ".git") {
@@ -102,8 +102,8 @@ func (d *disarming) settings(name string) {
 			return
 		}
 		kept, out := d.clean(name, document)
-		if kept == f.text {
-			return
+		if kept == f.text && f.stat.Nlink == 1 {
+			return // by another name, a command would write it unseen
 		}
 		switch err := f.replace(kept); {
 		case err == nil:

@@ -293,3 +293,20 @@ func TestALockThatIsKeptDoesNotKeepSettings(t *testing.T) {
 		t.Errorf("%q", entries)
 	}
 }
+
+// By another name that a command made before, it would write the settings unseen.
+func TestSettingsWithAnotherNameAreReplaced(t *testing.T) {
+	top := t.TempDir()
+	git(t, top, "init", "r")
+	before := read(t, top+"/r/.git/config")
+	if err := os.Link(top+"/r/.git/config", top+"/other"); err != nil {
+		t.Fatal(err)
+	}
+	if taken := disarm(t, top+"/r/.git"); len(taken) > 0 {
+		t.Errorf("%+v", taken)
+	}
+	write(t, top+"/other", "[core]\n\tfsmonitor = x\n")
+	if now := read(t, top+"/r/.git/config"); now != before {
+		t.Errorf("%q", now)
+	}
+}
