@@ -371,7 +371,7 @@ func (b *builder) steps() []Step {
 			list = append(list, step)
 		}
 	}
-	list = append(list, processSteps...)
+	list = append(list, b.processSteps()...)
 	list = append(list, b.processes...)
 	list = append(list, deviceSteps...)
 	shallowestFirst(list)

@@ -154,8 +154,8 @@ var hints = map[Reason]string{
 	ReasonUsernsLimit:    "raise the limits: sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000 user.max_mnt_namespaces=15000 user.max_pid_namespaces=15000",
 	ReasonAppArmorRestricted: "let bwrap make user namespaces: install an AppArmor profile for /usr/bin/bwrap with 'userns,' (Ubuntu: apt install apparmor-profiles, then enable bwrap-userns-restrict), " +
 		"or sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 for the whole machine",
-	ReasonSeccompBlocked: "a seccomp filter around this process refuses namespaces: in a container, start it with --security-opt seccomp=unconfined or a profile that allows clone and unshare with CLONE_NEWUSER",
-	ReasonProcMasked:     "the container hides parts of /proc, and the kernel then mounts no new one: start it with --security-opt systempaths=unconfined (Docker) or --security-opt unmask=ALL (Podman)",
+	ReasonSeccompBlocked: "a seccomp filter around this process refuses namespaces: in a container, start it with --security-opt seccomp=unconfined or a profile that allows clone and unshare with CLONE_NEWUSER; in another sandbox of clai-sandbox, start that one as an ordinary user with --allow-nesting",
+	ReasonProcMasked:     "the container hides parts of /proc, and the kernel then mounts no new one: start it with --security-opt systempaths=unconfined (Docker) or --security-opt unmask=ALL (Podman); in another sandbox of clai-sandbox, start that one as an ordinary user with --allow-nesting",
 	ReasonResources:      "the machine is out of processes, memory or descriptors: see ulimit -a, and try again",
 	ReasonUnknown:        "run clai-sandbox doctor, which tries each part by itself",
 }

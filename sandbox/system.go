@@ -46,3 +46,12 @@ var (
 const sticky = 0o1777
 
 var baseline = profile.Origin{Kind: profile.OriginBaseline}
+
+// processSteps leave /proc as it is where an ordinary user's command may make namespaces: the kernel mounts no new /proc in them
+// while part of the old one is covered, and the settings in it are root's.
+func (b *builder) processSteps() []Step {
+	if b.profile.NestedNamespaces && b.profile.UID != 0 {
+		return processSteps[:1]
+	}
+	return processSteps
+}

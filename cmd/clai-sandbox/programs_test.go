@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -254,4 +255,32 @@ func TestAFilteredNetworkWithAProgramInAnotherUsersDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.wants(p.sh(`~/other/clai-sandbox run --allow-domain example.org -- sh -c 'test -x /run/clai-sandbox/connect && ! test -w /run/clai-sandbox/connect && echo there'`), "there")
+}
+
+// In a sandbox, another one begins only where the first allows it, and for an ordinary user: root's settings in /proc are covered.
+func TestASandboxInASandbox(t *testing.T) {
+	home := newHome(t)
+	project := filepath.Join(home, "project")
+	program, err := exec.LookPath("clai-sandbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(program)
+	if err == nil {
+		err = errors.Join(os.Mkdir(project, 0o755), os.WriteFile(project+"/clai-sandbox", text, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for nesting, want := range map[string]string{"--allow-nesting=false": "start that one as an ordinary user with --allow-nesting", "--allow-nesting": "inner reads"} {
+		if nesting == "--allow-nesting" && os.Getuid() == 0 {
+			want = "start that one as an ordinary user with --allow-nesting"
+		}
+		cmd := exec.Command("clai-sandbox", "run", nesting, "--", "./clai-sandbox", "run", "--", "sh", "-c", "test -r clai-sandbox && echo inner reads; echo x >/proc/sys/kernel/core_pattern")
+		cmd.Dir, cmd.Env = project, append(os.Environ(), "HOME="+home)
+		out, _ := cmd.CombinedOutput()
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s: %s", nesting, out)
+		}
+	}
 }
