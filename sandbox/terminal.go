@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"os"
 	"os/signal"
 	"slices"
@@ -80,8 +81,9 @@ type streamState struct {
 	// Of a terminal, if this process was in its foreground or it is not this process's own; then modes is not nil.
 	modes *unix.Termios
 	group int // in the foreground; 0 if the terminal does not say
-	// permissions are those of a device, such as a terminal: 0666 on it, and every user reads what is typed. 0: it is none.
+	// permissions are the terminal's, pipe's or file's: 0666 on a terminal, and every user reads what is typed.
 	permissions uint32
+	list        []byte // the access control list; empty: none
 }
 
 func stateOf(file *os.File) (s streamState, ok bool) {
@@ -92,7 +94,8 @@ func stateOf(file *os.File) (s streamState, ok bool) {
 			return
 		}
 		ok = true
-		s.permissions = devicePermissions(fd)
+		s.permissions = permissions(fd)
+		s.list = accessList(fd)
 		s.signal, _ = unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)
 		if s.group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil {
 			s.group = 0
@@ -106,13 +109,25 @@ func stateOf(file *os.File) (s streamState, ok bool) {
 	return s, ok
 }
 
-// devicePermissions is the mode of a character device, and 0 of anything else.
-func devicePermissions(fd int) uint32 {
+// permissions is the mode of what a descriptor has open; 0: it has none.
+func permissions(fd int) uint32 {
 	var is unix.Stat_t
-	if unix.Fstat(fd, &is) != nil || is.Mode&unix.S_IFMT != unix.S_IFCHR {
+	if unix.Fstat(fd, &is) != nil {
 		return 0
 	}
 	return is.Mode
+}
+
+// accessListName is the attribute that holds a file's access control list (acl(5)).
+const accessListName = "system.posix_acl_access"
+
+func accessList(fd int) []byte {
+	list := make([]byte, 64<<10)
+	n, err := unix.Fgetxattr(fd, accessListName, list)
+	if err != nil || n <= 0 {
+		return nil
+	}
+	return list[:n]
 }
 
 // use lends the descriptor, and leaves alone whether it waits, as File.Fd would not.
@@ -124,7 +139,12 @@ func (s *streamState) use(do func(fd int)) {
 
 func (s *streamState) putBack() {
 	s.use(func(fd int) {
-		if s.permissions != 0 && devicePermissions(fd) != s.permissions {
+		if list := accessList(fd); len(s.list) > 0 && !bytes.Equal(list, s.list) {
+			unix.Fsetxattr(fd, accessListName, s.list, 0)
+		} else if len(s.list) == 0 && len(list) > 0 {
+			unix.Fremovexattr(fd, accessListName)
+		}
+		if s.permissions != 0 && permissions(fd) != s.permissions {
 			unix.Fchmod(fd, s.permissions&0o7777)
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && flags != s.flags {

@@ -49,7 +49,9 @@ func stateNow(t *testing.T, file *os.File) string {
 		exclusive, _ := unix.IoctlGetInt(int(fd), unix.TIOCGEXCL)
 		var is unix.Stat_t
 		unix.Fstat(int(fd), &is)
-		text = fmt.Sprint(flags, owner, signal, modes, discipline, exclusive, is.Mode)
+		list := make([]byte, 1024)
+		n, _ := unix.Fgetxattr(int(fd), "system.posix_acl_access", list)
+		text = fmt.Sprint(list[:max(n, 0)], flags, owner, signal, modes, discipline, exclusive, is.Mode)
 	})
 	return text
 }
@@ -126,7 +128,8 @@ func TestACommandLeavesPipesAndFilesAsTheyWere(t *testing.T) {
 	defer file.Close()
 	for _, stream := range []*os.File{write, file} {
 		before := stateNow(t, stream)
-		for _, change := range []string{streamChanges["waits no more"], streamChanges["signals"], `fcntl.fcntl(fd, fcntl.F_SETFL, 0)`} {
+		for _, change := range []string{streamChanges["waits no more"], streamChanges["signals"], streamChanges["everybody's"], `os.fchmod(fd, 0o400)`,
+			`try("os.setxattr(fd, 'system.posix_acl_access', struct.pack('<IHHIHHIHHIHHIHHI', 2, 1, 6, 0xffffffff, 2, 6, 1, 4, 0, 0xffffffff, 16, 6, 0xffffffff, 32, 0, 0xffffffff))")`, `fcntl.fcntl(fd, fcntl.F_SETFL, 0)`} {
 			if _, err := h.launcher.Run(t.Context(), h.build(), []string{"/usr/bin/python3", "-c", changing(change, 1)}, Stdio{Out: stream}); err != nil {
 				t.Fatal(err)
 			}
