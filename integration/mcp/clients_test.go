@@ -199,3 +199,29 @@ func TestARequestThatDoesNotComeHoldsNothing(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+// A command whose network's rules allow our port comes through a proxy, which is a process of this program outside.
+func TestAProxyOfASandboxIsNoClient(t *testing.T) {
+	for name, refused := range map[string]bool{"clai-sandbox": true, "clai-sandboxd": true, "harness": false} {
+		program := filepath.Join(t.TempDir(), name)
+		text, err := os.ReadFile("/bin/sleep")
+		if err == nil {
+			err = os.WriteFile(program, text, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		process := exec.Command(program, "1000")
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := checkNoProxy(process.Process.Pid); (err != nil) != refused {
+				t.Errorf("%s: %v", name, err)
+			}
+			os.Remove(program) // as an upgrade does
+		}
+		process.Process.Kill()
+		process.Wait()
+	}
+}

@@ -77,7 +77,7 @@ func checkHolders(socket string) error {
 			}
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
 			if err == nil {
-				err = checkNamespaces(pid)
+				err = errors.Join(checkNamespaces(pid), checkNoProxy(pid))
 			}
 			if err != nil {
 				return err
@@ -88,6 +88,20 @@ func checkHolders(socket string) error {
 	}
 	if !held {
 		return errors.New("no process that can be seen has its end of the connection open")
+	}
+	return nil
+}
+
+// checkNoProxy refuses a process of this program: it is the proxy of a sandbox's filtered network, by a rule that allows our port,
+// and whoever is behind it is in that sandbox.
+func checkNoProxy(pid int) error {
+	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return err
+	}
+	name := filepath.Base(strings.TrimSuffix(program, " (deleted)"))
+	if name == "clai-sandbox" || name == "clai-sandboxd" {
+		return fmt.Errorf("process %d is the proxy of a sandbox's network", pid)
 	}
 	return nil
 }
