@@ -234,10 +234,18 @@ func (l *Live) failed(plan *Plan, err error) error {
 	have := Plan{Steps: l.view(l.layers)}
 	for _, name := range changes(have.Steps, plan) {
 		if plan.access(name) < have.access(name) {
-			why := fmt.Sprintf("%s could not be taken away, so the sandbox was ended", printable(name))
+			why := fmt.Sprintf("%s could not be %s, so the sandbox was ended", printable(name), lessened(plan.access(name)))
 			l.attempt.endFor(Notice{Kind: NoticeHeld, Path: name, Text: why + ": " + printable(err.Error())})
 			return fmt.Errorf("%s: %w", why, err)
 		}
 	}
 	return err
+}
+
+// lessened is what was to become of a path that is to be seen with less access than before.
+func lessened(to profile.Access) string {
+	if to == profile.NoAccess {
+		return "taken away"
+	}
+	return "made " + to.String()
 }

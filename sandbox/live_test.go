@@ -704,3 +704,11 @@ func BenchmarkAGrantReachesARunningSandbox(b *testing.B) {
 		b.ReportMetric(float64(took[0].Microseconds())/1000, "ms/"+name+"-min")
 	}
 }
+
+func TestWhatCouldNotBeLessenedIsTold(t *testing.T) {
+	for access, want := range map[profile.Access]string{profile.NoAccess: "taken away", profile.ReadOnly: "made read_only", profile.CopyOnWrite: "made copy_on_write"} {
+		if got := lessened(access); got != want {
+			t.Errorf("%v: %q", access, got)
+		}
+	}
+}
