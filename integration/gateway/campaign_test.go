@@ -241,7 +241,21 @@ func (c *campaign) narrow(ctx context.Context, person *client.Client) error {
 	}
 	delete(c.have, g.ID) // it may have become one that there was already
 	c.have[taken.ID] = taken.Grant
-	return nil
+	return c.recorded("grant_narrowed", g.ID)
+}
+
+// recorded looks for the line about what was taken away, which is in the audit file at once: on a full disk in blocks that are kept for it.
+func (c *campaign) recorded(event, id string) error {
+	text, err := os.ReadFile(filepath.Join(c.d.State, "audit.log"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, `"event":"`+event+`"`) && strings.Contains(line, `"id":"`+id+`"`) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no line about %s of %s", event, id)
 }
 
 func (c *campaign) revoke(ctx context.Context, person *client.Client) error {
@@ -250,7 +264,7 @@ func (c *campaign) revoke(ctx context.Context, person *client.Client) error {
 		return fmt.Errorf("revoke: %w", err)
 	}
 	delete(c.have, g.ID)
-	return nil
+	return c.recorded("grant_revoked", g.ID)
 }
 
 // check holds what a gateway, and what a run, knows against what has to be there.
