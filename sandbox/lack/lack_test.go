@@ -136,7 +136,7 @@ func TestWhatACommandLineNames(t *testing.T) {
 		{"cat {other}/f.txt", []string{"{other}/f.txt read_only not_granted"}, "{other}/f.txt is not shown in the sandbox; to show it: clai-sandbox grants add --agent helper {other}/f.txt"},
 		{"cd sub && sort <{other}/f.txt >out", []string{"{other}/f.txt read_only not_granted"}, ""},
 		{"cat --from={other}/f.txt", []string{"{other}/f.txt read_only not_granted"}, ""},
-		{"ssh -i ~/.ssh/id_ed25519 host", []string{"{home}/.ssh read_only hidden"}, "{home}/.ssh is a place for credentials, which no sandbox shows; only if the command has to have them: clai-sandbox grants add --agent helper {home}/.ssh"},
+		{"ssh -i ~/.ssh/id_ed25519 host", []string{"{home}/.ssh read_only hidden"}, "{home}/.ssh is a place for credentials, which no sandbox shows; only if you trust the command with them, for one run: clai-sandbox run --grant {home}/.ssh …"},
 		{"cat ~/.ssh/not-there", []string{"{home}/.ssh read_only hidden"}, ""},
 		{"touch {shown}/new", []string{"{shown} read_write read_only"}, "{shown} is read-only in the sandbox; to let it be written: clai-sandbox grants add --agent helper --access rw {shown}"},
 		{"mkdir -p {shown}/dir/a/b/c", []string{"{shown}/dir read_write read_only"}, ""},

@@ -119,7 +119,7 @@ func (l Lack) Remedy(agent string) string {
 	case l.Kind == Domain:
 		return "the sandbox's network refuses " + profile.Printable(l.Domain) + "; to allow it: clai-sandbox run --allow-domain " + sandbox.Quote(l.Domain) + " …"
 	case l.Why == Hidden:
-		return name + " is a place for credentials, which no sandbox shows; only if the command has to have them: " + add + name
+		return name + " is a place for credentials, which no sandbox shows; only if you trust the command with them, for one run: clai-sandbox run --grant " + name + " …"
 	case l.Why == NotGranted:
 		return name + " is not shown in the sandbox; to show it: " + add + name
 	case l.about == aRepository:
