@@ -41,6 +41,9 @@ func Text(a About) string {
 		writable = append([]string{workspace}, writable...)
 	}
 	for _, step := range a.Plan.Steps {
+		if step.Purpose == sandbox.OwnWork {
+			writable = append([]string{"this session's own workspace " + step.Path}, writable...)
+		}
 		if step.Purpose == sandbox.OwnHome && step.Source != "" {
 			writable = append(writable, "a home directory of your own, which lasts")
 		}
