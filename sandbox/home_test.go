@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,5 +70,29 @@ func TestALinkInAHomeOfTheAgentsOwnLeadsNoMountOutside(t *testing.T) {
 	}
 	if got := h.sh("cat ~/data.set-aside-*"); strings.TrimSpace(got) != "mine" {
 		t.Errorf("%q", got)
+	}
+}
+
+// bwrap by itself mounts by names, and would follow what an earlier command left in a home that lasts.
+func TestWithoutAMounterNoHomeLasts(t *testing.T) {
+	h := newHost(t)
+	h.launcher.byBwrap = true
+	own, outside := h.mkdir(filepath.Join(h.outside(), "own")), h.mkdir(filepath.Join(h.outside(), "target"))
+	h.withoutHome(profile.HomePrivate, own)
+	h.symlink(outside, filepath.Join(own, "work"))
+	r := h.run("/bin/sh", "-c", "touch ~/here ~/work/made && ls ~")
+	if r.Failure != nil || r.Out != "here\nwork\n" {
+		t.Errorf("%v: %s%s", r.Failure, r.Out, r.Err)
+	}
+	if _, err := os.Stat(filepath.Join(h.profile.Workspace, "made")); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range []string{outside, own} {
+		if left, _ := os.ReadDir(dir); len(left) > 0 && dir == outside || len(left) > 1 {
+			t.Errorf("%s: %v", dir, left)
+		}
+	}
+	if !strings.Contains(fmt.Sprint(r.Result.Notices), "is empty and gone with the sandbox") {
+		t.Errorf("%v", r.Result.Notices)
 	}
 }
