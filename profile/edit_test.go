@@ -82,14 +82,13 @@ func hasTwice(t *testing.T, text string) bool {
 		t.Skip(err)
 	}
 	twice := false
-	tree.Range(func(v *hujson.Value) bool {
+	for v := range tree.All() {
 		if object, is := v.Value.(*hujson.Object); is {
 			for i := range object.Members {
 				twice = twice || memberAt(object, object.Members[i].Name.Value.(hujson.Literal).String()) != i
 			}
 		}
-		return true
-	})
+	}
 	return twice
 }
 

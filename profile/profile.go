@@ -174,7 +174,7 @@ type Profile struct {
 	Workspace       string // also among Grants
 	WorkspaceOrigin Origin // why it is this one
 	// WorkspaceAccess is what the command may do there. Without --session, the command starts in its own /tmp where that is nothing.
-	WorkspaceAccess Access
+	WorkspaceAccess Access `json:",omitempty"`
 	AccessOrigin    Origin
 	// Session is the one that the command is for, if it is for one.
 	Session *Session
