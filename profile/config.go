@@ -43,6 +43,7 @@ type executionConfig struct {
 	HostExec    hostExecConfig    `json:"hostexec,omitzero" jsonschema:"what a server of requests to run commands outside answers by itself"`
 	MCP         mcpConfig         `json:"mcp,omitzero" jsonschema:"how an agent's harness is served"`
 	Outside     outsideConfig     `json:"outside,omitzero" jsonschema:"where commands run that leave the sandbox, and which may"`
+	Changes     changesConfig     `json:"changes,omitzero" jsonschema:"which changes that were made copy_on_write need a person"`
 }
 
 type mcpConfig struct {
@@ -340,6 +341,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Environment.Pass, over.Environment.Pass)
 	e.Limits.overlay(over.Limits)
 	e.Outside.overlay(over.Outside)
+	e.Changes.overlay(over.Changes)
 	for name, variable := range over.Environment.Set {
 		if e.Environment.Set == nil {
 			e.Environment.Set = map[string]setVariable{}

@@ -106,7 +106,7 @@ func TestANearMissIsAnsweredWithTheKeyThatWasMeant(t *testing.T) {
 
 // everyKey is a file that has each key once.
 const everyKey = `{"$schema": "s", "defaults": {}, "agents": {"a": {"execution": {"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "explicit": true}], "hiddenPaths": ["~/y"], "protectedPaths": ["z"], "unprotectedPaths": [".vscode"]},
-	"sandbox": {"network": "filtered", "allowedDomains": ["a.example"], "deniedDomains": ["b.example"], "sessionBus": "deny", "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1, "memory": "2GiB", "processes": 100, "cpuSeconds": 60, "fileSize": "1GiB", "openFiles": 1024, "outputBytes": "16MiB"},
+	"sandbox": {"network": "filtered", "allowedDomains": ["a.example"], "deniedDomains": ["b.example"], "sessionBus": "deny", "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1, "memory": "2GiB", "processes": 100, "cpuSeconds": 60, "fileSize": "1GiB", "openFiles": 1024, "outputBytes": "16MiB"}, "changes": {"apply": ["src/**"], "ask": ["**"], "never": [".github/**"], "deletions": "ask"},
 	"outside": {"host": "gateway", "security": "allowlist", "ask": "on-miss", "node": "n", "strictInlineEval": true, "safeBins": ["wc"],
 	"safeBinProfiles": {"jq": {"minPositional": 0, "maxPositional": 1, "allowedValueFlags": ["--arg"], "booleanFlags": ["-r"], "deniedFlags": ["-f"]}}}}}}}`
 
@@ -140,7 +140,7 @@ func TestNullIsNeverAValue(t *testing.T) {
 		}
 	}
 	try(whole, func(v any) { whole = v })
-	if tried != 59 {
+	if tried != 67 {
 		t.Errorf("%d places for null", tried)
 	}
 }

@@ -47,6 +47,8 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[toolName]():        {Type: "string", Pattern: "^[A-Za-z0-9_.:*-]{1,64}$"},
 		reflect.TypeFor[toolProfile]():     words(toolProfiles),
 		reflect.TypeFor[protectedName]():   {Type: "string", Pattern: "^[^/~]"},
+		reflect.TypeFor[changePattern]():   {Type: "string", Pattern: "^[^/~]", MaxLength: new(maxChangePattern)},
+		reflect.TypeFor[Deletions]():       words(deletionNames),
 		reflect.TypeFor[busName]():         {Type: "string", Pattern: busNames, MaxLength: new(255)},
 		reflect.TypeFor[DomainRule]():      {Type: "string", Pattern: domainRule, MaxLength: new(maxRuleBytes)},
 		reflect.TypeFor[passedVariable]():  {Type: "string", Pattern: variableName},
@@ -86,6 +88,9 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	sandbox := execution["sandbox"].Properties
 	for _, number := range sandbox["prune"].Properties {
 		number.Minimum, number.Maximum = new(0.0), new(float64(maxPrune))
+	}
+	for _, list := range []string{"apply", "ask", "never"} {
+		execution["changes"].Properties[list].MaxItems = new(maxChangePatterns)
 	}
 	for _, list := range []string{"allowedDomains", "deniedDomains"} {
 		sandbox[list].MaxItems = new(MaxDomains)

@@ -138,6 +138,11 @@ func layerFrom(c *cli.Context) (changes.Layer, []string, error) {
 	if best == nil {
 		return changes.Layer{}, nil, &misuse{fmt.Sprintf("nothing was changed copy on write in %s by agent %s", word, c.String("agent")), "clai-sandbox changes list shows the layers"}
 	}
+	if c.Command.Name != "discard" {
+		if best.Rules, err = rulesOf(caller, best.Agent); err != nil {
+			return changes.Layer{}, nil, err
+		}
+	}
 	paths := []string{}
 	for _, word := range c.Args().Tail() {
 		path, err := pathIn(*best, caller.WorkingDirectory, word)
@@ -147,6 +152,15 @@ func layerFrom(c *cli.Context) (changes.Layer, []string, error) {
 		paths = append(paths, path)
 	}
 	return *best, paths, nil
+}
+
+// rulesOf are those of the configuration. One that cannot be read may have rules.
+func rulesOf(caller profile.Caller, agent string) (*profile.ChangeRules, error) {
+	config, err := profile.Load(caller.Directories())
+	if err != nil {
+		return nil, err
+	}
+	return config.ChangeRules(agent)
 }
 
 // within reports whether a path is a directory, or in it.
@@ -186,6 +200,8 @@ type changeLine struct {
 	Note     string       `json:"note,omitempty"`
 	Conflict string       `json:"conflict,omitempty"`
 	Never    string       `json:"notApplicable,omitempty"`
+	Verdict  string       `json:"verdict,omitempty"` // of the rules, where there are any
+	Rule     string       `json:"rule,omitempty"`
 }
 
 func octal(mode uint32) string {
@@ -197,7 +213,10 @@ func octal(mode uint32) string {
 
 func lineOf(c changes.Change) changeLine {
 	l := changeLine{Path: text.Value(c.Path), Kind: c.Kind, Type: c.Type, Was: c.Was, Mode: octal(c.Mode), OldMode: octal(c.OldMode), Size: c.Size, Entries: c.Entries,
-		Note: c.Note, Conflict: c.Conflict, Never: c.Never}
+		Note: c.Note, Conflict: c.Conflict, Never: c.Never, Rule: c.Rule}
+	if c.Rule != "" {
+		l.Verdict = map[profile.Verdict]string{profile.VerdictAsk: "ask", profile.VerdictApply: "apply", profile.VerdictNever: "never"}[c.Verdict]
+	}
 	if l.Path != c.Path {
 		l.Raw = []byte(c.Path)
 	}
@@ -210,6 +229,17 @@ func lineOf(c changes.Change) changeLine {
 		}
 	}
 	return l
+}
+
+// rule is what a person should know of the rules: which changes need nobody, and which cannot be applied.
+func (l changeLine) rule() string {
+	switch l.Verdict {
+	case "apply":
+		return "applied without asking: " + l.Rule
+	case "never":
+		return "never applied: " + l.Rule
+	}
+	return ""
 }
 
 // Words of a change for a person.
@@ -234,7 +264,7 @@ func (l changeLine) String() string {
 	if l.From != "" {
 		fmt.Fprintf(&out, ", has the content of %s, which is deleted", l.From)
 	}
-	for _, note := range []struct{ word, text string }{{"note", l.Note}, {"conflict", l.Conflict}, {"not applicable", l.Never}} {
+	for _, note := range []struct{ word, text string }{{"note", l.Note}, {"conflict", l.Conflict}, {"not applicable", l.Never}, {"by rule", l.rule()}} {
 		if note.text != "" {
 			fmt.Fprintf(&out, "\n         %s: %s", note.word, text.Line(note.text))
 		}
@@ -401,7 +431,15 @@ func applyChanges(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s := changes.Selection{Paths: paths, DryRun: c.Bool("dry-run")}
+	s := changes.Selection{Paths: paths, DryRun: c.Bool("dry-run"), ByRules: c.Bool("by-rules")}
+	for _, name := range []string{"force", "part"} {
+		if s.ByRules && c.IsSet(name) {
+			return &misuse{"--" + name + " is a person's, and says nothing with --by-rules", "leave one of them out"}
+		}
+	}
+	if s.ByRules && layer.Rules == nil {
+		return &misuse{"agent " + layer.Agent + " has no rules for changes, so that a person is asked about all of them", "clai-sandbox changes review looks through them; rules are written in config.json as \"changes\": {\"apply\": [\"src/**\"]}"}
+	}
 	for _, word := range c.StringSlice("force") {
 		path, err := pathIn(layer, cwd, word)
 		if err != nil {

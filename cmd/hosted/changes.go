@@ -32,9 +32,11 @@ func Changes(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 			sub("diff", "show the lines that were changed", "[LAYER [PATH…]]", "", agent),
 			sub("apply", "bring changes to the host, and take them out of the layer", "[LAYER [PATH…]]",
 				"Each file is put in place in one step. What the host changed meanwhile is left as it is, unless --force names it. If it is\n"+
-					"interrupted, the next apply or discard finishes it.",
+					"interrupted, the next apply or discard finishes it. What a rule of the configuration never applies (changes.never) is left\n"+
+					"in any case: whoever wants it changes the configuration.",
 				agent, &cli.StringSliceFlag{Name: "force", KeepSpace: true, Usage: "apply `PATH` although the host changed it, with what is below it, and with setuid and setgid if it is a file; may be repeated"},
-				&cli.StringSliceFlag{Name: "part", Usage: "apply only part `N` of the one PATH, as diff counts them; may be repeated"}, dryRun, jsonFlag()),
+				&cli.StringSliceFlag{Name: "part", Usage: "apply only part `N` of the one PATH, as diff counts them; may be repeated"},
+				&cli.BoolFlag{DisableDefaultText: true, Name: "by-rules", Usage: "apply what the configuration's rules (changes.apply) have nobody asked about, and leave the rest"}, dryRun, jsonFlag()),
 			sub("discard", "throw changes away", "[LAYER [PATH…]]", "Nothing of the host is touched. There is no way back.", agent, jsonFlag()),
 		},
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // A Selection says what is applied.
@@ -21,6 +23,8 @@ type Selection struct {
 	DryRun bool
 	// Seen is what a person looked at, if they did: what commands changed after that is left out.
 	Seen *Review
+	// ByRules applies what the layer's rules apply without anybody, and leaves the rest out.
+	ByRules bool
 	// Hunks, if any, are the parts of the one file in Paths that are applied, counted from 1.
 	Hunks []int
 }
@@ -130,6 +134,12 @@ func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 		if !covers(s.Paths, c.Path) {
 			continue
 		}
+		if s.ByRules && c.Verdict != profile.VerdictApply {
+			for _, p := range s.Paths {
+				found[p] = found[p] || covers([]string{p}, c.Path)
+			}
+			continue
+		}
 		for _, p := range s.Paths {
 			found[p] = found[p] || covers([]string{p}, c.Path)
 		}
@@ -156,6 +166,18 @@ func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 	slices.SortFunc(changes, func(x, y *Change) int { return strings.Compare(x.Path, y.Path) })
 	for _, c := range changes {
 		selected := covers(s.Paths, c.Path)
+		asks := selected && s.ByRules && c.Verdict != profile.VerdictApply
+		if asks {
+			selected = false
+		}
+		if asks && (!above[c.Path] || c.Kind != Added || c.Type != "directory" || c.Held != "" || c.Verdict == profile.VerdictNever) {
+			why := asked(c)
+			if c.Kind == Added || c.Kind == Replaced {
+				refused[c.Path] = why
+			}
+			a.result.skip(c.Path, why)
+			continue
+		}
 		if !selected && !(above[c.Path] && c.Type == "directory" && (c.Kind == Added || c.Kind == Replaced)) {
 			continue
 		}
@@ -201,6 +223,8 @@ func (a *applier) refused(c *Change, force []string, refused map[string]string) 
 	switch {
 	case c.Never != "":
 		return c.Never
+	case c.Verdict == profile.VerdictNever:
+		return never(c)
 	case c.implicit && !a.dry:
 		return "the directory that it was in cannot be changed in the layer"
 	case c.Conflict != "" && (len(force) == 0 || !covers(force, c.Path)):
@@ -210,6 +234,20 @@ func (a *applier) refused(c *Change, force []string, refused map[string]string) 
 	}
 	return ""
 }
+
+// asked says why no rule applies a change.
+func asked(c *Change) string {
+	switch {
+	case c.Verdict == profile.VerdictNever:
+		return never(c)
+	case c.Rule == "":
+		return "a person is asked, as there are no rules"
+	}
+	return "a person is asked: " + c.Rule
+}
+
+// never says which rule keeps a change from the host.
+func never(c *Change) string { return "a rule of the configuration never applies it: " + c.Rule }
 
 // all applies changes: new directories first, the ones that hold others before these, then files in batches.
 func (a *applier) all(chosen []*Change) error {

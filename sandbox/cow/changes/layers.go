@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
@@ -25,6 +26,8 @@ type Layer struct {
 	Empty bool
 	// Holder says which process has it in use; empty if none has.
 	Holder string
+	// Rules say what needs a person; nil, as List leaves it, has none.
+	Rules *profile.ChangeRules
 }
 
 // ErrNoLayer means that there is none.
@@ -174,10 +177,12 @@ func (l Layer) take(ctx context.Context) (*opened, *Result, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	rules := l.Rules
 	if l, err = load(l.Dir); err != nil {
 		lock.Close()
 		return nil, nil, err
 	}
+	l.Rules = rules
 	o, err := l.open()
 	if err != nil {
 		lock.Close()
@@ -206,7 +211,27 @@ func (o *opened) walk(ctx context.Context) (*Review, error) {
 	if err != nil {
 		return nil, err
 	}
-	return walk(ctx, o.upper, o.lower, o.Since, done)
+	veiled, err := o.veiled()
+	if err != nil {
+		return nil, err
+	}
+	return walk(ctx, o.upper, o.lower, o.Since, done, o.Rules, veiled)
+}
+
+// veiled are the names below the directory that commands did not see as the host has them.
+func (l Layer) veiled() (list []string, err error) {
+	veil := filepath.Join(l.Dir, mounts.LayerVeil)
+	err = filepath.WalkDir(veil, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			name, err = filepath.Rel(veil, name)
+			list = append(list, name)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return list, err
 }
 
 // Review compares a layer with the host. A sandbox may have the layer in use meanwhile: then this is what it was a moment ago.

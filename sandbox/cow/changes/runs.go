@@ -33,21 +33,45 @@ var buildFiles = []string{
 }
 
 // mark says of each change who executes it.
-func (r *Review) mark() {
-	protected := (&profile.Profile{}).ProtectedIn(true)
-	bare := map[string]bool{} // directories that look like repositories themselves
+func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare map[string]bool) {
+	r := w.review
+	bare = map[string]bool{} // directories that look like repositories themselves
 	for i := range r.Changes {
 		if name := path.Base(r.Changes[i].Path); (name == "HEAD" || name == "objects" || name == "refs") && r.Changes[i].Kind != Deleted {
 			bare[path.Dir(r.Changes[i].Path)] = true
 		}
 	}
 	for i := range r.Changes {
+		dir := path.Dir(r.Changes[i].Path)
+		for _, dir := range []string{dir, path.Dir(dir)} {
+			if _, known := bare[dir]; !known {
+				_, err := lookAt(w.lower, path.Join(dir, "HEAD"))
+				bare[dir] = err == nil
+			}
+		}
+	}
+	for i := range r.Changes {
 		c := &r.Changes[i]
+		if slices.ContainsFunc(veiled, func(name string) bool { return covers([]string{name}, c.Path) || covers([]string{c.Path}, name) }) {
+			c.Held = "commands do not see what you have there, and made something of their own in its place"
+			c.Note, c.rank = c.Held, rankFirst
+			continue
+		}
 		if c.Kind == Deleted {
 			continue
 		}
 		c.Note, c.rank = runs(c, protected, bare)
+		switch {
+		case c.Type != "link" && c.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && c.Type != "directory":
+			c.Held = "it has the setuid or setgid bit"
+		case c.Type != "link" && c.Mode&0o002 != 0 && c.OldMode&0o002 == 0 && c.Mode&unix.S_ISVTX == 0:
+			c.Held = "anybody may write to it"
+			if c.Note == "" {
+				c.Note, c.rank = c.Held, rankSome
+			}
+		}
 	}
+	return bare
 }
 
 func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (string, int) {
@@ -61,7 +85,7 @@ func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (s
 		return "git takes the directory for a repository, and does as it says", rankFirst
 	}
 	for _, p := range protected {
-		if isNamed(parts, p) {
+		if at, _ := named(parts, p); at >= 0 {
 			return "tools that are started here execute it, or do as it says (" + p.Name + ")", rankFirst
 		}
 	}
@@ -94,25 +118,28 @@ func gitRuns(parts []string) bool {
 	if i == len(parts)-1 {
 		return true
 	}
-	for _, part := range parts[i+1:] {
-		if slices.Contains([]string{"hooks", "config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "modules", "worktrees"}, part) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parts[i+1:], func(part string) bool { return slices.Contains(gitNames, part) })
 }
 
-// isNamed reports whether a path is, or is in, what a name stands for: anywhere, but for those of a home directory that are everyday
-// names elsewhere.
-func isNamed(parts []string, p profile.ProtectedPath) bool {
-	switch all := "/" + strings.Join(parts, "/") + "/"; {
-	case p.Name == "bin":
-		return false
-	case p.Home:
-		return strings.HasPrefix(all, "/"+p.Name+"/")
-	default:
-		return strings.Contains(all, "/"+p.Name+"/")
+// gitNames are what git executes or obeys in its directory, and where more of that may be.
+var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "modules", "worktrees"}
+
+// named finds the first place of a protected name in a path, and of how many parts it is; -1 if it is not there. What counts in a home
+// directory alone is an everyday name elsewhere.
+func named(parts []string, p profile.ProtectedPath) (at, n int) {
+	want := strings.Split(p.Name, "/")
+	if p.Home {
+		if len(want) == 1 || len(parts) < len(want) || !slices.Equal(parts[:len(want)], want) {
+			return -1, 0
+		}
+		return 0, len(want)
 	}
+	for at := 0; at+len(want) <= len(parts); at++ {
+		if slices.Equal(parts[at:at+len(want)], want) {
+			return at, len(want)
+		}
+	}
+	return -1, 0
 }
 
 // leadsOut reports whether a link names something outside of the directory.

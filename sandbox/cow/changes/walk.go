@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // What a change is.
@@ -46,6 +48,9 @@ type Change struct {
 	Conflict string
 	// Never says why it cannot be applied at all.
 	Never string
+	// Verdict is what the layer's rules say, if it has any, and Rule is which one, or why none. Held is why a rule never applies it.
+	Verdict    profile.Verdict
+	Rule, Held string
 
 	upper, lower *object
 	// implicit: it is deleted, but has no mark of its own, as the directory that it was in was made anew.
@@ -96,7 +101,7 @@ type walker struct {
 }
 
 // walk compares the upper directory with the host's. What it met is in the review also if it ends early.
-func walk(ctx context.Context, upper, lower int, since int64, done map[string]applied) (*Review, error) {
+func walk(ctx context.Context, upper, lower int, since int64, done map[string]applied, rules *profile.ChangeRules, veiled []string) (*Review, error) {
 	w := &walker{ctx: ctx, upper: upper, lower: lower, since: since, applied: done, review: &Review{}, left: maxEntries, inodes: map[uint64]bool{}, unreadable: map[string]string{}}
 	w.queue = []frame{{upperDir: upperDir{path: ".", lower: true}}}
 	for len(w.queue) > 0 {
@@ -107,8 +112,13 @@ func walk(ctx context.Context, upper, lower int, since int64, done map[string]ap
 		}
 	}
 	w.originals()
-	w.review.mark()
+	bare := w.mark(protected(rules), veiled)
 	w.review.renames(w)
+	if rules != nil {
+		if err := w.judge(rules, bare); err != nil {
+			return w.review, err
+		}
+	}
 	w.review.sort()
 	return w.review, nil
 }
