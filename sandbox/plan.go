@@ -126,6 +126,7 @@ const (
 	NoticeNetwork       NoticeKind = "network_refused"   // a connection that a filtered network refused
 	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much
 	NoticeHeld          NoticeKind = "path_held"         // what was taken away from a running command, and it still holds
+	NoticeChanges       NoticeKind = "changes"           // what became of what was changed copy on write
 	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )
 

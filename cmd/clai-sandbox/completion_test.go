@@ -238,6 +238,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"access":           {"cow", "ro", "rw"},
 		"workspace-access": {"cow", "none", "ro", "rw"},
 		"caches":           {"cow", "off", "private", "rw"},
+		"on-success":       {"apply", "ask", "discard"},
 	}
 	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason", "listen", "part"}
 	completedApp(newApp()).each(func(c completedCommand) {

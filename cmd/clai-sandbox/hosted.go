@@ -47,12 +47,9 @@ func mcpCommand() *cli.Command {
 
 // handOver executes the other program in this one's place.
 func handOver(args []string) error {
-	path := os.Getenv(daemonVariable)
-	if path == "" {
-		var err error
-		if path, err = client.Beside(hosted.Program); err != nil {
-			return err
-		}
+	path, err := daemonPath()
+	if err != nil {
+		return err
 	}
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, append([]string{hosted.Program}, args...), os.Environ()))
 }
@@ -94,4 +91,12 @@ func explainOutside(c *cli.Context) error {
 		args = append(args, "--json")
 	}
 	return handOver(append(append(args, "--"), c.Args().Slice()...))
+}
+
+// daemonPath is where the other program lies.
+func daemonPath() (string, error) {
+	if path := os.Getenv(daemonVariable); path != "" {
+		return path, nil
+	}
+	return client.Beside(hosted.Program)
 }

@@ -30,7 +30,13 @@ func TestMain(m *testing.M) {
 		},
 		client.AskName: main,
 		// A fake: it says how it was started.
-		"clai-sandboxd": func() { fmt.Printf("%q\n", os.Args[1:]) },
+		"clai-sandboxd": func() {
+			if os.Getenv(doesChanges) != "" {
+				changesDaemon()
+				return
+			}
+			fmt.Printf("%q\n", os.Args[1:])
+		},
 	})
 }
 

@@ -31,6 +31,7 @@ func runCommand() *cli.Command {
 		Flags: append(hosted.ProfileFlags(),
 			&cli.BoolFlag{DisableDefaultText: true, Name: "broker", Usage: "let the command ask for grants: fs_request_grant PATH"},
 			&cli.BoolFlag{Name: "live", DefaultText: "with --broker, where the kernel can", Usage: "show what is granted, and take away what is revoked, while the command runs"},
+			&cli.StringFlag{Name: "on-success", Usage: "when the command exits with 0, `apply|ask|discard` what it changed copy on write: apply what the configuration's rules allow, show all of it at the terminal, or throw it away", DefaultText: "it is kept"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},
 			&cli.IntFlag{Name: "json-fd", Usage: "print that object on the descriptor `N` instead", DefaultText: "none"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "dry-run", Usage: "print a shell command line that shows the same files by bubblewrap alone, with comments that say what that lacks, and run nothing"},
@@ -75,6 +76,9 @@ func runAction(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("dry-run") {
+		if c.IsSet("on-success") {
+			return &usage{"--on-success says nothing with --dry-run", "leave one of them out"}
+		}
 		return dryRun(c)
 	}
 	result, missing, err := runSandboxed(c)
@@ -124,6 +128,10 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 	if why := sandbox.CanBeLive(j.profile); options.Live && c.IsSet("live") && why != "" {
 		return none, nil, &usage{"--live: not here: " + why, "leave it out: grants then reach the next command"}
 	}
+	after, err := onSuccess(c, j.prepared.Plan, j.profile.Agent)
+	if err != nil {
+		return none, nil, err
+	}
 	bwrap, err := j.bwrap()
 	if err != nil {
 		return none, nil, err
@@ -145,6 +153,7 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 	if err != nil {
 		return result, nil, err
 	}
+	result.Notices = append(result.Notices, after.done(result.Outcome == sandbox.Exited && result.ExitCode == 0)...)
 	return result, j.missing(command, result, said, heard == nil), nil
 }
 
