@@ -30,7 +30,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"grants/server":              {"profile", "grants"},
 		"integration/gateway":        {"profile", "sandbox", "sandbox/cow", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "grants", "grants/store", "grants/broker", "grants/server", "integration/notify", "policy"},
 		"integration/instructions":   {"profile", "sandbox", "sandbox/cow", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline"},
-		"integration/mcp":            {"profile", "sandbox", "sandbox/cow", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "sandbox/lack", "grants", "integration/session", "integration/instructions", "integration/mcp/files", "integration/mcp/shell"},
+		"integration/mcp":            {"profile", "sandbox", "sandbox/cow", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "sandbox/lack", "sandbox/cow/changes", "grants", "integration/session", "integration/instructions", "integration/mcp/files", "integration/mcp/shell"},
 		"integration/mcp/shell":      {},
 		"integration/notify":         {"profile", "grants"},
 		"grants/review":              {"profile", "grants"},

@@ -56,6 +56,45 @@ type layerLine struct {
 	Empty     bool   `json:"empty"`
 	InUseBy   string `json:"inUseBy,omitempty"`
 	Directory string `json:"directory"`
+	// Proposal is what the agent says, if it has proposed some of it.
+	Proposal *proposalLine `json:"proposal,omitempty"`
+}
+
+// A proposalLine is what an agent wants looked at.
+type proposalLine struct {
+	Message string   `json:"message"` // the agent's words
+	At      string   `json:"at"`
+	Waiting []string `json:"waiting"`
+}
+
+// proposalOf is the one of a layer, or nil.
+func proposalOf(l changes.Layer) *proposalLine {
+	p, err := l.Proposal()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "clai-sandbox: "+text.Line(err.Error()))
+	}
+	if p == nil {
+		return nil
+	}
+	line := &proposalLine{text.Line(p.Message), time.UnixMilli(p.At).Format(time.RFC3339), []string{}}
+	for _, o := range p.Paths {
+		if o.State == changes.Waiting {
+			line.Waiting = append(line.Waiting, text.Value(string(o.Path)))
+		}
+	}
+	return line
+}
+
+// String is for a person: whose words these are must be plain.
+func (p *proposalLine) String() string {
+	words := fmt.Sprintf("the agent proposes %d of these", len(p.Waiting))
+	if len(p.Waiting) == 1 {
+		words = "the agent proposes " + p.Waiting[0]
+	}
+	if p.Message != "" {
+		words += ", and says: " + p.Message
+	}
+	return words
 }
 
 func layers() ([]changes.Layer, profile.Caller, error) {
@@ -78,7 +117,7 @@ func listLayers(_ context.Context, c *cli.Context) error {
 	lines := []layerLine{}
 	for _, l := range all {
 		if c.Bool("all") || !l.Empty && !l.Cache {
-			lines = append(lines, layerLine{l.Agent, l.Name, l.Path, time.Unix(0, l.Since).Format(time.RFC3339), l.Cache, l.Empty, l.Holder, l.Dir})
+			lines = append(lines, layerLine{l.Agent, l.Name, l.Path, time.Unix(0, l.Since).Format(time.RFC3339), l.Cache, l.Empty, l.Holder, l.Dir, proposalOf(l)})
 		}
 	}
 	if c.Bool("json") {
@@ -99,6 +138,9 @@ func listLayers(_ context.Context, c *cli.Context) error {
 			if n.is {
 				note += " " + n.word
 			}
+		}
+		if l.Proposal != nil {
+			note += fmt.Sprintf(" the agent proposes %d", len(l.Proposal.Waiting))
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", text.Value(l.Agent), text.Value(l.Name), text.Value(l.Path), l.Since, note)
 	}
@@ -299,7 +341,12 @@ func showChanges(ctx context.Context, c *cli.Context) error {
 			Path    string       `json:"path"`
 			Changes []changeLine `json:"changes"`
 			Unseen  []string     `json:"unseen"`
-		}{layer.Agent, layer.Name, layer.Path, lines, unseen})
+
+			Proposal *proposalLine `json:"proposal,omitempty"`
+		}{layer.Agent, layer.Name, layer.Path, lines, unseen, proposalOf(layer)})
+	}
+	if p := proposalOf(layer); p != nil {
+		fmt.Println(p)
 	}
 	for _, line := range lines {
 		fmt.Println(line)
@@ -322,7 +369,11 @@ func reviewChanges(ctx context.Context, c *cli.Context) error {
 		return &misuse{"review takes one LAYER", "clai-sandbox changes apply LAYER PATH applies a path"}
 	}
 	describe := func(change changes.Change) string { return lineOf(change).String() }
-	return screen.Run(ctx, layer, describe, differenceText, os.Stdin, os.Stdout)
+	said := ""
+	if p := proposalOf(layer); p != nil {
+		said = p.String()
+	}
+	return screen.Run(ctx, layer, said, describe, differenceText, os.Stdin, os.Stdout)
 }
 
 // maxShown is how many bytes of differences are printed.

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox/cow"
+	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
 // layered makes a directory one that agent main saw copy on write: what is in the second one was changed. The layer stands where
@@ -32,6 +35,19 @@ func layered(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(os.Remove(path))
 		return unix.Mknod(path[:len(path)-len(".deleted")], unix.S_IFCHR, 0)
 	}))
+}
+
+// proposed has the agent propose paths of a layer, with a message that is written as in Go.
+func proposed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: proposed MESSAGE PATH...")
+	}
+	message, err := strconv.Unquote(`"` + args[0] + `"`)
+	ts.Check(err)
+	layers, err := changes.List(filepath.Join(ts.Getenv("HOME"), ".local/state/clai-sandbox"))
+	ts.Check(err)
+	_, _, err = layers[0].Propose(context.Background(), message, args[1:], 0)
+	ts.Check(err)
 }
 
 // settle waits until what is made next is later than the directory by the kernel's clock.

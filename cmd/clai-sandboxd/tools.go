@@ -12,7 +12,7 @@ import (
 )
 
 // offered are the tools that clai-sandbox mcp has.
-var offered = []string{"bash_exec", "exec", "process", "read", "write", "edit", "apply_patch", "glob", "grep", "fs_request_grant", "sandbox_explain"}
+var offered = []string{"bash_exec", "exec", "process", "read", "write", "edit", "apply_patch", "glob", "grep", "fs_request_grant", "sandbox_explain", "changes_propose"}
 
 // A toolPolicy says which tools one agent is offered.
 type toolPolicy struct {

@@ -54,7 +54,7 @@ func Text(a About) string {
 		copied = append([]string{workspace}, copied...)
 	}
 	if len(copied) > 0 {
-		add("Writable as a copy: %s. Your changes there last, but reach nobody else until a person has applied them.", listed(copied))
+		add("Writable as a copy: %s. Your changes there last, but reach nobody else until a person has applied them; the tool changes_propose, where you have it, has them looked at.", listed(copied))
 	}
 	add("Readable: the system%s%s. Everything else of the machine is not there: a path that exists on the host may be missing here.", system(a.Plan), also(granted(a.Plan, profile.ReadOnly, "")))
 	if hidden := len(a.Plan.Hidden); hidden > 0 {

@@ -40,6 +40,7 @@ func (s *sitting) server() *sdk.Server {
 	s.addFiles(server)
 	s.addAsk(server)
 	s.addExplain(server)
+	s.addChanges(server)
 	return server
 }
 

@@ -109,7 +109,17 @@ func (l Layer) Apply(ctx context.Context, s Selection) (*Result, error) {
 	if len(s.Hunks) > 0 {
 		return result, a.hunks(chosen, s.Hunks)
 	}
-	if err := a.all(chosen); err != nil {
+	state := Applied
+	if s.ByRules {
+		state = Ruled
+	}
+	err = a.all(chosen)
+	done := map[string]bool{}
+	for _, name := range result.Applied {
+		done[name] = true
+	}
+	o.decided(state, func(name string) bool { return done[name] })
+	if err != nil {
 		return result, err
 	}
 	return result, a.tidy(review, s.Paths)

@@ -51,6 +51,7 @@ func (l Layer) Discard(ctx context.Context, selected []string) (*Result, error) 
 			result.Applied = append(result.Applied, name)
 		}
 	}
+	o.decided(Discarded, func(name string) bool { return len(result.Applied) > 0 && covers(result.Applied, name) })
 	if err == nil {
 		err = removeAll(ctx, o.Dir, trashName)
 	}

@@ -52,7 +52,7 @@ func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare 
 	}
 	for i := range r.Changes {
 		c := &r.Changes[i]
-		if slices.ContainsFunc(veiled, func(name string) bool { return covers([]string{name}, c.Path) || covers([]string{c.Path}, name) }) {
+		if isVeiled(veiled, c.Path) || (c.Kind == Deleted || c.Kind == Replaced) && holdsVeiled(veiled, c.Path) {
 			c.Held = "commands do not see what you have there, and made something of their own in its place"
 			c.Note, c.rank = c.Held, rankFirst
 			continue
@@ -72,6 +72,13 @@ func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare 
 		}
 	}
 	return bare
+}
+
+// isVeiled reports whether a path is in the place of something that commands do not see, or in it; holdsVeiled whether it is above.
+func isVeiled(veiled []string, at string) bool { return len(veiled) > 0 && covers(veiled, at) }
+
+func holdsVeiled(veiled []string, at string) bool {
+	return slices.ContainsFunc(veiled, func(name string) bool { return covers([]string{at}, name) })
 }
 
 func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (string, int) {

@@ -22,6 +22,7 @@ import (
 type model struct {
 	ctx      context.Context
 	layer    changes.Layer
+	said     string // by the agent
 	describe func(changes.Change) string
 	differ   func(changes.Change, changes.Difference) string
 
@@ -47,14 +48,15 @@ type doneMsg struct {
 	err    error
 }
 
-// Run shows the screen until the person leaves it. The two functions put a change, and its difference, in words.
-func Run(ctx context.Context, l changes.Layer, describe func(changes.Change) string, differ func(changes.Change, changes.Difference) string, in, out *os.File) error {
+// Run shows the screen until the person leaves it. What the agent has said, if anything, stands above; the two functions put a change, and
+// its difference, in words.
+func Run(ctx context.Context, l changes.Layer, said string, describe func(changes.Change) string, differ func(changes.Change, changes.Difference) string, in, out *os.File) error {
 	for _, stream := range []*os.File{in, out} {
 		if _, err := unix.IoctlGetTermios(int(stream.Fd()), unix.TCGETS); err != nil {
 			return ErrNoTerminal
 		}
 	}
-	m, err := newModel(ctx, l, describe, differ)
+	m, err := newModel(ctx, l, said, describe, differ)
 	if err != nil {
 		return err
 	}
@@ -65,9 +67,9 @@ func Run(ctx context.Context, l changes.Layer, describe func(changes.Change) str
 	return err
 }
 
-func newModel(ctx context.Context, l changes.Layer, describe func(changes.Change) string, differ func(changes.Change, changes.Difference) string) (*model, error) {
+func newModel(ctx context.Context, l changes.Layer, said string, describe func(changes.Change) string, differ func(changes.Change, changes.Difference) string) (*model, error) {
 	review, err := l.Review(ctx)
-	return &model{ctx: ctx, layer: l, describe: describe, differ: differ, review: review, chosen: map[string]bool{}, width: 80, height: 24}, err
+	return &model{ctx: ctx, layer: l, said: said, describe: describe, differ: differ, review: review, chosen: map[string]bool{}, width: 80, height: 24}, err
 }
 
 func (m *model) Init() tea.Cmd { return nil }
@@ -239,11 +241,19 @@ func (m *model) View() tea.View {
 }
 
 // room is how many lines the middle of the screen has.
-func (m *model) room() int { return max(m.height-3, 1) }
+func (m *model) room() int {
+	if m.said != "" {
+		return max(m.height-4, 1)
+	}
+	return max(m.height-3, 1)
+}
 
 // screen is the whole text, no more than the window takes.
 func (m *model) screen() string {
 	lines := []string{fmt.Sprintf("%d changes in %s, %d chosen", len(m.review.Changes), text.Value(m.layer.Path), len(m.chosenNow()))}
+	if m.said != "" {
+		lines = append(lines, m.said)
+	}
 	middle := m.lines
 	if middle == nil {
 		middle = m.list()
@@ -251,7 +261,7 @@ func (m *model) screen() string {
 		middle = middle[min(m.top, len(middle)):]
 	}
 	lines = append(lines, middle[:min(len(middle), m.room())]...)
-	for len(lines) < m.room()+1 {
+	for len(lines) < m.height-2 {
 		lines = append(lines, "")
 	}
 	lines = append(lines, m.message, "enter lines   space choose   a apply   d discard   q quit")

@@ -38,7 +38,7 @@ func shown(t *testing.T) (m *model, host, upper string) {
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
-	m, err = newModel(t.Context(), list[0], func(c changes.Change) string { return string(c.Kind) + " " + c.Path },
+	m, err = newModel(t.Context(), list[0], "", func(c changes.Change) string { return string(c.Kind) + " " + c.Path },
 		func(c changes.Change, d changes.Difference) string { return strings.Join(d.Hunks[0].Lines, "\n") })
 	if err != nil {
 		t.Fatal(err)
