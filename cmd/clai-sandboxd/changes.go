@@ -46,25 +46,24 @@ func changesAction(name string) cli.ActionFunc {
 	}
 }
 
-// A layerLine is one layer of list --json.
+// A layerLine is one layer of list --json. docs/changes.schema.json is made from these types.
 type layerLine struct {
-	Agent     string `json:"agent"`
-	Name      string `json:"name"`
-	Path      string `json:"path"`
-	Since     string `json:"since"`
-	Cache     bool   `json:"cache"`
-	Empty     bool   `json:"empty"`
-	InUseBy   string `json:"inUseBy,omitempty"`
-	Directory string `json:"directory"`
-	// Proposal is what the agent says, if it has proposed some of it.
-	Proposal *proposalLine `json:"proposal,omitempty"`
+	Agent     string        `json:"agent"`
+	Name      string        `json:"name" jsonschema:"what LAYER stands for on a command line"`
+	Path      string        `json:"path" jsonschema:"the directory that commands see copy on write"`
+	Since     string        `json:"since" jsonschema:"when the layer was last empty"`
+	Cache     bool          `json:"cache" jsonschema:"whether it is of a tool's cache"`
+	Empty     bool          `json:"empty"`
+	InUseBy   string        `json:"inUseBy,omitempty" jsonschema:"which process has it"`
+	Directory string        `json:"directory" jsonschema:"where the layer is"`
+	Proposal  *proposalLine `json:"proposal,omitempty" jsonschema:"what the agent wants looked at, as long as some of it waits"`
 }
 
 // A proposalLine is what an agent wants looked at.
 type proposalLine struct {
-	Message string   `json:"message"` // the agent's words
+	Message string   `json:"message" jsonschema:"the agent's words, escaped"`
 	At      string   `json:"at"`
-	Waiting []string `json:"waiting"`
+	Waiting []string `json:"waiting" jsonschema:"the paths about which nobody has decided"`
 }
 
 // proposalOf is the one of a layer, or nil.
@@ -228,22 +227,22 @@ func pathIn(l changes.Layer, cwd, word string) (string, error) {
 
 // A changeLine is one change of show --json.
 type changeLine struct {
-	Path     string       `json:"path"`
-	Raw      []byte       `json:"rawPath,omitempty"` // where the path is no text
-	Kind     changes.Kind `json:"kind"`
-	Type     string       `json:"type"`
-	Was      string       `json:"was,omitempty"`
-	Mode     string       `json:"mode,omitempty"`
-	OldMode  string       `json:"oldMode,omitempty"`
+	Path     string       `json:"path" jsonschema:"below the directory; quoted and escaped where it is not plain text"`
+	Raw      []byte       `json:"rawPath,omitempty" jsonschema:"its bytes in base64, where path is escaped"`
+	Kind     changes.Kind `json:"kind" jsonschema:"what was done to it"`
+	Type     string       `json:"type" jsonschema:"file, directory, link, FIFO, socket or device; of what was deleted, what it was"`
+	Was      string       `json:"was,omitempty" jsonschema:"of replaced: the type before"`
+	Mode     string       `json:"mode,omitempty" jsonschema:"octal"`
+	OldMode  string       `json:"oldMode,omitempty" jsonschema:"octal, on the host"`
 	Size     int64        `json:"size"`
-	Entries  int          `json:"entries,omitempty"`
-	Target   string       `json:"target,omitempty"`
-	From     string       `json:"renamedFrom,omitempty"`
-	Note     string       `json:"note,omitempty"`
-	Conflict string       `json:"conflict,omitempty"`
-	Never    string       `json:"notApplicable,omitempty"`
-	Verdict  string       `json:"verdict,omitempty"` // of the rules, where there are any
-	Rule     string       `json:"rule,omitempty"`
+	Entries  int          `json:"entries,omitempty" jsonschema:"of a deleted directory: how many are in it"`
+	Target   string       `json:"target,omitempty" jsonschema:"of a link"`
+	From     string       `json:"renamedFrom,omitempty" jsonschema:"a deleted file with the same content"`
+	Note     string       `json:"note,omitempty" jsonschema:"who executes it, or obeys it"`
+	Conflict string       `json:"conflict,omitempty" jsonschema:"why it is applied with --force alone"`
+	Never    string       `json:"notApplicable,omitempty" jsonschema:"why it cannot be applied at all"`
+	Verdict  string       `json:"verdict,omitempty" jsonschema:"of the configuration's rules, where there are any: apply, ask or never"`
+	Rule     string       `json:"rule,omitempty" jsonschema:"which rule that is, or why none applies it"`
 }
 
 func octal(mode uint32) string {
@@ -314,6 +313,16 @@ func (l changeLine) String() string {
 	return out.String()
 }
 
+// A shownLayer is what show prints with --json.
+type shownLayer struct {
+	Agent    string        `json:"agent"`
+	Name     string        `json:"name"`
+	Path     string        `json:"path"`
+	Changes  []changeLine  `json:"changes" jsonschema:"what is executed elsewhere comes first"`
+	Unseen   []string      `json:"unseen" jsonschema:"what was not looked at, and why"`
+	Proposal *proposalLine `json:"proposal,omitempty"`
+}
+
 func showChanges(ctx context.Context, c *cli.Context) error {
 	layer, paths, err := layerFrom(c)
 	if err != nil {
@@ -335,15 +344,7 @@ func showChanges(ctx context.Context, c *cli.Context) error {
 		unseen = append(unseen, text.Line(line))
 	}
 	if c.Bool("json") {
-		return printJSON(struct {
-			Agent   string       `json:"agent"`
-			Name    string       `json:"name"`
-			Path    string       `json:"path"`
-			Changes []changeLine `json:"changes"`
-			Unseen  []string     `json:"unseen"`
-
-			Proposal *proposalLine `json:"proposal,omitempty"`
-		}{layer.Agent, layer.Name, layer.Path, lines, unseen, proposalOf(layer)})
+		return printJSON(shownLayer{layer.Agent, layer.Name, layer.Path, lines, unseen, proposalOf(layer)})
 	}
 	if p := proposalOf(layer); p != nil {
 		fmt.Println(p)
@@ -426,10 +427,10 @@ func shownLine(line string) string {
 
 // A changesResult is what apply and discard print with --json.
 type changesResult struct {
-	DryRun  bool       `json:"dryRun,omitempty"`
-	Applied []string   `json:"done"`
-	Skipped []skipLine `json:"skipped"`
-	Left    []string   `json:"left"`
+	DryRun  bool       `json:"dryRun,omitempty" jsonschema:"nothing was done"`
+	Applied []string   `json:"done" jsonschema:"what was applied, or thrown away"`
+	Skipped []skipLine `json:"skipped" jsonschema:"what was left as it was"`
+	Left    []string   `json:"left" jsonschema:"where files of the host's are that somebody changed at that very moment"`
 }
 
 type skipLine struct {

@@ -31,7 +31,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		WorkdirRoot:         root,
 		RequireExplicitExec: true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "layered": layered, "proposed": proposed},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "layered": layered, "proposed": proposed, "printed": printed},
 		Setup: func(env *testscript.Env) error {
 			home := filepath.Join(env.WorkDir, "home")
 			env.Setenv("HOME", home)

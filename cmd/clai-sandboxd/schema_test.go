@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/clairun/clai-sandbox/policy"
+	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
-//go:generate go test -run TestTheSchemaOfADecision -update
+//go:generate go test -run TestTheSchema -update
 
 var update = flag.Bool("update", false, "write the generated files anew")
 
@@ -86,19 +88,97 @@ func words[T interface{ String() string }](values ...T) *jsonschema.Schema {
 	return s
 }
 
-func TestTheSchemaOfADecisionIsUpToDate(t *testing.T) {
-	text, err := json.MarshalIndent(schemaOfDecisions(t), "", "  ")
+const changesSchema = "../../docs/changes.schema.json"
+
+// schemaOfChanges describes what changes list, show, apply and discard print with --json.
+func schemaOfChanges() (*jsonschema.Schema, error) {
+	types := map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[changes.Kind](): {Type: "string", Enum: []any{changes.Added, changes.Changed, changes.Deleted, changes.Mode, changes.Replaced}},
+		reflect.TypeFor[[]byte]():       {Type: "string", ContentEncoding: "base64"},
+	}
+	schema := &jsonschema.Schema{Schema: "https://json-schema.org/draft/2020-12/schema", ID: "https://github.com/clairun/clai-sandbox/docs/changes.schema.json",
+		Title: "what clai-sandbox changes prints with --json", Defs: map[string]*jsonschema.Schema{}}
+	for _, def := range []struct {
+		name string
+		of   reflect.Type
+	}{{"list", reflect.TypeFor[[]layerLine]()}, {"show", reflect.TypeFor[shownLayer]()}, {"apply", reflect.TypeFor[changesResult]()}} {
+		part, err := jsonschema.ForType(def.of, &jsonschema.ForOptions{TypeSchemas: types})
+		if err != nil {
+			return nil, err
+		}
+		withoutNull(part)
+		schema.Defs[def.name] = part
+		schema.AnyOf = append(schema.AnyOf, &jsonschema.Schema{Ref: "#/$defs/" + def.name})
+	}
+	schema.Defs["apply"].Description = "of apply and discard"
+	return schema, nil
+}
+
+// withoutNull takes away the null that a list or a pointer could be in Go, and what says that there is nothing else.
+func withoutNull(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if len(s.Types) == 2 && s.Types[0] == "null" {
+		s.Type, s.Types = s.Types[1], nil
+	}
+	s.AdditionalProperties = nil
+	withoutNull(s.Items)
+	for _, part := range s.Properties {
+		withoutNull(part)
+	}
+}
+
+// printed holds the last output of a script against a part of the schema of changes.
+func printed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: printed PART")
+	}
+	schema, err := schemaOfChanges()
+	ts.Check(err)
+	schema.AnyOf = nil
+	schema.Ref = "#/$defs/" + args[0]
+	strict(schema.Defs[args[0]])
+	resolved, err := schema.Resolve(nil)
+	ts.Check(err)
+	var value any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &value))
+	ts.Check(resolved.Validate(value))
+}
+
+// strict has a schema refuse what it does not know.
+func strict(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if s.Properties != nil {
+		s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
+	}
+	strict(s.Items)
+	for _, part := range s.Properties {
+		strict(part)
+	}
+}
+
+func TestTheSchemasAreUpToDate(t *testing.T) {
+	ofChanges, err := schemaOfChanges()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = append(text, '\n')
-	if *update {
-		if err := os.WriteFile(decisionSchema, text, 0o644); err != nil {
+	for path, schema := range map[string]*jsonschema.Schema{decisionSchema: schemaOfDecisions(t), changesSchema: ofChanges} {
+		text, err := json.MarshalIndent(schema, "", "  ")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if stored, err := os.ReadFile(decisionSchema); err != nil || !bytes.Equal(stored, text) {
-		t.Errorf("%s is out of date (%v): go generate ./cmd/clai-sandboxd", decisionSchema, err)
+		text = append(text, '\n')
+		if *update {
+			if err := os.WriteFile(path, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if stored, err := os.ReadFile(path); err != nil || !bytes.Equal(stored, text) {
+			t.Errorf("%s is out of date (%v): go generate ./cmd/clai-sandboxd", path, err)
+		}
 	}
 }
 
