@@ -54,7 +54,7 @@ path=$("${as_user[@]}" sh -c 'IFS=:; for d in $PATH; do if [ -x "$d/" ]; then pr
 
 environment=("HOME=$dir/home" "TMPDIR=$dir/tmp" "XDG_RUNTIME_DIR=$dir/run" "PATH=${path%:}" "USER=$user"
 	"LOGNAME=$user" SHELL=/bin/sh "LANG=${LANG:-C.UTF-8}")
-for name in GOFLAGS GOPROXY GOSUMDB GOTOOLCHAIN CGO_ENABLED CLAI_SANDBOX_TEST_REFUSED; do
+for name in GOFLAGS GOPROXY GOSUMDB GOTOOLCHAIN CGO_ENABLED CLAI_SANDBOX_TEST_REFUSED CLAI_SANDBOX_TEST_ESCAPES; do
 	if [ -n "${!name-}" ]; then environment+=("$name=${!name}"); fi
 done
 

@@ -214,6 +214,11 @@ func (b *builder) grants() error {
 			return err
 		}
 	}
+	for _, path := range b.grantedPaths() {
+		if b.layers[path].Access == profile.CopyOnWrite {
+			b.copiedRepository(path)
+		}
+	}
 	return nil
 }
 

@@ -46,6 +46,17 @@ func (o *openLayers) open(plan *Plan) error {
 		case err != nil && step.Purpose == Caches:
 			plan.withoutLayer(step, err)
 			continue
+		case err != nil && step.Purpose == Worktree: // nobody asked for it by name
+			why := reason(err)
+			if errors.Is(err, cow.ErrInUse) {
+				why = "another sandbox of this agent has it copy on write"
+			}
+			plan.notice(NoticePathLeftOut, step.Path, fmt.Sprintf("nothing can be committed: %s can only be read: %s", printable(step.Path), why))
+			step.onlyRead()
+			for i := range plan.Steps {
+				plan.Steps[i].inLayer = plan.Steps[i].inLayer && !within(plan.Steps[i].Path, step.Path)
+			}
+			continue
 		case errors.Is(err, cow.ErrInUse):
 			return &SetupError{Path: step.Path, Why: "another sandbox of this agent has it copy on write",
 				Hint: "wait until that one has ended, or run this command as another agent"}

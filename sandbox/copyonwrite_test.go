@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
@@ -417,5 +418,56 @@ func TestWhatHoldsOurFilesIsNotCopyOnWrite(t *testing.T) {
 	h.profile.Grants = append(h.profile.Grants, profile.Grant{Path: h.profile.Home, Access: profile.CopyOnWrite, Origin: profile.Origin{Kind: profile.OriginFlag}})
 	if _, err := Build(h.profile, Host{}); err == nil || !strings.Contains(err.Error(), "keeps its own files in it") {
 		t.Errorf("%v", err)
+	}
+}
+
+// The repository of a worktree is elsewhere. What is committed is in a layer, as what is changed in the worktree is.
+func TestAWorktreeThatIsCopiedCommits(t *testing.T) {
+	needProgram(t, "git")
+	h := newHost(t).copying()
+	main, tree := h.profile.Home+"/main", h.profile.Home+"/tree"
+	h.repository(main)
+	h.git(main, "worktree", "add", "-q", tree)
+	h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = tree, tree, tree
+	before := contentOf(t, main)
+	h.sh("set -e; echo x > new; git add new; git -c user.name=A -c user.email=a@b.c commit -qm inside; git branch more; git config user.name inside; echo evil > ../main/.git/hooks/post-commit")
+	if out := h.sh("git log -1 --format=%s; git status --porcelain; git branch --format='%(refname:short)'; git config user.name"); out != "inside\nmain\nmore\ntree\ninside\n" {
+		t.Errorf("%q", out)
+	}
+	if after := contentOf(t, main); after != before {
+		t.Errorf("the repository has\n%s\nand had\n%s", after, before)
+	}
+	if r := h.run("/bin/sh", "-c", "echo x > ../main/file"); r.ExitCode == 0 {
+		t.Error("the other worktree can be written")
+	}
+}
+
+// A repository that does not say that the workspace is a worktree of its own is only read.
+func TestAForeignRepositoryIsNotCopied(t *testing.T) {
+	needProgram(t, "git")
+	h := newHost(t).copying()
+	other := h.profile.Home + "/other"
+	h.repository(other)
+	h.write(h.profile.Workspace+"/.git", "gitdir: "+other+"/.git\n")
+	if r := h.run("/bin/sh", "-c", "echo x > "+other+"/.git/new"); r.ExitCode == 0 {
+		t.Error("it can be written")
+	}
+}
+
+func TestTwoWorktreesOfOneAgentRunAtOnce(t *testing.T) {
+	needProgram(t, "git")
+	h := newHost(t).copying()
+	main, tree := h.profile.Home+"/main", h.profile.Home+"/tree"
+	h.repository(main)
+	h.git(main, "worktree", "add", "-q", tree)
+	h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = tree, tree, tree
+	held, err := cow.Open(filepath.Join(h.profile.Layers, cow.Name(main+"/.git")), cow.About{Path: main + "/.git"}, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	r := h.run("/bin/sh", "-c", "echo x > new && ! git add new 2>/dev/null && git log -1 --format=%s")
+	if r.ExitCode != 0 || !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, "nothing can be committed") }) {
+		t.Errorf("%+v", r)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
@@ -99,6 +100,25 @@ func (b *builder) leadsBack(gitdir, file string) bool {
 		}
 	}
 	return false
+}
+
+// copiedRepository shows the repository of a worktree that is seen copy on write, or of a submodule, copy on write as well: else
+// nothing could be committed. What is made in it is in a layer of its own.
+func (b *builder) copiedRepository(tree string) {
+	file := join(tree, ".git")
+	w, ok := b.named(file, "gitdir: ", tree)
+	if !ok || !w.Object.Mode.IsDir() || !b.leadsBack(w.Real, file) {
+		return
+	}
+	if common, ok := b.named(join(w.Real, "commondir"), "", w.Real); ok && common.Object.Mode.IsDir() && within(w.Real, common.Real) {
+		w = common
+	}
+	above := b.layers.at(w.Real)
+	if !b.isWhole(w.Real) || b.forbidden(w, profile.CopyOnWrite) != "" || above != nil && (above.Path == w.Real || above.Access > profile.ReadOnly) {
+		return
+	}
+	b.layers.put(Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.CopyOnWrite, Origin: gitOrigin, Purpose: Worktree, Pinned: true,
+		Layer: join(b.profile.Layers, cow.Name(w.Real))})
 }
 
 // linkWorktree shows what git needs to commit in a worktree whose repository is elsewhere: the worktree's own part of it,

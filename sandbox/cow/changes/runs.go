@@ -50,8 +50,12 @@ func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare 
 			}
 		}
 	}
+	inGit := w.isGit()
 	for i := range r.Changes {
 		c := &r.Changes[i]
+		if inGit {
+			c.Held = "it is in a git directory"
+		}
 		if isVeiled(veiled, c.Path) || (c.Kind == Deleted || c.Kind == Replaced) && holdsVeiled(veiled, c.Path) {
 			c.Held = "commands do not see what you have there, and made something of their own in its place"
 			c.Note, c.rank = c.Held, rankFirst
@@ -61,6 +65,9 @@ func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare 
 			continue
 		}
 		c.Note, c.rank = runs(c, protected, bare)
+		if inGit && c.rank < rankFirst && gitRuns(append([]string{".git"}, strings.Split(c.Path, "/")...)) {
+			c.Note, c.rank = "git executes it, or does as it says", rankFirst
+		}
 		switch {
 		case c.Type != "link" && c.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && c.Type != "directory":
 			c.Held = "it has the setuid or setgid bit"
@@ -79,6 +86,15 @@ func isVeiled(veiled []string, at string) bool { return len(veiled) > 0 && cover
 
 func holdsVeiled(veiled []string, at string) bool {
 	return slices.ContainsFunc(veiled, func(name string) bool { return covers([]string{at}, name) })
+}
+
+// isGit reports whether the directory that a layer is of is one of git's own, as that of a worktree's repository is.
+func (w *walker) isGit() bool {
+	has := func(name string) bool {
+		_, err := lookAt(w.lower, name)
+		return err == nil
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
 func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (string, int) {
