@@ -41,6 +41,7 @@ const (
 	NotGranted      Why = "not_granted"      // the host has it, and nothing shows it
 	Hidden          Why = "hidden"           // a credential store: only a grant of its own shows it, and whether there is one is not told
 	ReadOnly        Why = "read_only"        // it is shown for reading only
+	Copied          Why = "copy_on_write"    // it can be written there, but not in that way
 	DomainRefused   Why = "domain_refused"   // no rule of the filtered network allows it, or one denies it
 	NetworkDisabled Why = "network_disabled" // the sandbox has no network at all
 )
@@ -51,7 +52,7 @@ type Lack struct {
 	Path   string         `json:"path,omitempty" jsonschema:"of a path: the absolute path to ask for"`
 	Domain string         `json:"domain,omitempty" jsonschema:"of a domain: the host, with its port where that is known"`
 	Access profile.Access `json:"access,omitempty" jsonschema:"of a path: the access that was needed"`
-	Why    Why            `json:"why" jsonschema:"not_granted, hidden, read_only, domain_refused or network_disabled"`
+	Why    Why            `json:"why" jsonschema:"not_granted, hidden, read_only, copy_on_write, domain_refused or network_disabled"`
 	Hint   string         `json:"hint" jsonschema:"what to do about it"`
 	about  thing
 }
@@ -182,6 +183,9 @@ func join(list []Lack, lack Lack) []Lack {
 // complaint is what one line says was lacking.
 func (d *diagnosis) complaint(lines []string, i int) (list []Lack) {
 	line := lines[i]
+	if list := d.copied(line); list != nil {
+		return list
+	}
 	if found := d.domain(line); found != nil {
 		return found
 	}
