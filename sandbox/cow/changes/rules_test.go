@@ -81,6 +81,7 @@ func TestRulesApplyNoMoreThanTheyMean(t *testing.T) {
 		"a new name":                                 {rules: "src/**", host: []string{"src/a", "src/o"}, upper: "echo old src/a >src/b", del: "src/a", delete: profile.DeletionsApply, want: "src/a src/b"},
 		"a link out":                                 {rules: "**", upper: "ln -s /etc a; ln -s ../x b; ln -s x/../.. c; mkdir d; ln -s ../../x d/e", want: "d"},
 		"a link by its name, out":                    {rules: "a", upper: "ln -s /etc a", want: ""},
+		"a link to itself":                           {rules: "**", upper: "ln -s a a; ln -s a/b/c d; echo x >e", want: "e"},
 		"a link to what would ask":                   {rules: "src/**", host: []string{"src/o", "conf"}, upper: "ln -s ../conf src/a; ln -s ../.git/hooks src/b", want: ""},
 		"a link to a link":                           {rules: "**", upper: "ln -s b a; ln -s c b; echo x >c", want: "b c"},
 		"a link that goes up again":                  {rules: "src/**", host: []string{"src/o"}, upper: "ln -s x/../o src/a", want: ""},
