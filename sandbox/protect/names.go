@@ -109,11 +109,11 @@ func isFolded[T string | []byte](name T) bool {
 }
 
 // foldBytes is fold, and costs nothing for a name that is folded already.
-func foldBytes(name []byte) string {
+func foldBytes(name []byte) []byte {
 	if isFolded(name) {
-		return string(name)
+		return name
 	}
-	return fold(string(name))
+	return []byte(fold(string(name)))
 }
 
 // fold makes letters that differ by case alone the same, the Kelvin sign and a k among them.

@@ -200,7 +200,7 @@ func (l *look) directory(dir string, turn int) {
 			return false
 		}
 		git.see(name)
-		if isNamed(string(name), ".git") {
+		if string(foldBytes(name)) == ".git" {
 			l.found = append(l.found, Found{Path: join(dir, string(name)), Repository: true})
 		}
 		if !packages && l.names.ends(name) {
@@ -241,7 +241,7 @@ const tooManyWatches = "there are more directories than can be watched (see /pro
 type gitSigns struct{ head, objects, refs, part bool }
 
 func (g *gitSigns) see(name []byte) {
-	switch foldBytes(name) {
+	switch string(foldBytes(name)) {
 	case "head":
 		g.head = true
 	case "objects":

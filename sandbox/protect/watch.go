@@ -660,7 +660,7 @@ func isNamed(name, is string) bool { return len(name) >= len(is) && fold(name) =
 
 // isGits reports whether git takes a name in one of its directories for a part of it. Letter case does not matter here, either.
 func isGits(name []byte) bool {
-	switch foldBytes(name) {
+	switch string(foldBytes(name)) {
 	case "head", "objects", "refs", "hooks":
 		return true
 	}
@@ -668,7 +668,7 @@ func isGits(name []byte) bool {
 }
 
 func isGitSetting(name []byte) bool {
-	switch foldBytes(name) {
+	switch string(foldBytes(name)) {
 	case "config", "config.worktree", "commondir", "gitdir":
 		return true
 	}
