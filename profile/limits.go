@@ -89,7 +89,7 @@ func (l Limit) parse(text string) (int64, error) {
 	var n int64
 	var err error
 	if limitTable[l].bytes {
-		n, err = parseSize(text)
+		n, err = ParseSize(text)
 	} else if n, err = parseDigits(text); err != nil {
 		err = fmt.Errorf("%s is not a whole number", shorten(text))
 	}
@@ -105,8 +105,8 @@ var sizeUnits = []struct {
 	bytes int64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}}
 
-// parseSize reads a number of bytes, with or without a unit.
-func parseSize(text string) (int64, error) {
+// ParseSize reads a number of bytes, with or without a unit.
+func ParseSize(text string) (int64, error) {
 	number, unit := text, int64(1)
 	for _, u := range sizeUnits {
 		if n, ok := strings.CutSuffix(text, u.name); ok {

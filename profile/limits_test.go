@@ -126,7 +126,7 @@ func FuzzSizes(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		n, err := parseSize(text)
+		n, err := ParseSize(text)
 		if err != nil {
 			return
 		}

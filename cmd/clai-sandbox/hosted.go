@@ -41,6 +41,12 @@ func agentsCommand() *cli.Command {
 	}, usageError)
 }
 
+func imageCommand() *cli.Command {
+	return hosted.Image(func(string) cli.ActionFunc {
+		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "image")[1:]) }
+	}, usageError)
+}
+
 func mcpCommand() *cli.Command {
 	return hosted.MCP(func(*cli.Context) error { return handOver(os.Args[1:]) }, usageError)
 }

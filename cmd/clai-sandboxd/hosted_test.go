@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -36,6 +37,7 @@ func TestScripts(t *testing.T) {
 			home := filepath.Join(env.WorkDir, "home")
 			env.Setenv("HOME", home)
 			env.Setenv("LANG", "C.UTF-8")
+			env.Setenv("COMMANDS", strings.Split(env.Getenv("PATH"), string(os.PathListSeparator))[0])
 			env.Setenv("BIDI", "\u202e")
 			env.Setenv("NEWLINE", "\n")
 			env.Cd = filepath.Join(home, "project")

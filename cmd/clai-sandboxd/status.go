@@ -10,6 +10,8 @@ import (
 	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/image/store"
+	"github.com/clairun/clai-sandbox/sandbox/image/unpack"
 )
 
 // misuse is a command line that cannot be understood.
@@ -51,6 +53,8 @@ func hintOf(err error) string {
 		host   *policy.HostError
 		config *profile.ConfigError
 		agent  *profile.AgentError
+		images *store.Error
+		large  *unpack.LimitError
 	)
 	switch {
 	case errors.As(err, &m):
@@ -65,6 +69,10 @@ func hintOf(err error) string {
 		return agent.Hint()
 	case errors.As(err, &config):
 		return config.Hint
+	case errors.As(err, &images):
+		return images.Hint
+	case errors.As(err, &large):
+		return "if you trust it, let more in: " + large.Flag
 	}
 	return ""
 }
