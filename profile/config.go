@@ -138,6 +138,7 @@ type sandboxConfig struct {
 	SessionBus       *SessionBus   `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
 	SessionBusNames  *[]busName    `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
 	Tools            toolsConfig   `json:"tools,omitzero" jsonschema:"which tools an agent in the sandbox is offered, on top of tools"`
+	Image            *imageChoice  `json:"image,omitempty" jsonschema:"an image that stands in place of the host's system, as clai-sandbox image list names it, read-only, or with :cow behind its name copy_on_write; if nobody says, or with host, the host's own"`
 	NestedNamespaces *bool         `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
 }
 
@@ -332,6 +333,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Sandbox.DeniedDomains, over.Sandbox.DeniedDomains)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
+	overlay(&e.Sandbox.Image, over.Sandbox.Image)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
 	overlay(&e.MCP.TrustElicitation, over.MCP.TrustElicitation)
 	overlay(&e.HostExec.AutoApprove, over.HostExec.AutoApprove)

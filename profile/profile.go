@@ -117,6 +117,7 @@ const (
 	OriginFlag      OriginKind = "flag"      // said on the command line
 	OriginApproval  OriginKind = "approval"  // an agent asked, and a person allowed it
 	OriginManual    OriginKind = "manual"    // a person added it to what is stored
+	OriginImage     OriginKind = "image"     // the image that stands in place of the host's system
 )
 
 // Origin tells a person why something is visible. Source is the place: a file and line, a flag as typed.
@@ -209,6 +210,11 @@ type Profile struct {
 	RuntimeDirectory  string
 	// NestedNamespaces lets the command make user namespaces of its own, as a browser's or another sandbox does.
 	NestedNamespaces bool
+
+	// Image is what stands in place of the host's system, and Images where all images are. Empty: the host's own.
+	Image       string
+	ImageAccess Access // ReadOnly or CopyOnWrite
+	Images      string
 
 	Environment []Variable // sorted by name, each name once
 	Limits      Limits

@@ -32,6 +32,7 @@ type Request struct {
 	DenyDomains      []string
 	SessionBus       string   // empty: the configuration's
 	SessionBusNames  []string // besides the configuration's
+	Image            string   // NAME[:ro|:cow], or HostImage; empty: the configuration's
 	NestedNamespaces bool
 	Stored           []Grant // grants that were approved before
 }
@@ -71,6 +72,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveProtected(settings, r) },
 		func() error { return p.resolveNetwork(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
+		func() error { return p.resolveImage(settings, caller, r) },
 		func() error { return p.resolveLimits(settings.Limits, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },
 	} {

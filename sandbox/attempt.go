@@ -15,6 +15,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
+	"github.com/clairun/clai-sandbox/sandbox/image"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
@@ -38,6 +39,7 @@ type attempt struct {
 	settingsWatch *mountWatch   // of the same
 	mounted       []mounts.Mounted
 	layers        openLayers
+	image         *image.Hold
 	ready         descriptor    // where the base tells that it is complete, and
 	release       descriptor    // what the command waits for: the mounter's ends
 	recorded      []byte        // what was read of bwrap's records so far
@@ -84,6 +86,9 @@ func (a *attempt) open(l Launcher) (err error) {
 		}
 		a.rules.live = l.Live != nil
 		a.ruleset = a.pass(a.rules.ruleset)
+	}
+	if a.image, err = a.plan.Rootfs.hold(); err != nil {
+		return err
 	}
 	base := a.plan
 	if l.byBwrap {
@@ -416,6 +421,7 @@ func (a *attempt) close() {
 	}
 	a.input.close()
 	a.layers.close()
+	a.image.Close()
 }
 
 func nulTerminated(words []string) []byte {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
+	"github.com/clairun/clai-sandbox/sandbox/image"
 )
 
 // Build decides what the sandbox of a profile shows. The same profile on the same tree gives the same plan.
@@ -21,7 +22,10 @@ import (
 func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b := builder{profile: p, tree: &memory{tree: tree, seen: map[string]lstat{}, listed: map[string]dirEntries{}}}
 	b.own = b.ownDirectories()
-	b.system()
+	found, err := b.system()
+	if err != nil {
+		return Plan{}, err
+	}
 	if err := b.grants(); err != nil {
 		return Plan{}, err
 	}
@@ -38,14 +42,18 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	bus := b.sessionBus()
 	b.network()
 	b.ask()
+	if err := b.leadThroughImage(); err != nil {
+		return Plan{}, err
+	}
 	plan := Plan{
 		Steps:            b.steps(),
+		Rootfs:           b.rootfs,
 		Network:          p.Network,
 		Domains:          p.Domains,
 		SessionBus:       p.SessionBus,
 		Bus:              bus,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      asking(&p, proxied(&p, bus.environment(p.Environment))),
+		Environment:      asking(&p, proxied(&p, bus.environment(withPath(p.Environment, found)))),
 		WorkingDirectory: p.WorkingDirectory,
 		Limits:           p.Limits,
 		Hidden:           b.hidden,
@@ -66,7 +74,8 @@ type builder struct {
 	tree    Tree
 	own     []string // this program's directories, resolved
 	layers  layers
-	kept    []Step // what is shown again of covered directories
+	rootfs  *Rootfs // nil: the host's system
+	kept    []Step  // what is shown again of covered directories
 
 	processes []Step // in /proc, besides what all have
 
@@ -93,25 +102,39 @@ func (b *builder) ownDirectories() []string {
 	return list
 }
 
-// system shows what every sandbox has.
-func (b *builder) system() {
-	for _, path := range systemTrees {
+// system shows what every sandbox has: the host's system, or an image, which it returns.
+func (b *builder) system() (found *image.Image, err error) {
+	trees, files := systemTrees, systemFiles
+	if b.profile.Image != "" {
+		if found, err = b.image(); err != nil {
+			return nil, err
+		}
+		trees, files = kernelTrees, nil
+	}
+	for _, path := range trees {
 		b.show(path, profile.ReadOnly, baseline)
 	}
 	b.temporary("/tmp", b.profile.PrivateTmp)
-	if !b.isUsed("/var/tmp") {
-		b.temporary("/var/tmp", "")
+	if !b.isUsed(varTmp) {
+		if found == nil {
+			b.temporary(varTmp, "")
+		} else {
+			b.temporaryInImage()
+		}
 	}
 	if w, err := follow(b.tree, sshDirectory); err == nil && b.layers.shows(w.Real) {
 		b.cover(w, 0o555, sshFiles, baseline)
 	}
-	for _, path := range systemFiles {
+	for _, path := range files {
 		b.showFile(path)
 	}
-	b.programs()
+	if found == nil {
+		b.programs()
+	}
 	if b.profile.UID == 0 {
 		b.closeToRoot()
 	}
+	return found, nil
 }
 
 // temporary makes a directory for anybody's files, whatever the host has there.
@@ -288,7 +311,7 @@ func (b *builder) hold() {
 func (b *builder) grantedPaths() []string {
 	var list []string
 	for path, step := range b.layers {
-		if step.Kind == Bind && step.Pinned && step.Purpose == "" {
+		if step.Kind == Bind && step.Pinned && step.Purpose == "" && !step.Image {
 			list = append(list, path)
 		}
 	}

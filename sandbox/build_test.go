@@ -47,6 +47,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+const imageRoot = "/state/images/storage/trees/dir/0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
+
 func TestPlans(t *testing.T) {
 	config := func(path string, access profile.Access) profile.Grant {
 		return grant(path, access, profile.OriginConfig)
@@ -80,6 +82,16 @@ func TestPlans(t *testing.T) {
 		}()},
 		"a-file-granted":    {[]string{"/data/file"}, fakeProfile(config("/data/file", profile.ReadOnly))},
 		"workspace-only-ro": {nil, fakeProfile(home)},
+		"image-with-var": {[]string{"/state/images/names/tiny.json = " + `{"name":"tiny","layer":"` + strings.Repeat("0a", 32) + `"}`, imageRoot + "/usr/bin/sh", imageRoot + "/var/tmp/", imageRoot + "/home/of-image"},
+			func() profile.Profile { p := fakeProfile(home); p.Image, p.Images = "tiny", "/state/images"; return p }()},
+		"image": {[]string{"/var/tmp/w/", "/state/images/names/tiny.json = " + `{"name":"tiny","layer":"` + strings.Repeat("0a", 32) + `","path":"/opt/bin:/bin"}`,
+			imageRoot + "/usr/bin/sh", imageRoot + "/etc/passwd", imageRoot + "/etc/resolv.conf", imageRoot + "/bin -> usr/bin", imageRoot + "/var/lib/", imageRoot + "/var/cache/", imageRoot + "/proc/", imageRoot + "/dev/",
+			imageRoot + "/init", "/etc/resolv.conf -> /run/resolver", "/run/resolver"},
+			func() profile.Profile {
+				p := fakeProfile(home, config("/var/tmp/w", profile.ReadOnly))
+				p.Image, p.Images = "tiny", "/state/images"
+				return p
+			}()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := newFakeTree(append(slices.Clone(usual), c.tree...)...)

@@ -131,7 +131,7 @@ func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
 			s.Layer = fmt.Sprintf("%s-%d", first, n)
 		}
 		for began := time.Now(); ; time.Sleep(layerPause) {
-			layer, err = cow.Open(s.Layer, cow.About{Path: s.Path, Cache: s.Purpose == Caches}, mode)
+			layer, err = cow.Open(s.Layer, cow.About{Path: s.on(s.Path), Cache: s.Purpose == Caches || s.Image}, mode)
 			if !errors.Is(err, cow.ErrInUse) || s.Purpose == Caches || time.Since(began) > layerPatience {
 				break
 			}
@@ -220,6 +220,10 @@ func (p *Plan) withoutMounter() error {
 	p.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Purpose == Caches && s.ofLayer() })
 	for _, path := range p.forgetOwn() {
 		p.notice(NoticePathLeftOut, path, printable(path)+" is empty and gone with the sandbox: to keep it takes Linux 5.12, and a kernel that lets this process mount in its own sandbox")
+	}
+	if i := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Image && s.Entries }); i >= 0 {
+		return &SetupError{Path: p.Steps[i].Path, Why: "of image " + p.Rootfs.Name + " cannot be shown with what is granted in it: it takes Linux 5.12, and a kernel that lets this process mount in its own sandbox",
+			Hint: "choose a workspace where the image has nothing, or see clai-sandbox doctor"}
 	}
 	i := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Access == profile.CopyOnWrite })
 	if i < 0 {

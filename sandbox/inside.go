@@ -37,10 +37,12 @@ func (in inside) Lstat(path string) (Object, error) {
 		return Object{Mode: 0o755}, nil // a file, wherever it is
 	case step != nil && step.Layer != "" && step.Kind == Bind:
 		return in.layered(step, path)
-	case step != nil && step.Kind == Bind && step.Source != step.Path && (path == step.Path || step.Purpose == Skills):
-		return in.host.Lstat(step.Source + strings.TrimPrefix(path, step.Path))
 	case step != nil && step.Kind == Bind:
-		return in.host.Lstat(path)
+		object, err := in.host.Lstat(step.on(path))
+		if err != nil && step.Image && in.hasBelow(path) {
+			return Object{Mode: fs.ModeDir | 0o755}, nil // what leads through an image to something else
+		}
+		return object, err
 	case step != nil && step.Kind == Private && step.Source != "" && !in.hasBelow(path):
 		return in.host.Lstat(step.Source + strings.TrimPrefix(path, step.Path))
 	case step != nil && step.Path == path && step.Kind == Symlink:
@@ -67,7 +69,7 @@ func (in inside) layered(step *Step, path string) (Object, error) {
 	changed, err := in.host.Lstat(step.changed(path))
 	switch {
 	case err != nil || path == step.Path:
-		return in.host.Lstat(path)
+		return in.host.Lstat(step.on(path))
 	case changed.Mode&fs.ModeCharDevice != 0: // what stands for a removed file
 		return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
 	}
@@ -96,19 +98,27 @@ func (in inside) Readlink(path string) (string, error) {
 		return step.Source, nil
 	}
 	if step := in.plan.decides(path); step != nil && step.Source != "" && (step.Kind == Private || step.Purpose == Skills) {
-		path = step.Source + strings.TrimPrefix(path, step.Path)
+		return in.host.Readlink(step.Source + strings.TrimPrefix(path, step.Path))
 	}
 	if step := in.plan.decides(path); step != nil && step.Kind == Bind && step.Layer != "" {
 		if text, err := in.host.Readlink(step.changed(path)); err == nil {
 			return text, nil
 		}
 	}
-	return in.host.Readlink(path)
+	return in.host.Readlink(in.source(path))
 }
 
-func (in inside) ReadDir(path string) ([]Entry, error) { return in.host.ReadDir(path) }
+func (in inside) ReadDir(path string) ([]Entry, error) { return in.host.ReadDir(in.source(path)) }
 func (in inside) ReadFile(path string, limit int) (string, error) {
-	return in.host.ReadFile(path, limit)
+	return in.host.ReadFile(in.source(path), limit)
+}
+
+// source is where the host has what a bind shows at a path.
+func (in inside) source(path string) string {
+	if step := in.plan.decides(path); step != nil && step.Kind == Bind && step.Source != ownProgram {
+		return step.on(path)
+	}
+	return path
 }
 
 // A Sight is what a command inside can do with one path, and why.
@@ -266,7 +276,7 @@ func (p *Plan) executable(view inside, name string) error {
 	switch {
 	case err != nil && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR)):
 		failure := &CommandError{Name: name, Why: "no such file inside the sandbox"}
-		if _, err := follow(view.host, name); err == nil {
+		if _, err := follow(view.host, name); err == nil && p.Rootfs == nil {
 			failure.Why = "exists on the host, but nothing grants it to the sandbox"
 			failure.Hint = "grant it, for example with --grant " + Quote(parent(name)) + ":ro"
 		}
@@ -283,6 +293,9 @@ func (p *Plan) executable(view inside, name string) error {
 
 // hiddenCommand tells of a command that the host has in a directory that the sandbox does not show.
 func (p *Plan) hiddenCommand(host Tree, name string) string {
+	if p.Rootfs != nil {
+		return "image " + p.Rootfs.Name + " does not have it in $PATH"
+	}
 	for _, dir := range strings.Split(p.variable("PATH"), ":") {
 		if w, err := follow(host, join(path.Clean(dir), name)); path.IsAbs(dir) && err == nil && w.Object.Mode.IsRegular() {
 			dir = parent(w.Real)

@@ -55,6 +55,8 @@ func (e *LiveError) Unwrap() error { return e.Err }
 // CanBeLive says why sandboxes of this profile cannot be Live here, or nothing.
 func CanBeLive(p profile.Profile) string {
 	switch {
+	case p.Image != "":
+		return "what an image shows is put together at the start"
 	case p.NestedNamespaces:
 		return "with further namespaces allowed, what is taken away would stay in those that the command makes"
 	case !mounts.Supported():

@@ -32,7 +32,7 @@ func (l layers) at(path string) *Step {
 // shows reports whether the host's object at path is visible through a bind.
 func (l layers) shows(path string) bool {
 	step := l.at(path)
-	return step != nil && step.Kind == Bind
+	return step != nil && step.Kind == Bind && !step.Image
 }
 
 // needed returns the layers without those that change nothing, because the nearest one above is a bind of the same
@@ -41,7 +41,7 @@ func (l layers) needed() []Step {
 	list := make([]Step, 0, len(l))
 	for path, step := range l {
 		above := l.at(parent(path))
-		if step.Kind == Bind && above != nil && above != step && above.Kind == Bind && above.Access == step.Access && step.Purpose != Anchors && !step.Entries && !step.Settings {
+		if step.Kind == Bind && above != nil && above != step && above.Kind == Bind && above.Access == step.Access && step.Purpose != Anchors && !step.Entries && !step.Settings && !step.Image && !above.Image {
 			continue
 		}
 		list = append(list, *step)

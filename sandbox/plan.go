@@ -17,6 +17,9 @@ type Plan struct {
 	// (Build's last act; a step never covers an earlier one that is deeper), then masks, then seals.
 	Steps []Step
 
+	// Rootfs is the image that stands in place of the host's system. Nil: there is none.
+	Rootfs *Rootfs
+
 	Network          profile.Network
 	Domains          profile.Domains // of a filtered network
 	SessionBus       profile.SessionBus
@@ -87,6 +90,8 @@ type Step struct {
 	Entries bool `json:"entries,omitempty" jsonschema:"of a bind: the entries that the host has at the start, each for itself"`
 	// Settings are git's, of a repository: where the launcher can mount, the command has a copy of its own in their place.
 	Settings bool `json:"settings,omitempty" jsonschema:"git's settings: inside there is a copy that the command may write; what does no harm is carried over after the run"`
+	// Image says that an image is shown, or what stands in one in place of its own.
+	Image bool `json:"image,omitempty" jsonschema:"of an image, and not of the host's system"`
 	// explicit binds show what is hidden below them.
 	explicit bool
 	file     bool   // of a bind: its source is no directory

@@ -11,8 +11,14 @@ var systemTrees = []string{"/usr", "/etc", "/sys", "/bin", "/sbin", "/lib", "/li
 // programTrees are read-only where the command's PATH leads into them; of /opt, what has a name of its own.
 var programTrees = []string{"/nix/store", "/home/linuxbrew/.linuxbrew", "/snap", "/opt"}
 
+// kernelTrees are those that the kernel makes: an image has none.
+var kernelTrees = []string{"/sys"}
+
 // systemFiles often are symbolic links out of /etc, and are useless without what they lead to.
 var systemFiles = []string{"/etc/resolv.conf", "/etc/localtime"}
+
+// varTmp is for anybody's files, as /tmp is, where nothing below it is used.
+const varTmp = "/var/tmp"
 
 const sshDirectory = "/etc/ssh"
 

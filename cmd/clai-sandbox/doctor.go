@@ -88,7 +88,7 @@ func examine() (examination, error) {
 		configuration.State, configuration.Found = sandbox.CheckBad, err.Error()
 		config = &profile.Config{}
 	}
-	resolved, err := profile.Resolve(config, caller, profile.Request{Workspace: workspace})
+	resolved, err := profile.Resolve(config, caller, profile.Request{Workspace: workspace, Image: profile.HostImage})
 	if err != nil {
 		return examination{}, err
 	}
@@ -97,7 +97,7 @@ func examine() (examination, error) {
 		return examination{}, err
 	}
 	bwrap, err := sandbox.FindBwrap(os.Getenv(bwrapVariable), "")
-	e := examination{OK: true, Checks: append([]sandbox.Check{configuration}, mistakes(caller.Directories())...)}
+	e := examination{OK: true, Checks: append([]sandbox.Check{configuration}, append(mistakes(caller.Directories()), checkImage(config, caller, workspace)...)...)}
 	e.Checks = append(e.Checks, sandbox.Examine(context.Background(), plan, bwrap, err)...)
 	for _, check := range e.Checks {
 		e.OK = e.OK && check.State != sandbox.CheckBad
@@ -117,6 +117,19 @@ func mistakes(d profile.Directories) (checks []sandbox.Check) {
 			Mend: "clai-sandbox doctor --repair " + r.Mend})
 	}
 	return checks
+}
+
+// checkImage looks at the image that the configuration has, if it has one.
+func checkImage(config *profile.Config, caller profile.Caller, workspace string) []sandbox.Check {
+	resolved, err := profile.Resolve(config, caller, profile.Request{Workspace: workspace})
+	if err != nil || resolved.Image == "" {
+		return nil
+	}
+	c := sandbox.Check{Name: "image", State: sandbox.CheckOK, Found: resolved.Image + " stands in place of the host's system"}
+	if _, err := sandbox.Build(resolved, sandbox.Host{}); err != nil {
+		c.State, c.Found, c.Mend = sandbox.CheckBad, err.Error(), hintOf(err)
+	}
+	return []sandbox.Check{c}
 }
 
 func (e examination) print() {

@@ -28,6 +28,9 @@ import (
 
 var updateEscapes = flag.Bool("update-escapes", false, "write docs/escapes.md anew")
 
+// escapeImages is a directory of images, as in this program's state, on the file system of /var/tmp and of the user who tests.
+var escapeImages = flag.String("images", "", "make the escapes in image base of the directory `DIR`")
+
 // An attempt is one way out.
 type attempt struct {
 	class, title string
@@ -76,6 +79,12 @@ func newPlace(t *testing.T) *place {
 		os.Chmod(filepath.Join(p.home, name), 0o600)
 	}
 	p.write(p.home+"/notes", "notes")
+	if *escapeImages != "" {
+		images := p.home + "/.local/state/clai-sandbox/images"
+		if out, err := exec.Command("cp", "-al", *escapeImages, images).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
 	p.setenv("WORK", p.work)
 	p.setenv("OUT", p.outside)
 	return p
@@ -206,6 +215,9 @@ var unprotected = driver{"no sandbox", func(_ *place, _ attempt, script string) 
 
 var ours = driver{"clai-sandbox", func(p *place, a attempt, script string) []string {
 	argv := append([]string{"clai-sandbox", "run"}, expand(p, a.options)...)
+	if *escapeImages != "" {
+		argv = append(argv, "--image", "base")
+	}
 	for _, variable := range append(p.vars, p.base()[7:]...) {
 		argv = append(argv, "--env", variable)
 	}

@@ -153,7 +153,7 @@ func (e explanation) print() {
 	var caches []string
 	for _, step := range e.Mounts {
 		switch {
-		case step.Kind == sandbox.Seal, step.Purpose == sandbox.Leads:
+		case step.Kind == sandbox.Seal, step.Purpose == sandbox.Leads && !step.Image:
 		case step.Purpose == sandbox.Caches && step.Kind != sandbox.Bind: // one line for all of them
 			if step.Kind == sandbox.Symlink {
 				caches = append(caches, strings.TrimPrefix(step.Path, e.home+"/"))

@@ -9,7 +9,7 @@ import (
 // DefaultImageTime is how long an import may take where nobody says.
 const DefaultImageTime = 30 * time.Minute
 
-// Image is the command that keeps images.
+// Image is the command that keeps the images of run --image.
 func Image(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 	sub := func(name, usage, arguments, description string, flags ...cli.Flag) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: arguments, Description: description, Flags: flags,
@@ -22,7 +22,7 @@ func Image(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 	}
 	return &cli.Command{
 		Name:  "image",
-		Usage: "keep images: root file systems for sandboxes, in place of the host's",
+		Usage: "keep images: root file systems for run --image, in place of the host's",
 		Description: "An image is imported from an archive of a root file system (tar, also compressed by gzip, zstd or bzip2), an OCI image layout,\n" +
 			"or a directory. All its files belong to whoever imports it; setuid and setgid bits, capabilities and devices are left out.\n" +
 			"It is all there afterwards, or nothing of it.",

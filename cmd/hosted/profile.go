@@ -39,6 +39,7 @@ func ProfileFlags() []cli.Flag {
 		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
 		&cli.StringFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m; a bare number is seconds"},
 		&cli.StringSliceFlag{Name: "limit", KeepSpace: true, Usage: "let the command take only so much, as `NAME=AMOUNT`: " + strings.Join(profile.LimitNames(), ", ") + "; such as memory=2GiB; 0 for no limit; may be repeated"},
+		&cli.StringFlag{Name: "image", Usage: "show the files of image `NAME`[:ro|:cow] in place of the host's system, read-only if not said; host is no image (default: the configuration's, else host)"},
 		&cli.BoolFlag{DisableDefaultText: true, Name: "allow-nesting", Usage: "let the command make user namespaces, as a browser or another sandbox does"},
 	}
 }
@@ -65,12 +66,13 @@ func RequestFrom(c *cli.Context) (profile.Request, error) {
 		WorkspaceAccess:  c.String("workspace-access"),
 		Caches:           c.String("caches"),
 		Home:             c.String("home"),
+		Image:            c.String("image"),
 		NestedNamespaces: c.Bool("allow-nesting"),
 	}
 	if c.IsSet("session") && !c.IsSet("agent") {
 		request.Agent = "" // the key says whose it is
 	}
-	for _, name := range []string{"agent", "session", "scope", "workspace", "cwd", "network", "session-bus"} {
+	for _, name := range []string{"agent", "session", "scope", "workspace", "cwd", "network", "session-bus", "image"} {
 		if c.IsSet(name) && c.String(name) == "" {
 			return request, &Misuse{"--" + name + " is empty", "leave it out for the default"}
 		}

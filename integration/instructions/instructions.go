@@ -81,17 +81,21 @@ func system(plan *sandbox.Plan) string {
 			list = append(list, name)
 		}
 	}
-	if len(list) == 0 {
-		return ""
+	of := ""
+	if plan.Rootfs != nil {
+		of = " of image " + plan.Rootfs.Name
 	}
-	return " (" + strings.Join(list, ", ") + ")"
+	if len(list) == 0 {
+		return of
+	}
+	return of + " (" + strings.Join(list, ", ") + ")"
 }
 
 // granted are the paths that grants show with an access, besides one.
 func granted(plan *sandbox.Plan, access profile.Access, besides string) []string {
 	var list []string
 	for _, step := range plan.Steps {
-		if step.Kind == sandbox.Bind && step.Access == access && step.Origin.Kind != profile.OriginBaseline && step.Purpose == "" && step.Path != besides {
+		if step.Kind == sandbox.Bind && step.Access == access && step.Origin.Kind != profile.OriginBaseline && step.Purpose == "" && step.Path != besides && !step.Image {
 			list = append(list, profile.Printable(step.Path))
 		}
 	}

@@ -109,7 +109,7 @@ func spec(o Options, p profile.Profile, plan *sandbox.Plan) grants.SessionSpec {
 	spec := grants.SessionSpec{Agent: p.Agent, Workspace: p.Workspace, Command: shortened(o.Command), Live: o.Live && sandbox.CanBeLive(p) == ""}
 	for _, step := range plan.Steps {
 		switch {
-		case step.Kind == sandbox.Bind && strings.HasPrefix(step.Source, "/proc/"): // no path of the host's
+		case step.Image, step.Kind == sandbox.Bind && strings.HasPrefix(step.Source, "/proc/"): // no path of the host's
 		case step.Kind == sandbox.Bind:
 			spec.Shown = append(spec.Shown, grants.Shown{Path: step.Path, Access: step.Access})
 		case step.Kind == sandbox.Symlink:

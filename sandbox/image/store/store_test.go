@@ -242,6 +242,9 @@ func TestAnArchiveIsAllThereOrNotAtAll(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
+		if left := trees(t, dir); len(left) > 0 { // without another command
+			t.Errorf("%s left %v", name, left)
+		}
 		checkEmpty(t, dir)
 	}
 }
