@@ -94,20 +94,20 @@ func TestAnImageStandsInPlaceOfTheHostsSystem(t *testing.T) {
 func TestGrantsStandInAnImage(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)
-	h.anImage()
+	h.write(h.anImage()+"/etc/passwd", "of the image")
 	outside := h.mkdir(newDirectory(t) + "/granted")
 	h.write(outside+"/file", "of the host")
 	h.grant(outside, profile.ReadWrite)
 	h.grant("/usr/share", profile.ReadOnly)
 	h.write(h.profile.Home+"/.ssh/id", "secret")
-	h.profile.Hidden = []profile.HiddenPath{{Path: h.profile.Home + "/.ssh"}, {Path: "/etc/os-release"}}
+	h.profile.Hidden = []profile.HiddenPath{{Path: h.profile.Home + "/.ssh"}, {Path: "/etc/passwd"}}
 	h.write(h.profile.Workspace+"/.git/hooks/pre-commit", "hook")
 	share, err := os.ReadDir("/usr/share")
 	if err != nil || len(share) == 0 {
 		t.Fatal(err)
 	}
-	out := h.sh("cat " + outside + "/file; echo; ls -d /usr/share/" + share[0].Name() + " /usr/bin/sh; cat /etc/os-release; echo new > " + outside + "/new")
-	if want := "of the host\n/usr/bin/sh\n/usr/share/" + share[0].Name() + "\ntiny"; out != want {
+	out := h.sh("cat " + outside + "/file; echo; ls -d /usr/share/" + share[0].Name() + " /usr/bin/sh; cat /etc/passwd; echo new > " + outside + "/new")
+	if want := "of the host\n/usr/bin/sh\n/usr/share/" + share[0].Name() + "\nof the image"; out != want {
 		t.Errorf("%q, want %q", out, want)
 	}
 	h.refused("cat ~/.ssh/id")

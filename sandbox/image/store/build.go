@@ -108,9 +108,17 @@ func (b *Base) run(ctx context.Context, path string, args ...string) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return &Error{fmt.Sprintf("%s: %v: %s", filepath.Base(path), err, profile.Printable(said.last())), "it runs by itself, too: " + strings.Join(append([]string{filepath.Base(path)}, args...), " ")}
+		return &Error{fmt.Sprintf("%s: %v: %s", filepath.Base(path), err, profile.Printable(said.last())), buildHint()}
 	}
 	return nil
+}
+
+// buildHint is what mends most of what can be wrong.
+func buildHint() string {
+	if os.Geteuid() != 0 {
+		return "as an ordinary user it takes subordinate ids in /etc/subuid and the package uidmap; or root makes an archive, and you import it"
+	}
+	return "look whether the suite is one of that archive, and whether the network is there"
 }
 
 // tail keeps the end of what is written to it.

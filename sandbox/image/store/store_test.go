@@ -610,3 +610,46 @@ func TestAFileThatSomebodyElseWroteIsNoImage(t *testing.T) {
 		hold.Close()
 	}
 }
+
+func TestASystemIsBuiltByTheProgramThatIsThere(t *testing.T) {
+	dir, bin := filepath.Join(t.TempDir(), "images"), t.TempDir()
+	t.Setenv("ARCHIVE", write(t, filepath.Join(bin, "archive"), layer(t, "usr/tool")))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	program := func(script string) {
+		write(t, filepath.Join(bin, "mmdebstrap"), []byte("#!/bin/sh\n"+script))
+		os.Chmod(filepath.Join(bin, "mmdebstrap"), 0o755)
+	}
+	build := func(ctx context.Context, suite string) (*image.Image, error) {
+		s := open(t, dir)
+		defer s.Close()
+		return s.Build(ctx, Base{Suite: suite, Mirror: "http://localhost/debian", Include: []string{"git", "perl"}}, "built", roomy())
+	}
+	for _, c := range []struct{ script, suite, want string }{
+		{"echo first; echo nothing works >&2; exit 3", "bookworm", "mmdebstrap: exit status 3: first | nothing works"},
+		{"exit 0", "bookworm", "system.tar: no such file"},
+		{`cp "$ARCHIVE" "$5"`, "--hook", "not a suite"},
+		{`cp "$ARCHIVE" "$5"`, "bookworm main", "not a suite"},
+	} {
+		program(c.script)
+		if _, err := build(context.Background(), c.suite); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+		checkEmpty(t, dir)
+	}
+	program("sleep 60")
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, errors.New("time is over"))
+	defer cancel()
+	began := time.Now()
+	if _, err := build(ctx, "bookworm"); err == nil || err.Error() != "time is over" || time.Since(began) > 30*time.Second {
+		t.Error(err, time.Since(began))
+	}
+	checkEmpty(t, dir)
+	program(`[ "$*" = "--include=git,perl --variant=minbase -- bookworm $5 http://localhost/debian" ] && cp "$ARCHIVE" "$5"`)
+	i, err := build(context.Background(), "bookworm")
+	if err != nil || i.Entries != 1 {
+		t.Errorf("%+v %v", i, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, buildName)); err == nil {
+		t.Error("what was built is there twice")
+	}
+}
