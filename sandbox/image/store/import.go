@@ -125,10 +125,11 @@ func (m *maker) directory(fd int) error {
 		return err
 	}
 	source, err := unpack.NewDirectory(own)
-	defer source.Close()
 	if err != nil {
+		unix.Close(own)
 		return err
 	}
+	defer source.Close()
 	return m.layer("", func(root int) error { return m.unpack(root, source, false) })
 }
 

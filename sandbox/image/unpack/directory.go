@@ -28,7 +28,10 @@ type file struct{ device, inode uint64 }
 // NewDirectory takes an open directory, which it closes when it is closed.
 func NewDirectory(fd int) (*Directory, error) {
 	names, err := namesIn(fd)
-	return &Directory{levels: []level{{fd, "", names}}, files: map[file]string{}}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Directory{levels: []level{{fd, "", names}}, files: map[file]string{}}, nil
 }
 
 // Close gives back what is open.
