@@ -140,10 +140,22 @@ type ran struct {
 	Failure  error
 }
 
-// run runs a command in the profile's sandbox.
+// run runs a command in the profile's sandbox, as everybody does who builds a plan to run it.
 func (h *host) run(command ...string) ran {
 	h.t.Helper()
-	return h.runPlan(h.build(), command...)
+	return h.runPlan(h.lookOut(), command...)
+}
+
+// lookOut builds the plan of a sandbox that is run next.
+func (h *host) lookOut() Plan {
+	h.t.Helper()
+	lookout := NewLookout()
+	h.t.Cleanup(lookout.Close)
+	plan, err := Build(h.profile, lookout)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return plan
 }
 
 func (h *host) runPlan(plan Plan, command ...string) ran {

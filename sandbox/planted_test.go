@@ -165,6 +165,33 @@ func TestACommandThatPlantsInALoopIsEnded(t *testing.T) {
 	}
 }
 
+// A plan that is run next has its directories watched from before they were looked through.
+func TestWhatComesBetweenTheLookAndTheRunIsSetAside(t *testing.T) {
+	h := newHost(t)
+	work := h.profile.Workspace
+	other := h.mkdir(h.outside() + "/other")
+	h.grant(other, profile.ReadWrite)
+	h.mkdir(work + "/a/b")
+	h.mkdir(work + "/moved/sub")
+	for range 2 {
+		plan := h.lookOut()
+		h.write(work+"/a/b/.envrc", "evil")
+		h.write(work+"/a/new/.vscode/tasks.json", "evil")
+		h.write(other+"/.mcp.json", "evil")
+		os.Rename(work+"/moved", work+"/a/moved")
+		r := h.runPlan(plan, "/bin/sh", "-c", "echo x > a/moved/sub/.envrc; echo x > a/new/.envrc")
+		if r.Failure != nil || r.ExitCode != 0 {
+			t.Fatalf("%v %s", r.Failure, r.Err)
+		}
+		if list := append(planted(t, work), planted(t, other)...); len(list) > 0 {
+			t.Errorf("left: %q", list)
+		}
+		if r := h.runPlan(plan, "/bin/sh", "-c", "echo x > a/b/.envrc"); r.Failure != nil || len(planted(t, work)) > 0 {
+			t.Errorf("run again: %v %q", r.Failure, planted(t, work))
+		}
+	}
+}
+
 func TestADirectoryMovedInFromAnotherWritableOneIsLookedThrough(t *testing.T) {
 	h := newHost(t)
 	other := h.mkdir(h.outside() + "/other")

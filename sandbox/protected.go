@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
@@ -41,6 +42,40 @@ type Protection struct {
 	apart map[string]bool // directories below that the command may not write, or that are roots themselves
 
 	agent, workspace string
+	lookout          *Lookout // what watches the roots already, if something does
+}
+
+// A Lookout is the host, for a plan that is run next: the directories that its command may write are watched from before Build looks
+// through them, so that Run need not look through them again. Whatever comes into being under a protected name from then on is set aside.
+type Lookout struct {
+	Host
+	watch atomic.Pointer[protect.Watch]
+}
+
+// NewLookout is one for one plan. Where nothing more can be watched, Run will say so.
+func NewLookout() *Lookout {
+	l := &Lookout{}
+	if watch, err := protect.NewWatch(); err == nil {
+		l.watch.Store(watch)
+	}
+	return l
+}
+
+// Close ends the watch of a plan that was not run.
+func (l *Lookout) Close() {
+	if l != nil {
+		l.watch.Swap(nil).Close()
+	}
+}
+
+// take is the watch for one run, or a new one.
+func (l *Lookout) take() (*protect.Watch, error) {
+	if l != nil {
+		if watch := l.watch.Swap(nil); watch != nil {
+			return watch, nil
+		}
+	}
+	return protect.NewWatch()
 }
 
 // protect makes what is protected read-only wherever the grants make it writable. It comes after all grants: one for a
@@ -64,6 +99,7 @@ func (b *builder) protect() {
 	for _, root := range shared {
 		b.protectIn(root)
 	}
+	b.protection.lookout = b.lookout()
 	if len(b.protection.Roots) == 0 {
 		b.protection = nil
 	}
@@ -106,15 +142,38 @@ func (b *builder) protectedNames() *protect.Names {
 	return compiled
 }
 
-// reader reads directories for a scan: of the host, as quickly as can be; of another tree, through it.
-func (b *builder) reader() protect.Reader {
-	tree := b.tree
-	if m, is := tree.(*memory); is {
-		tree = m.tree
+// scan looks through a directory: of the host, as quickly as can be; of another tree, through it.
+func (b *builder) scan(root string) protect.Result {
+	isApart := func(path string) bool { return b.protection.apart[path] }
+	switch tree := b.host().(type) {
+	case Host:
+		return b.protection.names.Scan(root, isApart, protect.DefaultLimits, nil)
+	case *Lookout:
+		if watch := tree.watch.Load(); watch != nil {
+			return watch.Survey(root, b.protection.names, isApart)
+		}
+		return b.protection.names.Scan(root, isApart, protect.DefaultLimits, nil)
+	default:
+		return b.protection.names.Scan(root, isApart, protect.DefaultLimits, readerOf(tree))
 	}
-	if _, is := tree.(Host); is {
-		return nil
+}
+
+// host is what the builder looks at, but for its memory.
+func (b *builder) host() Tree {
+	if m, is := b.tree.(*memory); is {
+		return m.tree
 	}
+	return b.tree
+}
+
+// lookout is the one that the plan is built with, if it is.
+func (b *builder) lookout() *Lookout {
+	l, _ := b.host().(*Lookout)
+	return l
+}
+
+// readerOf reads the directories of a tree for a scan.
+func readerOf(tree Tree) protect.Reader {
 	return func(path string, each func(name []byte, kind protect.Kind) bool) error {
 		entries, err := tree.ReadDir(path)
 		for _, entry := range entries {
@@ -131,8 +190,7 @@ func (b *builder) reader() protect.Reader {
 }
 
 func (b *builder) protectIn(root string) {
-	isApart := func(path string) bool { return b.protection.apart[path] }
-	result := b.protection.names.Scan(root, isApart, protect.DefaultLimits, b.reader())
+	result := b.scan(root)
 	for _, closed := range append(result.Closed, tooMany(result.Found, root)...) {
 		b.close(root, closed)
 	}

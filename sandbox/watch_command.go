@@ -53,7 +53,9 @@ func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
 	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, Held: w.held}
+	var lookout *Lookout
 	if p := a.plan.Protection; p != nil {
+		lookout = p.lookout
 		options.Roots, options.Names, options.Known, options.Git, options.Apart = p.Roots, p.names, maps.Clone(p.known), maps.Clone(p.git), p.apart
 		if err := a.recordRun(l, &options); err != nil {
 			return err
@@ -64,12 +66,12 @@ func (a *attempt) watchDirectories(l Launcher) error {
 	}
 	a.watch = w
 	var err error
-	if w.watch, err = protect.NewWatch(options); err != nil {
+	if w.watch, err = lookout.take(); err != nil {
 		return &SetupError{Why: "watch the directories that the command may write: " + err.Error(),
 			Hint: "close other programs that watch many directories, or raise fs.inotify.max_user_instances"}
 	}
 	go func() {
-		closed, late, err := w.watch.Prepare()
+		closed, late, err := w.watch.Prepare(options)
 		w.prepare <- prepared{closed, late, err}
 	}()
 	return nil

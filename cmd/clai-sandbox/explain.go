@@ -42,7 +42,7 @@ func explainAction(c *cli.Context) error {
 	if err := noArguments(c, "it explains any command's sandbox; for one path: --path PATH"); err != nil {
 		return err
 	}
-	j, err := prepare(c, session.Options{})
+	j, err := prepare(c, session.Options{}, (*session.Session).Prepare)
 	if err != nil {
 		return err
 	}

@@ -23,16 +23,19 @@ type job struct {
 	prepared    *session.Prepared
 }
 
+// How a job is prepared: to be looked at, or to be run.
+type preparation func(*session.Session, func(*profile.Request)) (*session.Prepared, error)
+
 // prepare reads the configuration and what is stored, and builds the plan. options say more about the session.
-func prepare(c *cli.Context, options session.Options) (job, error) {
+func prepare(c *cli.Context, options session.Options, how preparation) (job, error) {
 	request, err := hosted.RequestFrom(c)
 	if err != nil {
 		return job{}, err
 	}
-	return prepareRequest(request, options)
+	return prepareRequest(request, options, how)
 }
 
-func prepareRequest(request profile.Request, options session.Options) (job, error) {
+func prepareRequest(request profile.Request, options session.Options, how preparation) (job, error) {
 	caller, err := profile.CurrentCaller()
 	if err != nil {
 		return job{}, err
@@ -49,7 +52,7 @@ func prepareRequest(request profile.Request, options session.Options) (job, erro
 	if j.session, err = session.Open(context.Background(), options); err != nil {
 		return j, err
 	}
-	if j.prepared, err = j.session.Prepare(nil); err != nil {
+	if j.prepared, err = how(j.session, nil); err != nil {
 		j.session.Close()
 		return j, err
 	}

@@ -493,7 +493,7 @@ func grantsRequest(c *cli.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
-	j, err := prepareRequest(profile.Request{Agent: c.String("agent")}, session.Options{Broker: broker, Command: "clai-sandbox grants request"})
+	j, err := prepareRequest(profile.Request{Agent: c.String("agent")}, session.Options{Broker: broker, Command: "clai-sandbox grants request"}, (*session.Session).Prepare)
 	if err != nil {
 		return tell(client.AskUnavailable, err)
 	}

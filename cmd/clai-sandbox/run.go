@@ -117,7 +117,7 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 	if err != nil {
 		return none, nil, err
 	}
-	j, err := prepare(c, options)
+	j, err := prepare(c, options, (*session.Session).PrepareRun)
 	if err != nil {
 		return none, nil, err
 	}
@@ -199,7 +199,7 @@ func dryRun(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	j, err := prepare(c, session.Options{})
+	j, err := prepare(c, session.Options{}, (*session.Session).Prepare)
 	if err != nil {
 		return err
 	}

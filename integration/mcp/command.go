@@ -206,7 +206,7 @@ func joined(ctx, other context.Context) (context.Context, context.CancelFunc) {
 
 // runWith runs a command with these streams, with a launcher that says only what is special. output is called when it has ended.
 func (s *sitting) runWith(ctx context.Context, c command, launcher sandbox.Launcher, stdio sandbox.Stdio, output func() captured) Result {
-	prepared, err := s.session.Prepare(c.change)
+	prepared, err := s.session.PrepareRun(c.change)
 	if err != nil {
 		output()
 		return s.notRun(err)

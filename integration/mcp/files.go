@@ -73,10 +73,11 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
 	defer cancel()
-	prepared, err := s.session.Prepare(nil)
+	prepared, err := s.session.PrepareRun(nil)
 	if err != nil {
 		return files.Response{}, errors.New(explained(err))
 	}
+	defer prepared.Close()
 	for _, path := range files.Targets(r, prepared.Profile.WorkingDirectory) {
 		if rule, is := prepared.Plan.SetsAside(sandbox.Host{}, path); is {
 			return files.Response{Error: &files.Error{Code: files.Protected, Path: path,

@@ -52,7 +52,7 @@ func (s *sitting) theShell() (sh *sessionShell, isNew bool, err error) {
 			return s.shell, false, nil
 		}
 	}
-	prepared, err := s.session.Prepare(nil)
+	prepared, err := s.session.PrepareRun(nil)
 	if err != nil {
 		return nil, false, err
 	}

@@ -194,6 +194,15 @@ func (s *Session) stored() []profile.Grant {
 
 // Prepare builds the sandbox of one command. change, if there is one, adds to the session's request what is this command's own.
 func (s *Session) Prepare(change func(*profile.Request)) (*Prepared, error) {
+	return s.prepare(change, false)
+}
+
+// PrepareRun is Prepare for a command that is run right away, and once: see sandbox.Lookout.
+func (s *Session) PrepareRun(change func(*profile.Request)) (*Prepared, error) {
+	return s.prepare(change, true)
+}
+
+func (s *Session) prepare(change func(*profile.Request), watched bool) (*Prepared, error) {
 	s.mu.Lock()
 	told := s.told
 	s.mu.Unlock()
@@ -201,7 +210,7 @@ func (s *Session) Prepare(change func(*profile.Request)) (*Prepared, error) {
 		s.read(time.Now())
 	}
 	swept := sandbox.Sweep(s.state)
-	p := &Prepared{session: s, request: s.options.Request}
+	p := &Prepared{session: s, request: s.options.Request, watched: watched}
 	if change != nil {
 		change(&p.request)
 	}
@@ -227,6 +236,8 @@ type Prepared struct {
 	request  profile.Request
 	version  int      // of what is granted
 	programs []string // that the plan shows besides
+	watched  bool     // it is run next
+	lookout  *sandbox.Lookout
 }
 
 // ShowProgram shows this program inside under a name, and returns its path there; see sandbox.Plan.ShowProgram. It stays when Run
@@ -246,13 +257,19 @@ func (p *Prepared) build() (err error) {
 	if err == nil {
 		err = p.session.openWorkspace(&p.Profile)
 	}
-	if err == nil {
-		p.Plan, err = sandbox.Build(p.Profile, sandbox.Host{})
-	}
 	if err != nil {
 		return err
 	}
-	if err := checkLinks(p.Profile.OwnLinks, &p.Plan); err != nil {
+	var host sandbox.Tree = sandbox.Host{}
+	if p.lookout.Close(); p.watched {
+		p.lookout = sandbox.NewLookout()
+		host = p.lookout
+	}
+	if p.Plan, err = sandbox.Build(p.Profile, host); err == nil {
+		err = checkLinks(p.Profile.OwnLinks, &p.Plan)
+	}
+	if err != nil {
+		p.lookout.Close()
 		return err
 	}
 	for _, name := range p.programs {
@@ -282,8 +299,12 @@ func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
 	return p, err
 }
 
+// Close is for what was prepared to be run, and is not.
+func (p *Prepared) Close() { p.lookout.Close() }
+
 // Run runs the command. See sandbox.Launcher.Run.
 func (p *Prepared) Run(ctx context.Context, l sandbox.Launcher, command []string, stdio sandbox.Stdio) (sandbox.Result, error) {
+	defer p.Close()
 	if err := p.takeHome(); err != nil {
 		return sandbox.Result{}, err
 	}

@@ -2,7 +2,6 @@ package protect
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -218,7 +217,7 @@ func (w *Watch) watchDirectory(fd int) (n *node, known bool, err error) {
 	}
 	n = &node{watch: int32(wd), object: objectOf(&stat), open: -1}
 	w.nodes[n.watch] = n
-	if len(w.nodes) > w.options.Budget {
+	if len(w.nodes) > w.budget {
 		return n, false, unix.ENOSPC
 	}
 	return n, false, nil
@@ -226,7 +225,7 @@ func (w *Watch) watchDirectory(fd int) (n *node, known bool, err error) {
 
 // addWatch adds a watch for an open directory, also if nobody may read it.
 func (w *Watch) addWatch(fd int, events uint32) (int, error) {
-	path := fmt.Sprintf("/proc/self/fd/%d", fd)
+	path := descriptorPath(fd)
 	wd, err := unix.InotifyAddWatch(w.inotify, path, events)
 	if err == unix.EACCES {
 		defer usable(fd)()

@@ -112,7 +112,7 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 
 func readlink(fd int) (string, error) {
 	buffer := make([]byte, 4096)
-	n, err := unix.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd), buffer)
+	n, err := unix.Readlink(descriptorPath(fd), buffer)
 	return string(buffer[:max(n, 0)]), err
 }
 
@@ -326,6 +326,9 @@ func (w *Watch) Close() {
 	}
 	for _, r := range w.roots {
 		unix.Close(r.open)
+	}
+	for _, s := range w.surveyed {
+		unix.Close(s.open)
 	}
 	unix.Close(w.wake)
 	unix.Close(w.inotify)

@@ -43,11 +43,11 @@ func BenchmarkPrepare(b *testing.B) {
 		dir := bigTree(b, n)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				w, err := NewWatch(Options{Roots: []string{dir}, Names: someNames})
+				w, err := NewWatch()
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, _, err := w.Prepare(); err != nil || len(w.nodes) < n {
+				if _, _, err := w.Prepare(Options{Roots: []string{dir}, Names: someNames}); err != nil || len(w.nodes) < n {
 					b.Fatal(err, len(w.nodes))
 				}
 				b.StopTimer()

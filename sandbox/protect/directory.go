@@ -2,8 +2,8 @@ package protect
 
 import (
 	"bytes"
-	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"unsafe"
@@ -116,7 +116,7 @@ func usable(dir int) (undo func()) {
 	if err != nil {
 		return func() {}
 	}
-	path := fmt.Sprintf("/proc/self/fd/%d", this) // it may be open as a path only
+	path := descriptorPath(this) // it may be open as a path only
 	unix.Chmod(path, stat.Mode&0o7777|0o700)
 	return func() {
 		unix.Chmod(path, stat.Mode&0o7777)
@@ -125,6 +125,9 @@ func usable(dir int) (undo func()) {
 }
 
 var direntBuffers = sync.Pool{New: func() any { buffer := make([]byte, 32<<10); return &buffer }}
+
+// descriptorPath leads to what is open.
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // readDirectory tells each name in an open directory, in the order in which the file system has them. It ends early when each
 // returns false.

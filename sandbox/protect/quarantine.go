@@ -466,7 +466,7 @@ func openToRemove(dir int, name string) (int, error) {
 func makeReadable(dir int, name string) {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
-		unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700)
+		unix.Chmod(descriptorPath(fd), 0o700)
 		unix.Close(fd)
 	}
 }

@@ -31,7 +31,6 @@ type Options struct {
 	Disarm Disarm
 	// Held reports whether a process of the command has one of these directories: as working directory, or open.
 	Held   func(is func(device, inode uint64) bool) bool
-	Budget int // directories; 0: what the kernel lets this user have
 	Record *Record
 }
 
@@ -45,18 +44,20 @@ const (
 	Elsewhere       // somebody else looks after it
 )
 
-// A Watch watches the directories that a command may write. Prepare comes before the command begins, and End when every process of
-// it has ended.
+// A Watch watches the directories that a command may write. Survey and Prepare come before the command begins, and End when every
+// process of it has ended.
 type Watch struct {
 	options  Options
 	inotify  int
 	wake     int // an eventfd: the reader is to look up
+	budget   int // directories
 	over     chan struct{}
 	done     chan struct{}
 	replaced func(path string)
 	missing  func() []string
 
 	mu        sync.Mutex
+	surveyed  []*survey // not entered into the account yet
 	roots     []*root
 	nodes     map[int32]*node
 	extra     map[int32]string // directories outside the roots, in which something is covered
@@ -106,9 +107,9 @@ const (
 	renamedLevels = 8
 )
 
-// NewWatch opens the watch. Its descriptor may be handed to another process, which then closes it last: that takes the kernel a
+// NewWatch opens a watch. Its descriptor may be handed to another process, which then closes it last: that takes the kernel a
 // while.
-func NewWatch(o Options) (*Watch, error) {
+func NewWatch() (*Watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("inotify: %w; see /proc/sys/fs/inotify/max_user_instances", err)
@@ -118,16 +119,9 @@ func NewWatch(o Options) (*Watch, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	if o.Budget == 0 {
-		o.Budget = watchBudget()
-	}
-	w := &Watch{options: o, inotify: fd, wake: wake, over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
+	return &Watch{inotify: fd, wake: wake, budget: watchBudget(), over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
 		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, lastNames: map[string]bool{}, attempts: map[string]int{},
-		empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}
-	for path := range o.Covers {
-		w.lastNames[base(path)] = true
-	}
-	return w, nil
+		empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
 }
 
 // Descriptor is the number of the inotify instance.
@@ -155,22 +149,45 @@ func (w *Watch) stop(why string) {
 	}
 }
 
-// Prepare watches all directories. What it names as closed could not be watched, and must not be writable. Late is what is protected
-// and was not known: it came since.
-func (w *Watch) Prepare() (closed []Closed, late []string, err error) {
+// Survey is Scan, and each directory is watched from before it is read. What Prepare is told to watch and was surveyed is not looked
+// through again. What is named as closed has to be apart by then.
+func (w *Watch) Survey(root string, names *Names, apart func(string) bool) Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, path := range w.options.Roots {
+	s := w.survey(root, names, apart)
+	w.surveyed = append(w.surveyed, s)
+	return s.result
+}
+
+// Prepare watches all directories. What it names as closed could not be watched, and must not be writable. Late is what is protected
+// and was not known: it came since.
+func (w *Watch) Prepare(o Options) (closed []Closed, late []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.options = o
+	for path := range o.Covers {
+		w.lastNames[base(path)] = true
+	}
+	for _, path := range o.Roots {
 		if err := w.addRoot(path); err != nil {
 			return nil, nil, err
 		}
 	}
-	for path := range w.options.Covers {
-		if err := w.watchCover(parent(path)); err != nil {
+	for _, s := range w.surveyed { // it is not writable after all
+		w.dismiss(s)
+	}
+	w.surveyed = nil
+	dirs := map[string]bool{}
+	for path := range o.Covers {
+		dirs[parent(path)] = true
+	}
+	for dir := range dirs {
+		w.watchRemovals(dir)
+		if err := w.watchCover(dir); err != nil {
 			return nil, nil, err
 		}
 	}
-	return RollUpAll(w.closed, w.options.Roots, DefaultLimits.Closed), w.late, nil
+	return RollUpAll(w.closed, o.Roots, DefaultLimits.Closed), w.late, nil
 }
 
 // RollUpAll rolls up what lies in several roots.
@@ -190,69 +207,107 @@ func RollUpAll(list []Closed, roots []string, most int) []Closed {
 	return all
 }
 
-// addRoot watches a directory and all below it, several at once.
-func (w *Watch) addRoot(path string) error {
-	fd, err := openRoot(path)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: path, Err: err}
+// A survey is what was seen of a directory and all below it, while each was watched.
+type survey struct {
+	path   string
+	open   int // O_PATH, or -1
+	list   []*node
+	paths  map[*node]string
+	result Result
+	err    error
+}
+
+// survey looks through a directory and all below it, several at once, and watches them.
+func (w *Watch) survey(path string, names *Names, apart func(string) bool) *survey {
+	s := &survey{path: path, paths: map[*node]string{}}
+	if s.open, s.err = openRoot(path); s.err != nil {
+		s.open = -1
+		s.result.Closed = []Closed{{path, "it cannot be opened: " + s.err.Error()}}
+		return s
 	}
-	r := &root{path: path, open: fd}
-	var mu sync.Mutex
-	var list []*node
-	paths := map[*node]string{}
 	watched := len(w.nodes)
-	held := map[string]bool{} // directories in which something is covered
-	for path := range w.options.Covers {
-		held[parent(path)] = true
+	for _, other := range w.surveyed {
+		watched += len(other.list)
 	}
-	result := w.options.Names.scan(path, func(path string) bool { return w.options.Apart[path] }, DefaultLimits, nil, func(path string, dir int) error {
+	var mu sync.Mutex
+	s.result = names.scan(path, apart, DefaultLimits, nil, func(path string, dir int) error {
 		var stat unix.Stat_t
 		if err := unix.Fstat(dir, &stat); err != nil {
 			return err
 		}
-		events := uint32(directoryEvents)
-		if held[path] {
-			events |= unix.IN_DELETE
-		}
-		wd, err := unix.InotifyAddWatch(w.inotify, fmt.Sprintf("/proc/self/fd/%d", dir), events)
+		wd, err := w.addWatch(dir, directoryEvents)
 		if err != nil {
 			return err
 		}
 		n := &node{watch: int32(wd), object: objectOf(&stat), open: -1}
 		mu.Lock()
 		defer mu.Unlock()
-		if w.options.Git[path] {
-			w.thereInGit(dir, path)
-		}
-		list = append(list, n)
-		paths[n] = path
-		if watched+len(list) > w.options.Budget {
+		s.list = append(s.list, n)
+		s.paths[n] = path
+		if watched+len(s.list) > w.budget {
 			return unix.ENOSPC
 		}
 		return nil
 	})
-	slices.SortFunc(list, func(a, b *node) int { return strings.Compare(paths[a], paths[b]) })
-	byPath := make(map[string]*node, len(list))
-	for _, n := range list {
-		w.enter(r, n, paths[n], byPath)
+	slices.SortFunc(s.list, func(a, b *node) int { return strings.Compare(s.paths[a], s.paths[b]) })
+	return s
+}
+
+// dismiss ends the watch of what was surveyed.
+func (w *Watch) dismiss(s *survey) {
+	for _, n := range s.list {
+		if w.nodes[n.watch] == nil {
+			unix.InotifyRmWatch(w.inotify, uint32(n.watch))
+		}
+	}
+	if s.open >= 0 {
+		unix.Close(s.open)
+	}
+}
+
+// addRoot puts a directory and all below it into the account.
+func (w *Watch) addRoot(path string) error {
+	i := slices.IndexFunc(w.surveyed, func(s *survey) bool { return s.path == path })
+	var s *survey
+	if i >= 0 {
+		s = w.surveyed[i]
+		w.surveyed = slices.Delete(w.surveyed, i, i+1)
+	} else {
+		s = w.survey(path, w.options.Names, func(path string) bool { return w.options.Apart[path] })
+		w.closed = append(w.closed, s.result.Closed...) // whoever called Survey knows of those
+	}
+	if s.err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: s.err}
+	}
+	r := &root{path: path, open: s.open}
+	byPath := make(map[string]*node, len(s.list))
+	for _, n := range s.list {
+		w.enter(r, n, s.paths[n], byPath)
 	}
 	if r.node == nil {
-		unix.Close(fd)
+		unix.Close(s.open)
 		why := "it is gone"
-		if len(result.Closed) > 0 {
-			why = result.Closed[0].Why
+		if len(s.result.Closed) > 0 {
+			why = s.result.Closed[0].Why
 		}
 		return &os.PathError{Op: "watch", Path: path, Err: errors.New(why)}
 	}
 	w.roots = append(w.roots, r)
-	w.closed = append(w.closed, result.Closed...)
-	for _, found := range result.Found {
+	for dir := range w.options.Git {
+		if n := byPath[dir]; n != nil {
+			w.thereInGit(n, dir)
+		}
+	}
+	for _, found := range s.result.Found {
 		if n := byPath[parent(found.Path)]; found.Rule != "" && n != nil {
 			w.there(n, base(found.Path), found.Path)
 		}
 	}
 	return nil
 }
+
+// apartNode stands for directories that are not in the account.
+var apartNode = &node{watch: -1}
 
 // enter puts a directory that was found when the watch began into the account. Its parent is there already.
 func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
@@ -272,7 +327,13 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 		return
 	}
 	above := byPath[parent(path)]
-	if above == nil {
+	switch {
+	case w.options.Apart[path] || above == apartNode: // the command may not write it after all, nor what is below
+		byPath[path] = apartNode
+		unix.InotifyRmWatch(w.inotify, uint32(n.watch))
+		delete(w.nodes, n.watch)
+		return
+	case above == nil:
 		w.lost[n] = true
 		return
 	}
@@ -338,6 +399,15 @@ func (w *Watch) Retain(roots []string, known, git, apart map[string]bool) {
 	}
 }
 
+// watchRemovals has it told when something is removed in a directory in which something is covered.
+func (w *Watch) watchRemovals(dir string) {
+	if n := w.at(dir); n != nil {
+		if fd, err := w.descriptor(n); err == nil {
+			w.addWatch(fd, unix.IN_DELETE|unix.IN_MASK_ADD)
+		}
+	}
+}
+
 // watchCover watches a directory in which something is covered, where that is not one of those that are watched anyway.
 func (w *Watch) watchCover(dir string) error {
 	if slices.ContainsFunc(w.roots, func(r *root) bool { return within(dir, r.path) }) {
@@ -348,7 +418,7 @@ func (w *Watch) watchCover(dir string) error {
 		return nil // to mount there fails, too
 	}
 	defer unix.Close(fd)
-	wd, err := unix.InotifyAddWatch(w.inotify, fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_MASK_ADD)
+	wd, err := w.addWatch(fd, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_MASK_ADD)
 	if err == nil && w.nodes[int32(wd)] == nil {
 		w.extra[int32(wd)] = dir
 	}
@@ -715,13 +785,11 @@ func (w *Watch) rule(n *node, name string) (string, bool) {
 
 // there is what is protected and was there before the command began.
 func (w *Watch) there(n *node, name, path string) {
-	if fd, err := w.descriptor(n); err == nil {
-		w.thereIn(fd, name, path)
+	fd, err := w.descriptor(n)
+	if err != nil {
+		return
 	}
-}
-
-func (w *Watch) thereIn(dir int, name, path string) {
-	is, there := identify(dir, name, path)
+	is, there := identify(fd, name, path)
 	if !there {
 		return
 	}
@@ -740,10 +808,10 @@ func (w *Watch) mayBeEmpty(path string) {
 }
 
 // thereInGit is the same of what git executes in one of its directories, or is led by.
-func (w *Watch) thereInGit(dir int, path string) {
+func (w *Watch) thereInGit(n *node, path string) {
 	for _, name := range gitNames {
 		if !w.options.Names.Unprotected[name] {
-			w.thereIn(dir, name, join(path, name))
+			w.there(n, name, join(path, name))
 		}
 	}
 }
@@ -785,11 +853,7 @@ func (w *Watch) cover(path string, how Cover) {
 	}
 	w.options.Covers[path] = how
 	w.lastNames[base(path)] = true
-	if n := w.at(parent(path)); n != nil {
-		if fd, err := w.descriptor(n); err == nil {
-			w.addWatch(fd, unix.IN_DELETE|unix.IN_MASK_ADD)
-		}
-	}
+	w.watchRemovals(parent(path))
 }
 
 // at is the directory at a path, by the account.

@@ -3,6 +3,7 @@ package protect
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,9 +12,9 @@ import (
 // watch watches a directory until the test ends.
 func watch(t *testing.T, dir string, disarm Disarm) *Watch {
 	t.Helper()
-	w, err := NewWatch(Options{Roots: []string{dir}, Names: someNames, Disarm: disarm})
+	w, err := NewWatch()
 	if err == nil {
-		_, _, err = w.Prepare()
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Disarm: disarm})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -74,5 +75,45 @@ func TestANameIsSetAsideSoonHoweverMuchElseIsToBeDone(t *testing.T) {
 	os.WriteFile(dir+"/.envrc", nil, 0o644)
 	for _, path := range []string{"/.envrc", "/.cargo/config.toml", "/p/.envrc"} {
 		isGone(t, dir+path, time.Second)
+	}
+}
+
+func TestWhatWasSurveyedIsNotLookedThroughAgain(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a/b", "closed/x", "other"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := NewWatch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for _, root := range []string{dir + "/other", dir} {
+		if r := w.Survey(root, someNames, func(path string) bool { return path == dir+"/other" }); len(r.Closed) > 0 {
+			t.Fatal(r.Closed)
+		}
+	}
+	os.Mkdir(dir+"/a/late", 0o755)
+	closed, _, err := w.Prepare(Options{Roots: []string{dir}, Names: someNames, Apart: map[string]bool{dir + "/closed": true, dir + "/other": true}})
+	if err != nil || len(closed) > 0 {
+		t.Fatal(err, closed)
+	}
+	if w.at(dir+"/a/b") == nil {
+		t.Error("what was surveyed is not in the account")
+	}
+	if w.at(dir+"/a/late") != nil {
+		t.Error("it was looked through again")
+	}
+	if w.at(dir+"/closed") != nil || w.at(dir+"/closed/x") != nil || len(w.nodes) != 3 {
+		t.Errorf("what must not be written is in the account: %d directories", len(w.nodes))
+	}
+	os.WriteFile(dir+"/other/.envrc", nil, 0o644)
+	os.WriteFile(dir+"/closed/x/.envrc", nil, 0o644)
+	os.WriteFile(dir+"/a/late/.envrc", nil, 0o644)
+	report := w.End(nil)
+	if len(report.Told) != 1 || report.Told[0].Path != dir+"/a/late/.envrc" {
+		t.Errorf("%+v", report)
 	}
 }
