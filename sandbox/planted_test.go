@@ -379,6 +379,12 @@ func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
 		"the same, settings last": {"mkdir -p gd/objects gd/refs gd/worktrees/w $d; " + worktreeOf, "echo \"$c\" > gd/config; sleep 0.02; echo \"$c\" >> gd/config"},
 		"the same, its hooks":     {"mkdir -p gd/objects gd/refs gd/hooks gd/worktrees/w $d; " + worktreeOf, "printf '#!/bin/sh\ntouch %s' $PWD/executed > gd/hooks/post-checkout; chmod 755 gd/hooks/post-checkout"},
 		"the person's git init":   {"mkdir -p $d/.git/hooks; echo \"$c\" > $d/.git/config; printf '#!/bin/sh\ntouch %s' $PWD/executed > $d/.git/hooks/post-checkout; chmod 755 $d/.git/hooks/post-checkout", "true"},
+		"settings alone":          {"mkdir -p $d/.git; echo \"$c\" > $d/.git/config", "true"},
+		"settings, in pieces":     {"mkdir -p $d/.git; : > $d/.git/config; sleep 0.05; echo \"$c\" >> $d/.git/config", "true"},
+		"settings moved in":       {"mkdir -p $d/git; echo \"$c\" > $d/git/config; mv $d/git $d/.git", "true"},
+		"hooks alone":             {"mkdir -p $d/.git/hooks; printf '#!/bin/sh\ntouch %s' $PWD/executed > $d/.git/hooks/post-checkout; chmod 755 $d/.git/hooks/post-checkout", "true"},
+		"commondir alone":         {"mkdir -p $d/.git gd/objects gd/refs; echo \"$c\" > gd/config; echo ../../gd > $d/.git/commondir", "true"},
+		"HEAD and refs, bare":     {"mkdir -p $d/refs; echo ref: refs/heads/main > $d/HEAD; echo \"$c\" > $d/config", "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -391,7 +397,8 @@ func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
 			}
 			for _, dir := range []string{work + "/sub", work + "/node_modules/x", work + "/gd"} {
 				if _, err := os.Stat(dir); err == nil {
-					for _, command := range []string{"git status", "git checkout -q -b x", "git log", "git init -q && git status && git checkout -q -b y"} {
+					for _, command := range []string{"git status", "git checkout -q -b x", "git log", "git init -q; git status", "git init -q --bare; git status",
+						"echo x > file; git add file; git commit -q -m x; git checkout -q -b y"} { // what a command made half of, a person may make whole
 						cmd := exec.Command("sh", "-c", command)
 						cmd.Dir, cmd.Env = dir, h.gitEnvironment()
 						cmd.Run()

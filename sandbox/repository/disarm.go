@@ -28,9 +28,9 @@ const (
 	maxReplaced = 8         // times that a file is written again because somebody else wrote it at that moment
 )
 
-// Disarm looks at a directory that may be a git directory now, and takes out what executes or leads elsewhere: settings, hooks, and the
-// files commondir and gitdir. What git itself takes for a git directory is one (HEAD, objects and refs, or HEAD and commondir), and so is
-// what it needs no HEAD in: the directory that worktrees share, and one called .git, which "git init" completes and believes.
+// Disarm looks at a directory that may be a git directory now, or be made one by a git that finds half of it there ("git init" keeps
+// settings and hooks), and takes out what executes or leads elsewhere: settings, hooks, and the files commondir and gitdir. One that is
+// called .git is such a directory, whatever is in it, and so is one that has two of HEAD, objects and refs.
 //
 // aside has to rename an entry of an open directory to a name that git does not look for. (A hook's name has no dot; so a name with
 // a dot is none.) It is called for each hook, and for a file of settings that is not a regular file, too long, or not to be
@@ -47,7 +47,7 @@ func Disarm(dir int, aside func(dir int, name string) error) ([]Taken, error) {
 	if err != nil && !errors.Is(err, unix.ENAMETOOLONG) { // then nothing leads anywhere that is known
 		return nil, err
 	}
-	if !isGitDirectory(dir) && !strings.EqualFold(path.Base(place), ".git") {
+	if !isGitDirectory(dir, place) {
 		return nil, nil
 	}
 	d := disarming{dir: dir, place: place, aside: aside}
@@ -66,14 +66,15 @@ type disarming struct {
 	failed []error
 }
 
-// isGitDirectory reports whether git would take a directory for one of its own, or for the one that worktrees share. What HEAD holds does
-// not matter: that may be written any time.
-func isGitDirectory(dir int) bool {
+// isGitDirectory reports whether git would take a directory for one of its own, or could once somebody adds the rest. What HEAD holds
+// does not matter: that may be written any time. (HEAD and a config alone are none: the branches of a remote may be called so.)
+func isGitDirectory(dir int, place string) bool {
 	has := func(name string) bool {
 		var stat unix.Stat_t
 		return unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
 	}
-	return has("HEAD") && has("commondir") || has("objects") && has("refs")
+	head, objects, refs := has("HEAD"), has("objects"), has("refs")
+	return strings.EqualFold(path.Base(place), ".git") || head && (objects || refs || has("commondir")) || objects && refs
 }
 
 // whole sets an entry aside as a whole.
