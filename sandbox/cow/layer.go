@@ -147,7 +147,7 @@ func (l *Layer) begin(about About) error {
 		return nil
 	}
 	about.Object = object
-	return about.write(l.Dir)
+	return about.write(l.Dir, os.Rename)
 }
 
 func open(dir string, about About, mode fs.FileMode) (*Layer, error) {
@@ -199,7 +199,7 @@ func create(dir string, about About, mode fs.FileMode) (int, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return -1, err
 	}
-	if err := about.write(dir); err != nil {
+	if err := about.write(dir, os.Link); err != nil && !errors.Is(err, fs.ErrExist) { // another may make the layer, too, and have it by now
 		return -1, err
 	}
 	upper := filepath.Join(dir, mounts.LayerUpper)
@@ -214,18 +214,23 @@ func create(dir string, about About, mode fs.FileMode) (int, error) {
 	return unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 }
 
-// write puts the file in its place, whole.
-func (a About) write(dir string) error {
+// write puts the file in its place, whole, by os.Rename, or os.Link for none to be replaced.
+func (a About) write(dir string, put func(old, new string) error) error {
 	a.Made = time.Now().UnixMilli()
 	text, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(dir, aboutName)
-	if err := os.WriteFile(name+".new", append(text, '\n'), 0o600); err != nil {
+	file, err := os.CreateTemp(dir, aboutName+".") // several may make the layer at a time
+	if err != nil {
 		return err
 	}
-	return os.Rename(name+".new", name)
+	_, err = file.Write(append(text, '\n'))
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = put(file.Name(), filepath.Join(dir, aboutName))
+	}
+	os.Remove(file.Name())
+	return err
 }
 
 // Close gives a layer back.
