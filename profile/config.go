@@ -60,6 +60,7 @@ type filesystemConfig struct {
 
 	ProtectedPaths   *[]protectedName `json:"protectedPaths,omitempty" jsonschema:"what is read-only in writable directories, besides the usual: names as they stand there"`
 	UnprotectedPaths *[]protectedName `json:"unprotectedPaths,omitempty" jsonschema:"what of the usual protected paths is writable after all: names as they stand in a writable directory"`
+	ProtectMode      *ProtectMode     `json:"protectMode,omitempty" jsonschema:"what becomes of a protected name that a command makes: watch sets it aside as soon as it is there; strict keeps all that the command writes until it has ended, so that the name is never there; if nobody says, watch"`
 }
 
 type extraPath struct {
@@ -321,6 +322,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Filesystem.WorkspaceAccess, over.Filesystem.WorkspaceAccess)
 	overlay(&e.Filesystem.Home, over.Filesystem.Home)
 	overlay(&e.Filesystem.Caches, over.Filesystem.Caches)
+	overlay(&e.Filesystem.ProtectMode, over.Filesystem.ProtectMode)
 	overlay(&e.Filesystem.HiddenPaths, over.Filesystem.HiddenPaths)
 	overlay(&e.Filesystem.ProtectedPaths, over.Filesystem.ProtectedPaths)
 	overlay(&e.Filesystem.UnprotectedPaths, over.Filesystem.UnprotectedPaths)

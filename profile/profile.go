@@ -199,6 +199,7 @@ type Profile struct {
 	// are names that are not.
 	Protected   []ProtectedPath
 	Unprotected []string
+	ProtectMode ProtectMode
 
 	Network    Network
 	Domains    Domains // of a filtered network

@@ -7,6 +7,28 @@ import (
 	"strings"
 )
 
+// A ProtectMode says what becomes of a protected name that a command makes. The zero value is to watch.
+type ProtectMode uint8
+
+const (
+	ProtectWatch  ProtectMode = iota // it is set aside as soon as it is there
+	ProtectStrict                    // all that a command writes is kept until it has ended, so that the name is never there
+)
+
+var protectModeNames = []string{"watch", "strict"}
+
+func (m ProtectMode) String() string { return nameOf(protectModeNames, int(m)) }
+
+func (m ProtectMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+func (m *ProtectMode) UnmarshalText(text []byte) error {
+	i, err := valueOf(protectModeNames, text)
+	if err == nil {
+		*m = ProtectMode(i)
+	}
+	return err
+}
+
 // A ProtectedPath is read-only in every writable directory and below it, and cannot come into being there, because something
 // outside the sandbox executes it later or does as it says. What git executes is protected besides, wherever a repository has
 // it.

@@ -23,6 +23,7 @@ type Request struct {
 	Hide             []string // paths
 	Protect          []string // names in writable directories
 	Unprotect        []string
+	ProtectMode      string   // watch or strict; empty: as the configuration says
 	Environment      []string // NAME or NAME=VALUE
 	WorkingDirectory string   // empty: the caller's, if it is in the workspace, else the workspace
 	Timeout          time.Duration
@@ -308,6 +309,14 @@ func (p *Profile) resolveProtected(settings executionConfig, r Request) error {
 	if names := settings.Filesystem.ProtectedPaths; names != nil {
 		for _, n := range *names {
 			p.Protected = append(p.Protected, ProtectedPath{filepath.Clean(n.name), false, n.origin})
+		}
+	}
+	if mode := settings.Filesystem.ProtectMode; mode != nil {
+		p.ProtectMode = *mode
+	}
+	if r.ProtectMode != "" {
+		if err := p.ProtectMode.UnmarshalText([]byte(r.ProtectMode)); err != nil {
+			return fmt.Errorf("--protect-mode: %w", err)
 		}
 	}
 	if names := settings.Filesystem.UnprotectedPaths; names != nil {

@@ -20,7 +20,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"sandbox/protect":            {},
 		"sandbox/repository":         {},
 		"sandbox/cow":                {"sandbox/mounts", "sandbox/trampoline"},
-		"sandbox":                    {"profile", "sandbox/cow", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline"},
+		"sandbox":                    {"profile", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline"},
 		"sandbox/image":              {"profile"},
 		"sandbox/image/unpack":       {"profile", "sandbox/image"},
 		"sandbox/image/store":        {"profile", "sandbox/image", "sandbox/image/unpack"},
@@ -31,19 +31,19 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"grants/broker":              {"profile", "grants", "grants/store"},
 		"grants/client":              {"profile", "grants"},
 		"grants/server":              {"profile", "grants"},
-		"integration/gateway":        {"profile", "sandbox", "sandbox/cow", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "grants", "grants/store", "grants/broker", "grants/server", "integration/notify", "policy"},
-		"integration/instructions":   {"profile", "sandbox", "sandbox/cow", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline"},
+		"integration/gateway":        {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "grants", "grants/store", "grants/broker", "grants/server", "integration/notify", "policy"},
+		"integration/instructions":   {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline"},
 		"integration/mcp":            {"profile", "sandbox", "sandbox/cow", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "sandbox/lack", "sandbox/cow/changes", "grants", "integration/session", "integration/instructions", "integration/mcp/files", "integration/mcp/shell"},
 		"integration/mcp/shell":      {},
 		"integration/notify":         {"profile", "grants"},
 		"grants/review":              {"profile", "grants"},
-		"integration/session":        {"profile", "sandbox", "sandbox/cow", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "grants"},
-		"cmd/clai-sandbox":           {"profile", "sandbox", "sandbox/lack", "sandbox/cow", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "grants", "grants/client", "integration/session", "integration/instructions", "cmd/hosted"},
+		"integration/session":        {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "grants"},
+		"cmd/clai-sandbox":           {"profile", "sandbox", "sandbox/lack", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline", "grants", "grants/client", "integration/session", "integration/instructions", "cmd/hosted"},
 		"policy":                     {},
 		"cmd/hosted":                 {"profile"},
 		// What runs inside a sandbox starts with every call of a file tool.
 		"integration/mcp/files": {},
-		"sandbox/lack":          {"profile", "sandbox", "sandbox/cow", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline"},
+		"sandbox/lack":          {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/trampoline"},
 	} {
 		out, err := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", module+room).CombinedOutput()
 		if err != nil {

@@ -127,6 +127,8 @@ func (p *Plan) Beyond() []string {
 		switch {
 		case step.Entries:
 			lines = append(lines, "entry by entry, so that what comes later is not seen: "+printable(step.Path))
+		case step.strict():
+			lines = append(lines, "written to the host when the command has ended, and kept in "+printable(step.Layer)+" until then: "+printable(step.Path))
 		case step.Layer != "" && step.Kind == Bind:
 			lines = append(lines, "copy on write, changes kept in "+printable(step.Layer)+": "+printable(step.Path))
 		case step.Purpose == OwnWork && step.Source != "":

@@ -287,6 +287,8 @@ func (a *attempt) notMounted(step Step, err error) error {
 		return nil // something of the command's is there, or nothing, and the host's does not show through
 	case step.inLayer:
 		return &SetupError{Path: step.Path, Why: "cannot be hidden: " + reason(err), Hint: "try again"}
+	case step.strict():
+		return &SetupError{Path: step.Path, Why: "cannot be written at the end only: " + whyNotLayered(err), Hint: "use --protect-mode watch"}
 	case step.orEntries():
 		a.plan.notice(NoticePathLeftOut, step.Source, fmt.Sprintf("only read: %s (%s): cannot be seen copy on write: %s",
 			printable(step.Source), printable(step.Origin.String()), whyNotLayered(err)))

@@ -32,6 +32,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b.caches()
 	b.ownHome()
 	b.ownWorkspace()
+	b.keepBack()
 	b.hold()
 	b.hide()
 	b.protect()

@@ -30,7 +30,11 @@ func (o *openLayers) open(plan *Plan) error {
 	defer o.mu.Unlock()
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
-		if step.Layer == "" || o.byPath[step.Path] != nil {
+		if step.Layer == "" {
+			continue
+		}
+		if have := o.byPath[step.Path]; have != nil {
+			step.useLayer(have)
 			continue
 		}
 		mode := step.Mode
@@ -46,6 +50,11 @@ func (o *openLayers) open(plan *Plan) error {
 		case err != nil && step.Purpose == Caches:
 			plan.withoutLayer(step, err)
 			continue
+		case errors.Is(err, cow.ErrInUse) && step.strict():
+			return &SetupError{Path: step.Path, Why: fmt.Sprintf("%d sandboxes of this agent have it, or left changes of it behind", maxStrictLayers),
+				Hint: "clai-sandbox changes list shows those; apply or discard them"}
+		case err != nil && step.strict():
+			return &SetupError{Path: step.Path, Why: "cannot be written at the end only: " + reason(err), Hint: "leave --protect-mode strict out"}
 		case err != nil && step.Purpose == Worktree: // nobody asked for it by name
 			why := reason(err)
 			if errors.Is(err, cow.ErrInUse) {
@@ -114,7 +123,9 @@ func (p *Plan) withoutLayer(step *Step, err error) {
 func (s *Step) onlyRead() { s.Access, s.Layer, s.Entries = profile.ReadOnly, "", true }
 
 // orEntries reports whether what cannot be seen copy on write is shown so.
-func (s *Step) orEntries() bool { return s.Layer != "" && (s.Purpose == Caches || s.veiled != "") }
+func (s *Step) orEntries() bool {
+	return s.Layer != "" && !s.strict() && (s.Purpose == Caches || s.veiled != "")
+}
 
 // layerPatience is how long a command waits for another of its agent to give a layer back: an agent's short commands may overlap.
 const (
@@ -125,31 +136,51 @@ const (
 // openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes another one: what two share while both run
 // carries open files and connections from one to the other, whatever each may reach by itself.
 func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
-	first := s.Layer
-	for n := 1; n <= maxCacheLayers; n++ {
+	first, most := s.Layer, 1
+	switch {
+	case s.strict():
+		most = maxStrictLayers
+	case s.Purpose == Caches:
+		most = maxCacheLayers
+	}
+	for n := 1; n <= most; n++ {
+		dir := first
 		if n > 1 {
-			s.Layer = fmt.Sprintf("%s-%d", first, n)
+			dir = fmt.Sprintf("%s-%d", first, n)
 		}
 		for began := time.Now(); ; time.Sleep(layerPause) {
-			layer, err = cow.Open(s.Layer, cow.About{Path: s.on(s.Path), Cache: s.Purpose == Caches || s.Image}, mode)
-			if !errors.Is(err, cow.ErrInUse) || s.Purpose == Caches || time.Since(began) > layerPatience {
+			layer, err = cow.Open(dir, cow.About{Path: s.on(s.Path), Cache: s.Purpose == Caches || s.Image}, mode)
+			if err == nil && s.strict() && !isEmpty(layer) { // of a run that did not come to its end
+				layer.Close()
+				err = cow.ErrInUse
+			}
+			if !errors.Is(err, cow.ErrInUse) || most > 1 || time.Since(began) > layerPatience {
 				break
 			}
 		}
-		if !errors.Is(err, cow.ErrInUse) || s.Purpose != Caches {
+		if !errors.Is(err, cow.ErrInUse) {
 			break
 		}
 	}
-	if err == nil && s.Kind == Private {
-		s.Source = join(s.Layer, mounts.LayerUpper)
+	if err != nil {
+		return nil, err
+	}
+	s.useLayer(layer)
+	if s.Kind == Private {
 		return layer, nil
 	}
-	if err == nil {
-		if err = layer.Veil(strings.FieldsFunc(s.veiled, func(r rune) bool { return r == 0 })); err != nil {
-			layer.Close()
-		}
+	if err = layer.Veil(strings.FieldsFunc(s.veiled, func(r rune) bool { return r == 0 })); err != nil {
+		layer.Close()
 	}
 	return layer, err
+}
+
+// useLayer has a step use the layer that is open.
+func (s *Step) useLayer(layer *cow.Layer) {
+	s.Layer = layer.Dir
+	if s.Kind == Private {
+		s.Source = join(s.Layer, mounts.LayerUpper)
+	}
 }
 
 // close gives the layers back. Nothing has them mounted any more.
@@ -225,9 +256,13 @@ func (p *Plan) withoutMounter() error {
 		return &SetupError{Path: p.Steps[i].Path, Why: "of image " + p.Rootfs.Name + " cannot be shown with what is granted in it: it takes Linux 5.12, and a kernel that lets this process mount in its own sandbox",
 			Hint: "choose a workspace where the image has nothing, or see clai-sandbox doctor"}
 	}
-	i := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Access == profile.CopyOnWrite })
-	if i < 0 {
+	i := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Access == profile.CopyOnWrite || s.strict() })
+	switch {
+	case i < 0:
 		return nil
+	case p.Steps[i].strict():
+		return &SetupError{Path: p.Steps[i].Path, Why: "cannot be written at the end only: --protect-mode strict takes Linux 5.12, and a kernel that lets this process mount in its own sandbox",
+			Hint: "use --protect-mode watch, or see clai-sandbox doctor"}
 	}
 	return &SetupError{Path: p.Steps[i].Path, Why: "cannot be seen copy on write: it takes Linux 5.12, and a kernel that lets this process mount in its own sandbox",
 		Hint: "grant it read-only, or see clai-sandbox doctor"}

@@ -135,6 +135,7 @@ func (b *builder) linkWorktree(gitdir string) {
 			return
 		}
 		b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: access, Origin: gitOrigin, Purpose: Worktree, Pinned: true})
+		b.keepBackAt(path)
 	}
 	if common != gitdir {
 		show(common, profile.ReadOnly)
@@ -175,7 +176,7 @@ func (b *builder) gitDirectory(root, dir, worktree string) {
 	for _, name := range []string{"config", "config.worktree", "commondir", "gitdir"} {
 		b.guardGit(join(dir, name))
 		if step := b.layers[join(dir, name)]; whole && strings.HasPrefix(name, "config") && step != nil && step.Purpose == Protects && step.file {
-			step.Settings = true
+			step.Settings, step.inLayer = true, false
 		}
 	}
 	b.guardOrAwait(root, join(dir, "hooks"))

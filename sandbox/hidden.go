@@ -50,7 +50,7 @@ func (b *builder) hide() {
 		} else {
 			b.layers.put(Step{Kind: Empty, Path: w.Real, Mode: 0o444, Origin: h.Origin, Purpose: Hides})
 		}
-		b.layers[w.Real].inLayer = above.Access == profile.CopyOnWrite
+		b.layers[w.Real].inLayer = above.Layer != ""
 	}
 	for _, own := range b.own {
 		if _, err := b.tree.Lstat(own); err == nil && b.layers.shows(own) {

@@ -35,7 +35,7 @@ func (in inside) Lstat(path string) (Object, error) {
 	switch {
 	case step != nil && step.Source == ownProgram:
 		return Object{Mode: 0o755}, nil // a file, wherever it is
-	case step != nil && step.Layer != "" && step.Kind == Bind:
+	case step != nil && step.Layer != "" && step.Kind == Bind && !step.strict():
 		return in.layered(step, path)
 	case step != nil && step.Kind == Bind:
 		object, err := in.host.Lstat(step.on(path))
@@ -100,7 +100,7 @@ func (in inside) Readlink(path string) (string, error) {
 	if step := in.plan.decides(path); step != nil && step.Source != "" && (step.Kind == Private || step.Purpose == Skills) {
 		return in.host.Readlink(step.Source + strings.TrimPrefix(path, step.Path))
 	}
-	if step := in.plan.decides(path); step != nil && step.Kind == Bind && step.Layer != "" {
+	if step := in.plan.decides(path); step != nil && step.Kind == Bind && step.Layer != "" && !step.strict() {
 		if text, err := in.host.Readlink(step.changed(path)); err == nil {
 			return text, nil
 		}
@@ -175,7 +175,7 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 	}
 	switch step.Kind {
 	case Bind:
-		if rule, is := p.awaits(s.Resolved); is && !s.Visible && step.Access == profile.ReadWrite {
+		if rule, is := p.Protection.awaits(s.Resolved); is && !s.Visible && step.Access == profile.ReadWrite {
 			return profile.ReadOnly, "set aside if a command makes it, because something outside would execute it or do as it says: --unprotect " + Quote(rule) +
 				" leaves it writable"
 		}

@@ -169,7 +169,7 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	switch {
 	case l.over:
 		return nil, ErrNotLive
-	case len(changes(l.view(l.layers), &plan)) == 0:
+	case len(differences(l.view(l.layers), &plan)) == 0:
 		return plan.Notices, nil
 	}
 	if l.mounter == nil {
@@ -197,7 +197,7 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 // watch has what is about to be writable watched, before the command sees it, and lets go what is not any more.
 func (l *Live) watch(plan *Plan) error {
 	w := l.attempt.watch
-	if plan.Protection == nil {
+	if plan.Protection == nil || plan.Protection.strict {
 		return nil
 	}
 	if w == nil {
@@ -219,7 +219,7 @@ func (l *Live) unwatch(plan *Plan) {
 		return
 	}
 	p := plan.Protection
-	if p == nil {
+	if p == nil || p.strict {
 		p = &Protection{}
 	}
 	w.follow(plan)
@@ -234,7 +234,7 @@ func (l *Live) failed(plan *Plan, err error) error {
 	default:
 	}
 	have := Plan{Steps: l.view(l.layers)}
-	for _, name := range changes(have.Steps, plan) {
+	for _, name := range differences(have.Steps, plan) {
 		if plan.access(name) < have.access(name) {
 			why := fmt.Sprintf("%s could not be %s, so the sandbox was ended", printable(name), lessened(plan.access(name)))
 			l.attempt.endFor(Notice{Kind: NoticeHeld, Path: name, Text: why + ": " + printable(err.Error())})

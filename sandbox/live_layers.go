@@ -55,8 +55,8 @@ func (l *Live) view(layers []layer) []Step {
 	return list
 }
 
-// changes are the paths of grants that a plan has otherwise than these steps.
-func changes(have []Step, plan *Plan) []string {
+// differences are the paths of grants that a plan has otherwise than these steps.
+func differences(have []Step, plan *Plan) []string {
 	old, next := decisive(have), decisive(plan.Steps)
 	var list []string
 	for name, step := range next {
@@ -94,7 +94,7 @@ func topmost(list []string) []string {
 // Layers that a change lies in, above or below are taken off, the last one first, and what the plan has there is mounted
 // anew over what bwrap made. Only a layer at the very path of the one change is replaced without a gap.
 func (l *Live) reconcile(plan *Plan) (took bool, err error) {
-	changed := changes(l.view(l.layers), plan)
+	changed := differences(l.view(l.layers), plan)
 	related := l.related(changed)
 	have := Plan{Steps: l.view(l.layers)}
 	for _, name := range changed {
@@ -112,7 +112,7 @@ func (l *Live) reconcile(plan *Plan) (took bool, err error) {
 	}
 	// What is kept below a change is taken over as it is, and changed in the next round: as many rounds as grants lie in each other.
 	for range maxRounds {
-		tops := topmost(changes(l.view(l.layers), plan))
+		tops := topmost(differences(l.view(l.layers), plan))
 		if len(tops) == 0 {
 			return took, nil
 		}

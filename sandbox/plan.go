@@ -75,7 +75,7 @@ type Step struct {
 	Kind   StepKind       `json:"kind" jsonschema:"how it is made"`
 	Path   string         `json:"path" jsonschema:"inside; no component is a symbolic link"`
 	Source string         `json:"source,omitempty" jsonschema:"of bind, copy and socket, and of a private directory that outlives the sandbox: the path on the host; of symlink: its text"`
-	Layer  string         `json:"layer,omitempty" jsonschema:"of what is copy_on_write: where changes are kept"`
+	Layer  string         `json:"layer,omitempty" jsonschema:"of what is copy_on_write: where changes are kept; of what is read_write: where they are kept until the command has ended"`
 	Access profile.Access `json:"access,omitempty" jsonschema:"of bind and socket: what the command may do there"`
 	Mode   fs.FileMode    `json:"mode,omitempty" jsonschema:"of private, mask, empty, copy and dir: the permission bits"`
 	Origin profile.Origin `json:"origin" jsonschema:"why it is there"`

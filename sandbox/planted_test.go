@@ -56,47 +56,50 @@ func isEmptyDirectory(path string) bool {
 // evil makes a git directory that executes, in shell. It takes where.
 const evil = `evil() { mkdir -p "$1/objects" "$1/refs" && printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = touch '"$OUT"'/ran; false\n' > "$1/config" && echo ref: refs/heads/main > "$1/HEAD"; }; `
 
-func TestNothingThatACommandShapesDecidesWhatIsProtected(t *testing.T) {
-	for name, c := range map[string]struct {
-		first  string // another command, before
-		script string
-	}{
-		"a root that looks like a bare repository": {"mkdir objects refs; touch HEAD",
-			"mkdir -p .vscode; echo x > .vscode/tasks.json; echo x > .envrc; mkdir hooks; echo x > hooks/pre-commit; evil .git; evil sub/.git; evil ."},
-		"HEAD moved aside, and back": {"evil r; mv r/HEAD r/h; mv r/refs r/r", "printf '[core]\\nfsmonitor = x\\n' >> r/config; mv r/h r/HEAD; mv r/r r/refs"},
-		"256 directories and more":   {"for i in $(seq 400); do mkdir $i; done", "echo x > 399/.envrc; mkdir -p 400/x/.vscode; echo x > 400/x/.vscode/tasks.json; evil 398/.git"},
-		"many files":                 {"mkdir many; (cd many; seq 1 20000 | xargs touch)", "echo x > many/.envrc; evil many/sub/.git"},
-		"deep":                       {"mkdir -p 1/2/3/4/5/6/7/8/9", "evil 1/2/3/4/5/6/7/8/9/.git; echo x > 1/2/3/4/5/6/7/8/9/.envrc"},
-		"very deep":                  {"", `d=.; for i in $(seq 90); do mkdir d && cd d; done; echo x > .envrc; evil .git`},
-		"in a directory that package managers fill": {"", "mkdir -p node_modules/x; evil node_modules/x/.git; mkdir -p venv/lib; evil venv/lib/.git"},
-		"moved out of one":                          {"", "mkdir -p node_modules/p/.claude; echo x > node_modules/p/.claude/settings.json; echo x > node_modules/p/.envrc; mv node_modules/p p"},
-		"the directory itself renamed":              {"", "mkdir -p node_modules/.vscode; echo x > node_modules/.vscode/tasks.json; sleep 0.05; mv node_modules m"},
-		"moved in":                                  {"", "echo x > y; mv y .envrc; mkdir d; echo x > d/tasks.json; mv d .vscode"},
-		"linked in":                                 {"", "echo x > y; ln y .envrc; ln -s y .mcp.json; ln -s /etc .vscode"},
-		"through a renamed parent":                  {"", "mkdir -p a/b; mv a c; echo x > c/b/.envrc; mv c/b c/d; echo x > c/d/.mcp.json; mv c a; echo x > a/d/.envrc"},
-		"a name of three components, by renaming":   {"", "mkdir -p x/repo; echo x > x/repo/config.toml; mv x .jj; mkdir -p y/z; mv .jj/repo y/z/repo 2>/dev/null; mv y/z y/.jj 2>/dev/null"},
-		"without a name first": {"", `python3 -c 'import os
+// plantings are ways to make what something outside would execute.
+var plantings = map[string]struct {
+	first  string // another command, before
+	script string
+}{
+	"a root that looks like a bare repository": {"mkdir objects refs; touch HEAD",
+		"mkdir -p .vscode; echo x > .vscode/tasks.json; echo x > .envrc; mkdir hooks; echo x > hooks/pre-commit; evil .git; evil sub/.git; evil ."},
+	"HEAD moved aside, and back": {"evil r; mv r/HEAD r/h; mv r/refs r/r", "printf '[core]\\nfsmonitor = x\\n' >> r/config; mv r/h r/HEAD; mv r/r r/refs"},
+	"256 directories and more":   {"for i in $(seq 400); do mkdir $i; done", "echo x > 399/.envrc; mkdir -p 400/x/.vscode; echo x > 400/x/.vscode/tasks.json; evil 398/.git"},
+	"many files":                 {"mkdir many; (cd many; seq 1 20000 | xargs touch)", "echo x > many/.envrc; evil many/sub/.git"},
+	"deep":                       {"mkdir -p 1/2/3/4/5/6/7/8/9", "evil 1/2/3/4/5/6/7/8/9/.git; echo x > 1/2/3/4/5/6/7/8/9/.envrc"},
+	"very deep":                  {"", `d=.; for i in $(seq 90); do mkdir d && cd d; done; echo x > .envrc; evil .git`},
+	"in a directory that package managers fill": {"", "mkdir -p node_modules/x; evil node_modules/x/.git; mkdir -p venv/lib; evil venv/lib/.git"},
+	"moved out of one":                          {"", "mkdir -p node_modules/p/.claude; echo x > node_modules/p/.claude/settings.json; echo x > node_modules/p/.envrc; mv node_modules/p p"},
+	"the directory itself renamed":              {"", "mkdir -p node_modules/.vscode; echo x > node_modules/.vscode/tasks.json; sleep 0.05; mv node_modules m"},
+	"moved in":                                  {"", "echo x > y; mv y .envrc; mkdir d; echo x > d/tasks.json; mv d .vscode"},
+	"linked in":                                 {"", "echo x > y; ln y .envrc; ln -s y .mcp.json; ln -s /etc .vscode"},
+	"through a renamed parent":                  {"", "mkdir -p a/b; mv a c; echo x > c/b/.envrc; mv c/b c/d; echo x > c/d/.mcp.json; mv c a; echo x > a/d/.envrc"},
+	"a name of three components, by renaming":   {"", "mkdir -p x/repo; echo x > x/repo/config.toml; mv x .jj; mkdir -p y/z; mv .jj/repo y/z/repo 2>/dev/null; mv y/z y/.jj 2>/dev/null"},
+	"without a name first": {"", `python3 -c 'import os
 f = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(f, b"x")
 os.link(f"/proc/self/fd/{f}", ".envrc", follow_symlinks=True)'`},
-		"exchanged":                                 {"", `echo x > y; echo x > .envr; python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"y", -100, b".envrc", 0)'; rm -f .envr`},
-		"in a directory without rights":             {"", "mkdir -m 0700 a; chmod 0300 a; echo x > a/.envrc; chmod 0100 a; chmod 0700 a; mkdir -m 0 b; chmod 0700 b; echo x > b/.envrc; sleep 0.05"},
-		"in one that may be written, and not read":  {"", "mkdir -m 0300 a; echo x > a/.envrc; mkdir -m 0300 b b/.vscode; echo x > b/.vscode/tasks.json; mkdir -m 0300 c; evil c/.git; mkdir -m 0 d; chmod 0700 d; echo x > d/.mcp.json; chmod 0 d"},
-		"in one below one without rights":           {"", "mkdir -p a/b; cd a/b; chmod 0 ..; (sleep 0.02; mkdir -m 0300 c; echo x > c/.envrc; echo x > .envrc); true"},
-		"in one that may not be written":            {"", "mkdir a; echo x > a/y; mv a/y a/.envrc; chmod 0555 a"},
-		"renamed out of what was set aside":         {"", "echo x > .envrc; sleep 0.05; mv .clai-sandbox-aside-* .mcp.json"},
-		"a repository below a repository's objects": {"git init -q p", "evil p/.git/objects/zz; mkdir p/sub; echo 'gitdir: ../.git/objects/zz' > p/sub/.git; evil p/.git/modules/m"},
-		"hooks of a new one":                        {"", "git init -q r; echo x > r/.git/hooks/pre-commit; mv r/.git/hooks r/.git/h; mkdir r/.git/hooks; echo x > r/.git/hooks/post-checkout; rm -rf r/.git/h"},
-		"written, not made":                         {"", "git init -q r; sleep 0.05; printf '[core]\\n\\tfsmonitor = x\\n' >> r/.git/config; sleep 0.05"},
-		"written to, and mapped": {"", `git init -q r; sleep 0.05; python3 -c 'import mmap
+	"exchanged":                                 {"", `echo x > y; echo x > .envr; python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"y", -100, b".envrc", 0)'; rm -f .envr`},
+	"in a directory without rights":             {"", "mkdir -m 0700 a; chmod 0300 a; echo x > a/.envrc; chmod 0100 a; chmod 0700 a; mkdir -m 0 b; chmod 0700 b; echo x > b/.envrc; sleep 0.05"},
+	"in one that may be written, and not read":  {"", "mkdir -m 0300 a; echo x > a/.envrc; mkdir -m 0300 b b/.vscode; echo x > b/.vscode/tasks.json; mkdir -m 0300 c; evil c/.git; mkdir -m 0 d; chmod 0700 d; echo x > d/.mcp.json; chmod 0 d"},
+	"in one below one without rights":           {"", "mkdir -p a/b; cd a/b; chmod 0 ..; (sleep 0.02; mkdir -m 0300 c; echo x > c/.envrc; echo x > .envrc); true"},
+	"in one that may not be written":            {"", "mkdir a; echo x > a/y; mv a/y a/.envrc; chmod 0555 a"},
+	"renamed out of what was set aside":         {"", "echo x > .envrc; sleep 0.05; mv .clai-sandbox-aside-* .mcp.json"},
+	"a repository below a repository's objects": {"git init -q p", "evil p/.git/objects/zz; mkdir p/sub; echo 'gitdir: ../.git/objects/zz' > p/sub/.git; evil p/.git/modules/m"},
+	"hooks of a new one":                        {"", "git init -q r; echo x > r/.git/hooks/pre-commit; mv r/.git/hooks r/.git/h; mkdir r/.git/hooks; echo x > r/.git/hooks/post-checkout; rm -rf r/.git/h"},
+	"written, not made":                         {"", "git init -q r; sleep 0.05; printf '[core]\\n\\tfsmonitor = x\\n' >> r/.git/config; sleep 0.05"},
+	"written to, and mapped": {"", `git init -q r; sleep 0.05; python3 -c 'import mmap
 f = open("r/.git/config", "r+b"); m = mmap.mmap(f.fileno(), 0); m[:24] = b"[core]\n\tfsmonitor = x\n#\n"; m.flush()'`},
-		"deeper than a path can say": {"", `python3 -c 'import os
+	"deeper than a path can say": {"", `python3 -c 'import os
 name = "x" * 250
 for i in range(18): os.mkdir(name); os.chdir(name)
 for d in ("objects", "refs", "hooks"): os.makedirs(".git/" + d)
 open(".git/HEAD", "w").write("ref: refs/heads/m"); open(".git/hooks/pre-commit", "w").write("x"); open(".git/config", "w").write("[core]\nfsmonitor = x\n")'
 cd x*/x*/x*/x*/x*/x*/x*/x* && mv x*/x*/x*/x*/x*/x*/x*/x*/x* "$OLDPWD/up"`},
-		"quickly, many at once": {"", "for i in 1 2 3 4; do (for j in $(seq 50); do mkdir -p $i/$j; echo x > $i/$j/.envrc; done) & done; wait"},
-	} {
+	"quickly, many at once": {"", "for i in 1 2 3 4; do (for j in $(seq 50); do mkdir -p $i/$j; echo x > $i/$j/.envrc; done) & done; wait"},
+}
+
+func TestNothingThatACommandShapesDecidesWhatIsProtected(t *testing.T) {
+	for name, c := range plantings {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			out := h.mkdir(h.outside() + "/out")
@@ -269,8 +272,10 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	}
 }
 
-func TestOrdinaryJobsGetDoneAndLeaveNothing(t *testing.T) {
-	h := newHost(t)
+func TestOrdinaryJobsGetDoneAndLeaveNothing(t *testing.T) { newHost(t).ordinaryJobs() }
+
+func (h *host) ordinaryJobs() {
+	t := h.t.(*testing.T)
 	h.repository(h.profile.Home + "/remote")
 	h.write(h.profile.Home+"/remote/.vscode/extensions.json", "{}")
 	h.write(h.profile.Home+"/remote/.vscode/settings.json", "{}")
@@ -280,13 +285,15 @@ func TestOrdinaryJobsGetDoneAndLeaveNothing(t *testing.T) {
 		name, value, _ := strings.Cut(variable, "=")
 		h.profile.Environment = append(h.profile.Environment, profile.Variable{Name: name, Value: value})
 	}
-	r := h.whileRunning(func() {
-		if left := lines(listing(t, h.profile.Workspace)); len(left) != 2 { // itself, and what says that it runs
-			t.Errorf("on the host: %q", left)
+	if h.profile.ProtectMode == profile.ProtectWatch { // else nothing says that it runs
+		r := h.whileRunning(func() {
+			if left := lines(listing(t, h.profile.Workspace)); len(left) != 2 { // itself, and what says that it runs
+				t.Errorf("on the host: %q", left)
+			}
+		})
+		if r.Failure != nil || len(r.Notices) > 0 {
+			t.Errorf("%v %v", r.Failure, r.Notices)
 		}
-	})
-	if r.Failure != nil || len(r.Notices) > 0 {
-		t.Errorf("%v %v", r.Failure, r.Notices)
 	}
 	for _, script := range []string{
 		"git -c protocol.file.allow=always clone -q file://" + h.profile.Home + "/remote . && test -e file && git log --oneline | grep -q settings",

@@ -41,6 +41,7 @@ type Protection struct {
 	git   map[string]bool // the git directories among it
 	apart map[string]bool // directories below that the command may not write, or that are roots themselves
 
+	strict           bool // nothing that the command writes there is on the host before it has ended: see strict.go
 	agent, workspace string
 	lookout          *Lookout // what watches the roots already, if something does
 }
@@ -82,7 +83,7 @@ func (l *Lookout) take() (*protect.Watch, error) {
 // protected path itself stands.
 func (b *builder) protect() {
 	b.protection = &Protection{names: b.protectedNames(), known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{},
-		agent: b.profile.Agent, workspace: b.profile.Workspace}
+		strict: b.profile.ProtectMode == profile.ProtectStrict, agent: b.profile.Agent, workspace: b.profile.Workspace}
 	for path, step := range b.layers {
 		b.protection.apart[path] = step.Purpose != Anchors || step.Kind != Bind // an anchor is a part of the directory above it
 	}
@@ -149,7 +150,7 @@ func (b *builder) scan(root string) protect.Result {
 	case Host:
 		return b.protection.names.Scan(root, isApart, protect.DefaultLimits, nil)
 	case *Lookout:
-		if watch := tree.watch.Load(); watch != nil {
+		if watch := tree.watch.Load(); watch != nil && !b.protection.strict {
 			return watch.Survey(root, b.protection.names, isApart)
 		}
 		return b.protection.names.Scan(root, isApart, protect.DefaultLimits, nil)
@@ -258,7 +259,7 @@ func (b *builder) close(root string, closed protect.Closed) {
 	}
 	b.protection.apart[closed.Path] = true
 	b.layers.put(Step{Kind: Bind, Path: closed.Path, Source: closed.Path, Access: profile.ReadOnly, Origin: step.Origin, Purpose: Protects, Pinned: true,
-		file: !object.Mode.IsDir(), expected: step.expected})
+		file: !object.Mode.IsDir(), expected: step.expected, inLayer: step.Layer != ""})
 	if closed.Path != root {
 		b.anchor(parent(closed.Path))
 	}
@@ -280,7 +281,8 @@ func (b *builder) guard(path string, origin profile.Origin) {
 	}
 	object, err := b.tree.Lstat(path)
 	root := b.rootOf(path)
-	b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: origin, Purpose: Protects, Pinned: true, file: err == nil && !object.Mode.IsDir()})
+	b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: origin, Purpose: Protects, Pinned: true, file: err == nil && !object.Mode.IsDir(),
+		inLayer: b.layers.at(path).Layer != ""})
 	b.anchor(parent(path))
 	if err == nil && object.Mode.IsDir() {
 		b.guardLinked(root, path, origin, linkedLevels)
@@ -330,6 +332,9 @@ func (b *builder) anchor(dir string) {
 		switch step := b.layers[dir]; {
 		case step == nil:
 			above := b.layers.at(dir)
+			if above.Layer != "" {
+				return // what the host has there cannot be renamed, but in the layer
+			}
 			b.layers.put(Step{Kind: Bind, Path: dir, Source: dir, Access: above.Access, Origin: above.Origin, Purpose: Anchors, Pinned: true, explicit: above.explicit})
 		case step.Purpose == "":
 			step.Purpose = Anchors
@@ -366,18 +371,18 @@ func (p *Plan) SetsAside(host Tree, path string) (rule string, is bool) {
 	if step := p.decides(w.Real); step == nil || step.Kind != Bind || step.Access != profile.ReadWrite {
 		return "", false
 	}
-	return p.awaits(w.Real)
+	return p.Protection.awaits(w.Real)
 }
 
 // awaits reports whether a path is set aside when it comes into being, and what leaves it writable.
-func (p *Plan) awaits(path string) (rule string, protected bool) {
-	if p.Protection == nil {
+func (p *Protection) awaits(path string) (rule string, protected bool) {
+	if p == nil {
 		return "", false
 	}
 	inPackages := func(path string) bool {
-		for _, root := range p.Protection.Roots {
+		for _, root := range p.Roots {
 			if within(path, root) {
-				return p.Protection.names.InPackages(path[len(root):])
+				return p.names.InPackages(path[len(root):])
 			}
 		}
 		return false
@@ -386,7 +391,7 @@ func (p *Plan) awaits(path string) (rule string, protected bool) {
 		if inPackages(parent(path)) {
 			continue
 		}
-		if rule, protected = p.Protection.names.Match(parent(path), baseName(path)); protected {
+		if rule, protected = p.names.Match(parent(path), baseName(path)); protected {
 			return rule, true
 		}
 	}

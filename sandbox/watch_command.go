@@ -54,7 +54,7 @@ func (a *attempt) watchDirectories(l Launcher) error {
 	covers := w.coverMounts(a)
 	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, Held: w.held}
 	var lookout *Lookout
-	if p := a.plan.Protection; p != nil {
+	if p := a.plan.Protection; p != nil && !p.strict {
 		lookout = p.lookout
 		options.Roots, options.Names, options.Known, options.Git, options.Apart = p.Roots, p.names, maps.Clone(p.known), maps.Clone(p.git), p.apart
 		if err := a.recordRun(l, &options); err != nil {
@@ -414,6 +414,7 @@ func Sweep(state string) []Notice {
 	for _, r := range protect.Sweep(state, disarm) {
 		notices = append(notices, reported(r)...)
 	}
+	notices = append(notices, leftBehind(state)...)
 	return notices[:min(len(notices), 2*maxSetAside)]
 }
 

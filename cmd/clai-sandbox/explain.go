@@ -237,6 +237,9 @@ func what(s sandbox.Step) string {
 		if s.Purpose == sandbox.Protects {
 			text += ", protected"
 		}
+		if s.Layer != "" && s.Access == profile.ReadWrite {
+			text += ", brought to the host at the end"
+		}
 		if s.Settings {
 			text += ", the command has a copy"
 		}

@@ -50,6 +50,11 @@ func Disarm(dir int, aside func(dir int, name string) error) ([]Taken, error) {
 	if !isGitDirectory(dir, place) {
 		return nil, nil
 	}
+	return DisarmAt(dir, place, aside)
+}
+
+// DisarmAt is Disarm for what will be in a git directory at a path, whatever it looks like where it is now.
+func DisarmAt(dir int, place string, aside func(dir int, name string) error) ([]Taken, error) {
 	d := disarming{dir: dir, place: place, aside: aside}
 	d.settings("config")
 	d.settings("config.worktree")

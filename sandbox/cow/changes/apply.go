@@ -25,6 +25,8 @@ type Selection struct {
 	Seen *Review
 	// ByRules applies what the layer's rules apply without anybody, and leaves the rest out.
 	ByRules bool
+	// Leave, if there is one, says why a change is not applied, or nothing.
+	Leave func(Change) string
 	// Hunks, if any, are the parts of the one file in Paths that are applied, counted from 1.
 	Hunks []int
 }
@@ -194,6 +196,9 @@ func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 		why := a.refused(c, s.Force, refused)
 		if why == "" && !s.Seen.shows(c) {
 			why = "a command changed it after it was shown"
+		}
+		if why == "" && s.Leave != nil {
+			why = s.Leave(*c)
 		}
 		if !selected && c.Kind == Replaced {
 			why = "it takes the place of something else; name it itself"

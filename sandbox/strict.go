@@ -1,0 +1,432 @@
+package sandbox
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/cow"
+	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
+	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
+	"github.com/clairun/clai-sandbox/sandbox/repository"
+)
+
+// With --protect-mode strict, the command sees each directory that it may write through a layer of this one run. Nothing that it makes is
+// on the host while it runs. When every process of it has ended, what stands under a protected name goes from the layer into the
+// quarantine, repositories that it made lose what git executes, and only then is the rest brought to the host, as package changes does it:
+// what the host changed meanwhile stays as it is, and the command's change of it stays in the layer.
+
+const (
+	// maxStrictLayers is how many runs of one agent may have, or have left, changes of one directory.
+	maxStrictLayers = 16
+	strictSuffix    = "-run"
+)
+
+// strict reports whether what is written there is brought to the host when the command has ended.
+func (s *Step) strict() bool {
+	return s.Kind == Bind && s.Layer != "" && s.Access == profile.ReadWrite
+}
+
+// keepBack has what the command writes in directories kept in layers, if that is asked for. It comes after all grants.
+func (b *builder) keepBack() {
+	for _, path := range b.writableRoots() {
+		b.keepBackAt(path)
+	}
+}
+
+func (b *builder) keepBackAt(path string) {
+	if step := b.layers[path]; b.profile.ProtectMode == profile.ProtectStrict && step.Access == profile.ReadWrite {
+		step.Layer = join(b.profile.Layers, cow.Name(path)+strictSuffix)
+	}
+}
+
+// isEmpty reports whether a layer holds no change, and no apply of it was interrupted.
+func isEmpty(layer *cow.Layer) bool {
+	if _, err := os.Lstat(join(layer.Dir, "journal")); err == nil {
+		return false
+	}
+	upper, err := os.Open(join(layer.Dir, mounts.LayerUpper))
+	if err != nil {
+		return false
+	}
+	defer upper.Close()
+	_, err = upper.Readdirnames(1)
+	return err == io.EOF
+}
+
+// bringHome brings what the command wrote to the host. All processes of the command have ended.
+func (a *attempt) bringHome(l Launcher) []Notice {
+	p := a.plan.Protection
+	if p == nil || !p.strict {
+		return nil
+	}
+	if a.mounter != nil { // it has the layers mounted
+		a.mounter.Close()
+		a.mounter = nil
+	}
+	q := protect.QuarantineIn(l.State)
+	if q != nil {
+		q.Agent, q.Workspace = p.agent, p.workspace
+	}
+	var notices []Notice
+	for _, layer := range a.layers.takeStrict() {
+		about, err := cow.Read(layer.Dir)
+		if err == nil && !isEmpty(layer) {
+			h := homecoming{path: about.Path, layer: layer, p: p, guarded: a.plan.guarded(), q: q, report: protect.Report{Taken: map[string][]protect.Taken{}}}
+			err = h.bring()
+			notices = append(notices, reported(h.report)...)
+			notices = append(notices, h.notices...)
+		}
+		layer.Close()
+		if err != nil {
+			notices = append(notices, Notice{Kind: NoticeProtected, Path: about.Path,
+				Text: "what the command wrote was not brought to " + printable(about.Path) + ": " + printable(reason(err)) + "; " + lookAt(layer.Dir)})
+		}
+	}
+	return notices
+}
+
+// guarded are the paths that are protected each for itself.
+func (p *Plan) guarded() map[string]bool {
+	list := map[string]bool{}
+	for i := range p.Steps {
+		if p.Steps[i].Purpose == Protects {
+			list[p.Steps[i].Path] = true
+		}
+	}
+	return list
+}
+
+// takeStrict takes the layers that are to be brought home out of those that are open.
+func (o *openLayers) takeStrict() []*cow.Layer {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var list []*cow.Layer
+	for _, path := range slices.Sorted(maps.Keys(o.byPath)) {
+		if layer := o.byPath[path]; isStrict(layer.Dir) {
+			list = append(list, layer)
+			delete(o.byPath, path)
+		}
+	}
+	return list
+}
+
+// isStrict reports whether a layer is of one run, by its name.
+func isStrict(dir string) bool {
+	name := filepath.Base(dir)
+	if i := strings.LastIndexByte(name, '-'); i >= 0 && strings.Trim(name[i+1:], "0123456789") == "" {
+		name = name[:i]
+	}
+	return strings.HasSuffix(name, strictSuffix)
+}
+
+// lookAt is how a person looks at a layer that was left.
+func lookAt(dir string) string {
+	return "it is kept: clai-sandbox changes show " + Quote(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir)) + " shows it, and changes apply or discard ends it"
+}
+
+// leftBehind tells of what commands wrote whose launcher was killed before it was brought to the host.
+func leftBehind(state string) []Notice {
+	agents, err := filepath.Glob(filepath.Join(state, "layers", "*", "*"+strictSuffix+"*"))
+	if err != nil {
+		return nil
+	}
+	var notices []Notice
+	for _, dir := range agents {
+		if !isStrict(dir) || len(notices) == maxSetAside {
+			continue
+		}
+		layer, err := cow.Take(dir)
+		if err != nil {
+			continue // it is in use
+		}
+		about, err := cow.Read(dir)
+		if err == nil && !isEmpty(layer) {
+			notices = append(notices, Notice{Kind: NoticeProtected, Path: about.Path,
+				Text: "what an earlier command wrote in " + printable(about.Path) + " is not on the host, or not all of it: " + lookAt(dir)})
+		}
+		layer.Close()
+	}
+	return notices
+}
+
+// A homecoming is one layer on its way to the host.
+type homecoming struct {
+	path    string // of the host's directory
+	layer   *cow.Layer
+	p       *Protection
+	guarded map[string]bool // what was read-only inside
+	q       *protect.Quarantine
+	upper   *os.Root
+	host    *os.Root
+	closed  []protect.Closed // not looked through: nothing there is brought
+	useless []string         // sockets and the like, of processes that are gone
+	report  protect.Report
+	notices []Notice
+}
+
+func (h *homecoming) bring() (err error) {
+	if h.upper, err = os.OpenRoot(join(h.layer.Dir, mounts.LayerUpper)); err != nil {
+		return err
+	}
+	defer h.upper.Close()
+	if h.host, err = os.OpenRoot(h.path); err != nil {
+		return err
+	}
+	defer h.host.Close()
+	found := h.p.names.Scan(h.path, nil, protect.DefaultLimits, h.read)
+	h.closed = found.Closed
+	for _, name := range h.useless {
+		h.upper.Remove(name)
+	}
+	for _, f := range found.Found {
+		if f.Rule != "" {
+			h.setAside(f.Path, f.Rule)
+		}
+	}
+	for _, f := range found.Found {
+		if f.Repository {
+			if err := h.repository(f.Path); err != nil {
+				h.closed = append(h.closed, protect.Closed{Path: f.Path, Why: "what git would execute could not be taken out of it: " + reason(err)})
+			}
+		}
+	}
+	return h.apply()
+}
+
+// relative is a path below the directory, as os.Root takes it.
+func (h *homecoming) relative(path string) string {
+	if path == h.path {
+		return "."
+	}
+	rel, _ := strings.CutPrefix(path, strings.TrimSuffix(h.path, "/")+"/")
+	return rel
+}
+
+// gitSigns are the names by which git knows one of its directories.
+var gitSigns = []string{"HEAD", "objects", "refs", "config", "config.worktree", "commondir", "gitdir", "hooks"}
+
+// read tells the names in a directory of the layer, and of the host's the ones that are git's: half of a repository may be there already.
+func (h *homecoming) read(path string, each func(name []byte, kind protect.Kind) bool) error {
+	rel := h.relative(path)
+	dir, err := h.upper.Open(rel)
+	if err != nil {
+		return unwrapped(err)
+	}
+	defer dir.Close()
+	have := map[string]bool{}
+	for {
+		entries, err := dir.ReadDir(1024)
+		for _, entry := range entries {
+			name := entry.Name()
+			if slices.Contains(gitSigns, name) {
+				have[name] = true
+			}
+			kind := protect.File
+			switch {
+			case entry.IsDir():
+				kind = protect.Directory
+			case entry.Type()&fs.ModeSymlink != 0:
+				kind = protect.Link
+			case entry.Type()&fs.ModeCharDevice != 0: // what stands for a removed file; there are no others
+				continue
+			case !entry.Type().IsRegular():
+				h.useless = append(h.useless, filepath.Join(rel, name))
+				continue
+			}
+			if !each([]byte(name), kind) {
+				return nil
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if anew(dir) {
+		return nil
+	}
+	for _, name := range gitSigns {
+		if _, err := h.host.Lstat(filepath.Join(rel, name)); err == nil && !have[name] && !each([]byte(name), protect.Other) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// unwrapped is an error that package protect knows.
+func unwrapped(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+// anew reports whether a directory of the layer hides what the host has in it.
+func anew(dir *os.File) bool {
+	value := make([]byte, 8)
+	n, err := unix.Fgetxattr(int(dir.Fd()), "user.overlay.opaque", value)
+	return err == nil && bytes.Equal(value[:n], []byte("y"))
+}
+
+// setAside moves what is at a path in the layer into the quarantine. An empty directory is removed.
+func (h *homecoming) setAside(path, rule string) {
+	dir, err := h.upper.Open(h.relative(parent(path)))
+	if err != nil {
+		return // it lies in something that was set aside
+	}
+	defer dir.Close()
+	if unix.Unlinkat(int(dir.Fd()), baseName(path), unix.AT_REMOVEDIR) == nil {
+		return
+	}
+	told := protect.Told{Path: path, Rule: rule}
+	told.ID, err = h.q.Put(int(dir.Fd()), baseName(path), path, rule)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return
+	case err != nil:
+		h.closed = append(h.closed, protect.Closed{Path: path, Why: "something outside the sandbox would execute it or do as it says, and it could not be set aside: " + reason(err)})
+		return
+	}
+	if len(h.report.Told) < maxSetAside {
+		h.report.Told = append(h.report.Told, told)
+	} else {
+		h.report.More++
+	}
+}
+
+// isWhole reports whether the host has a repository at a path already: the command had copies of its settings, and the rest of what git
+// executes there was read-only.
+func (h *homecoming) isWhole(path string) bool {
+	has := func(name string) bool {
+		_, err := h.host.Lstat(filepath.Join(h.relative(path), name))
+		return err == nil
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+}
+
+// repository takes out of a repository what git would execute.
+func (h *homecoming) repository(path string) error {
+	if h.isWhole(path) {
+		for _, name := range []string{"hooks", "config", "config.worktree", "commondir", "gitdir"} {
+			if !h.p.names.Unprotected[name] {
+				h.setAside(join(path, name), ".git/"+name)
+			}
+		}
+		return nil
+	}
+	for _, root := range []*os.Root{h.upper, h.host} { // what the host has of it, an earlier command may have made
+		if info, err := root.Lstat(h.relative(path)); err != nil || !info.IsDir() { // a .git that is a file or a link leads to one that is looked at for itself
+			continue
+		}
+		dir, err := root.Open(h.relative(path))
+		if err != nil {
+			return err
+		}
+		taken, err := repository.DisarmAt(int(dir.Fd()), path, func(in int, name string) error {
+			at, rule := join(path, name), ".git/"+name
+			if h.isHooks(dir, in) {
+				at, rule = join(join(path, "hooks"), name), ".git/hooks"
+			}
+			id, err := h.q.Put(in, name, at, rule)
+			if err == nil {
+				h.report.Told = append(h.report.Told, protect.Told{Path: at, Rule: rule, ID: id})
+			}
+			return err
+		})
+		dir.Close()
+		for _, t := range taken {
+			h.report.Taken[path] = append(h.report.Taken[path], protect.Taken{Name: t.Name, Key: t.Key, Value: t.Value})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isHooks reports whether an open directory is another one than the repository's.
+func (h *homecoming) isHooks(repository *os.File, in int) bool {
+	this, err := cow.ObjectOf(int(repository.Fd()), "")
+	other, err2 := cow.ObjectOf(in, "")
+	return err == nil && err2 == nil && !this.Is(other)
+}
+
+// leave says why a change is not brought to the host. What was to be set aside has been: this is for what could not.
+func (h *homecoming) leave(c changes.Change) string {
+	path := join(h.path, c.Path)
+	for _, closed := range h.closed {
+		if within(path, closed.Path) {
+			return closed.Why
+		}
+	}
+	if rule, is := h.p.awaits(path); is {
+		return "something outside the sandbox would execute it or do as it says; --unprotect " + Quote(rule) + " allows it"
+	}
+	for at := path; at != h.path && at != "/"; at = parent(at) {
+		if h.guarded[at] {
+			return printable(at) + " is protected"
+		}
+	}
+	if c.Kind == changes.Deleted || c.Kind == changes.Replaced {
+		for known := range h.guarded {
+			if within(known, path) {
+				return printable(known) + " is protected"
+			}
+		}
+	}
+	return ""
+}
+
+// apply brings the rest.
+func (h *homecoming) apply() error {
+	h.layer.Close() // who applies locks it
+	var result *changes.Result
+	var err error
+	for began := time.Now(); ; time.Sleep(layerPause) {
+		var used *changes.InUseError
+		result, err = changes.Layer{Dir: h.layer.Dir}.Apply(context.Background(), changes.Selection{Leave: h.leave})
+		if !errors.As(err, &used) || time.Since(began) > layerPatience { // another run looks whether it is empty
+			break
+		}
+	}
+	if result == nil {
+		return cmp.Or(err, errors.New("nothing was said"))
+	}
+	tell := func(name, text string) {
+		if len(h.notices) < maxSetAside {
+			h.notices = append(h.notices, Notice{Kind: NoticeProtected, Path: join(h.path, name), Text: text})
+		}
+	}
+	for i, s := range result.Skipped {
+		if i == maxSetAside-2 {
+			tell("", fmt.Sprintf("%d more were not brought to the host", len(result.Skipped)-i))
+			break
+		}
+		tell(s.Path, "not brought to the host: "+printable(join(h.path, s.Path))+": "+printable(s.Why))
+	}
+	for _, left := range result.Left {
+		tell(left, "somebody changed it at that very moment; what was there is kept as "+printable(join(h.path, left)))
+	}
+	if len(result.Skipped) > 0 {
+		tell("", "what was not brought to "+printable(h.path)+": "+lookAt(h.layer.Dir))
+	}
+	return err
+}
