@@ -150,7 +150,7 @@ func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
 		}
 		for began := time.Now(); ; time.Sleep(layerPause) {
 			layer, err = cow.Open(dir, cow.About{Path: s.on(s.Path), Cache: s.Purpose == Caches || s.Image}, mode)
-			if err == nil && s.strict() && !isEmpty(layer) { // of a run that did not come to its end
+			if err == nil && s.strict() && !isEmpty(layer.Dir) { // of a run that did not come to its end
 				layer.Close()
 				err = cow.ErrInUse
 			}

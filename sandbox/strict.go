@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -55,11 +54,11 @@ func (b *builder) keepBackAt(path string) {
 }
 
 // isEmpty reports whether a layer holds no change, and no apply of it was interrupted.
-func isEmpty(layer *cow.Layer) bool {
-	if _, err := os.Lstat(join(layer.Dir, "journal")); err == nil {
+func isEmpty(dir string) bool {
+	if _, err := os.Lstat(join(dir, "journal")); err == nil {
 		return false
 	}
-	upper, err := os.Open(join(layer.Dir, mounts.LayerUpper))
+	upper, err := os.Open(join(dir, mounts.LayerUpper))
 	if err != nil {
 		return false
 	}
@@ -85,7 +84,7 @@ func (a *attempt) bringHome(l Launcher) []Notice {
 	var notices []Notice
 	for _, layer := range a.layers.takeStrict() {
 		about, err := cow.Read(layer.Dir)
-		if err == nil && !isEmpty(layer) {
+		if err == nil && !isEmpty(layer.Dir) {
 			h := homecoming{path: about.Path, layer: layer, p: p, guarded: a.plan.guarded(), q: q, report: protect.Report{Taken: map[string][]protect.Taken{}}}
 			err = h.bring()
 			notices = append(notices, reported(h.report)...)
@@ -141,21 +140,25 @@ func lookAt(dir string) string {
 
 // leftBehind tells of what commands wrote whose launcher was killed before it was brought to the host.
 func leftBehind(state string) []Notice {
-	agents, err := filepath.Glob(filepath.Join(state, "layers", "*", "*"+strictSuffix+"*"))
-	if err != nil {
-		return nil
+	layers := filepath.Join(state, "layers")
+	agents, _ := os.ReadDir(layers)
+	var dirs []string
+	for _, agent := range agents {
+		names, _ := os.ReadDir(filepath.Join(layers, agent.Name()))
+		for _, name := range names {
+			if dir := filepath.Join(layers, agent.Name(), name.Name()); isStrict(dir) && !isEmpty(dir) {
+				dirs = append(dirs, dir)
+			}
+		}
 	}
 	var notices []Notice
-	for _, dir := range agents {
-		if !isStrict(dir) || len(notices) == maxSetAside {
-			continue
-		}
+	for _, dir := range dirs[:min(len(dirs), maxSetAside)] {
 		layer, err := cow.Take(dir)
 		if err != nil {
 			continue // it is in use
 		}
 		about, err := cow.Read(dir)
-		if err == nil && !isEmpty(layer) {
+		if err == nil && !isEmpty(dir) {
 			notices = append(notices, Notice{Kind: NoticeProtected, Path: about.Path,
 				Text: "what an earlier command wrote in " + printable(about.Path) + " is not on the host, or not all of it: " + lookAt(dir)})
 		}
@@ -232,11 +235,7 @@ func (h *homecoming) read(path string, each func(name []byte, kind protect.Kind)
 	for {
 		entries, err := dir.ReadDir(1024)
 		for _, entry := range entries {
-			name := entry.Name()
-			if slices.Contains(gitSigns, name) {
-				have[name] = true
-			}
-			kind := protect.File
+			name, kind := entry.Name(), protect.File
 			switch {
 			case entry.IsDir():
 				kind = protect.Directory
@@ -247,6 +246,9 @@ func (h *homecoming) read(path string, each func(name []byte, kind protect.Kind)
 			case !entry.Type().IsRegular():
 				h.useless = append(h.useless, filepath.Join(rel, name))
 				continue
+			}
+			if slices.Contains(gitSigns, name) {
+				have[name] = true
 			}
 			if !each([]byte(name), kind) {
 				return nil
@@ -259,10 +261,7 @@ func (h *homecoming) read(path string, each func(name []byte, kind protect.Kind)
 			return err
 		}
 	}
-	if anew(dir) {
-		return nil
-	}
-	for _, name := range gitSigns {
+	for _, name := range gitSigns { // also of what the command removed: that may stay
 		if _, err := h.host.Lstat(filepath.Join(rel, name)); err == nil && !have[name] && !each([]byte(name), protect.Other) {
 			return nil
 		}
@@ -279,18 +278,15 @@ func unwrapped(err error) error {
 	return err
 }
 
-// anew reports whether a directory of the layer hides what the host has in it.
-func anew(dir *os.File) bool {
-	value := make([]byte, 8)
-	n, err := unix.Fgetxattr(int(dir.Fd()), "user.overlay.opaque", value)
-	return err == nil && bytes.Equal(value[:n], []byte("y"))
-}
-
 // setAside moves what is at a path in the layer into the quarantine. An empty directory is removed.
 func (h *homecoming) setAside(path, rule string) {
 	dir, err := h.upper.Open(h.relative(parent(path)))
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return // it lies in something that was set aside
+	}
+	if err != nil {
+		h.refuse(path, err)
+		return
 	}
 	defer dir.Close()
 	if unix.Unlinkat(int(dir.Fd()), baseName(path), unix.AT_REMOVEDIR) == nil {
@@ -302,7 +298,7 @@ func (h *homecoming) setAside(path, rule string) {
 	case errors.Is(err, unix.ENOENT):
 		return
 	case err != nil:
-		h.closed = append(h.closed, protect.Closed{Path: path, Why: "something outside the sandbox would execute it or do as it says, and it could not be set aside: " + reason(err)})
+		h.refuse(path, err)
 		return
 	}
 	if len(h.report.Told) < maxSetAside {
@@ -310,6 +306,11 @@ func (h *homecoming) setAside(path, rule string) {
 	} else {
 		h.report.More++
 	}
+}
+
+// refuse has what is at a path stay in the layer.
+func (h *homecoming) refuse(path string, err error) {
+	h.closed = append(h.closed, protect.Closed{Path: path, Why: "something outside the sandbox would execute it or do as it says, and it could not be set aside: " + reason(err)})
 }
 
 // isWhole reports whether the host has a repository at a path already: the command had copies of its settings, and the rest of what git
@@ -407,6 +408,9 @@ func (h *homecoming) apply() error {
 			break
 		}
 	}
+	if result != nil && len(result.Applied) > 0 {
+		awaitTick()
+	}
 	if result == nil {
 		return cmp.Or(err, errors.New("nothing was said"))
 	}
@@ -429,4 +433,15 @@ func (h *homecoming) apply() error {
 		tell("", "what was not brought to "+printable(h.path)+": "+lookAt(h.layer.Dir))
 	}
 	return err
+}
+
+// awaitTick waits until the clock by which the kernel stamps files has gone on, some milliseconds: what was brought to the host is to be older
+// than the next run's layer, or that would take it for changed meanwhile.
+func awaitTick() {
+	var now unix.Timespec
+	for began := time.Now(); time.Since(began) < 100*time.Millisecond; time.Sleep(time.Millisecond) {
+		if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil || now.Nano() > began.UnixNano() {
+			return
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -318,5 +319,44 @@ func TestStrictHoldsWhatIsGrantedLive(t *testing.T) {
 	s.ended <- ended
 	if left := listing(t, dir); !strings.Contains(left, "file") || strings.Contains(left, "envrc") {
 		t.Errorf("on the host: %q", left)
+	}
+}
+
+// What one command brought is nobody's change to the next, however soon it comes.
+func TestStrictRunsOneAfterTheOther(t *testing.T) {
+	h := newHost(t).strict()
+	plan := h.build()
+	h.write(h.profile.Workspace+"/file", "")
+	time.Sleep(10 * time.Millisecond)
+	for i := range 8 {
+		if r := h.runPlan(plan, "/bin/sh", "-c", "echo x >> file"); r.Failure != nil || len(r.Notices) > 0 {
+			t.Fatalf("%d: %v %v", i, r.Failure, r.Notices)
+		}
+	}
+	if text, _ := os.ReadFile(h.profile.Workspace + "/file"); string(text) != strings.Repeat("x\n", 8) {
+		t.Errorf("%q", text)
+	}
+}
+
+// The host has half of a repository with settings, from whoever; a command adds the rest, or removes and makes anew what was there.
+func TestStrictDisarmsWhatTheHostHasHalfOf(t *testing.T) {
+	for name, script := range map[string]string{
+		"the rest is added":  "mkdir r/objects r/refs; echo ref: refs/heads/main > r/HEAD",
+		"made anew":          "rm -rf r; mkdir r; cp /tmp/none r 2>/dev/null; printf '[core]\n\tbare = true\n\tfsmonitor = evil\n' > r/config; mkdir r/objects r/refs; echo ref: refs/heads/main > r/HEAD",
+		"in a closed parent": "mkdir -p s/r/objects s/r/refs s/r/hooks; echo ref: refs/heads/main > s/r/HEAD; echo evil > s/r/hooks/pre-commit; printf '[core]\n\tfsmonitor = evil\n' > s/r/config; chmod 0 s/r/hooks; chmod 0 s/r",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t).strict()
+			if !strings.Contains(script, "s/r") {
+				h.write(h.profile.Workspace+"/r/config", "[core]\n\tbare = true\n\tfsmonitor = evil\n")
+			}
+			if r := h.run("/bin/sh", "-c", script); r.Failure != nil || len(r.Notices) == 0 {
+				t.Errorf("%v %v", r.Failure, r.Notices)
+			}
+			exec.Command("chmod", "-R", "u+rwX", h.profile.Workspace).Run()
+			if list := planted(t, h.profile.Workspace); len(list) > 0 {
+				t.Errorf("left: %q", list)
+			}
+		})
 	}
 }
