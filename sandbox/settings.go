@@ -438,10 +438,15 @@ func (c *settingsCopy) left(l repository.Left) Notice {
 		change = printable(shortened(l.Key)) + " without the values that were taken away"
 	}
 	text := "git setting not carried over to " + printable(c.path) + ": " + change + ": " + why
-	if len(l.Key)+len(l.Value) <= maxTold && printable(l.Key+l.Value) == l.Key+l.Value {
-		text += "; who wants it, sets it outside: " + commandLine(command)
+	return Notice{Kind: NoticeGitSetting, Path: c.path, Text: text + outside(l.Key+l.Value, command...)}
+}
+
+// outside is the command by which a person does what was not done, where all that the command inside chose of it can be told as it is.
+func outside(chosen string, words ...string) string {
+	if len(chosen) > maxTold || printable(chosen) != chosen {
+		return ""
 	}
-	return Notice{Kind: NoticeGitSetting, Path: c.path, Text: text}
+	return "; who wants it, sets it outside: " + commandLine(words)
 }
 
 // workingTree is a directory in which git finds the file.

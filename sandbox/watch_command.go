@@ -453,11 +453,13 @@ func reported(r protect.Report) []Notice {
 				tell("", "more was taken out of repositories that the command made")
 				return notices
 			}
-			what := t.Name
-			if t.Key != "" {
-				what = t.Key + " = " + t.Value
+			text := "taken out of a repository that the command made, because git would execute it or be led elsewhere by it: " + printable(path) + ": "
+			if t.Key == "" {
+				tell(path, text+printable(t.Name))
+				continue
 			}
-			tell(path, "taken out of a repository that the command made, because git would execute it or be led elsewhere by it: "+printable(path)+": "+printable(what))
+			text += printable(shortened(t.Key)) + " = " + printable(shortened(t.Value))
+			tell(path, text+outside(t.Key+t.Value, "git", "config", "-f", join(path, t.Name), "--add", t.Key, t.Value))
 		}
 	}
 	return notices

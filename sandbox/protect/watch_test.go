@@ -117,3 +117,27 @@ func TestWhatWasSurveyedIsNotLookedThroughAgain(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 }
+
+// A program that mapped a file into its memory can write it without an event.
+func TestNewRepositoriesAreLookedAtOnceMoreAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	var looks atomic.Int32
+	w := watch(t, dir, func(int, func(int, string) error) ([]Taken, error) {
+		looks.Add(1)
+		return nil, nil
+	})
+	if err := os.MkdirAll(dir+"/r/.git/objects", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	os.WriteFile(dir+"/r/.git/HEAD", nil, 0o644)
+	quiet := int32(0)
+	for began := time.Now(); quiet == 0 || looks.Load() != quiet; time.Sleep(100 * time.Millisecond) {
+		if quiet = looks.Load(); time.Since(began) > 10*time.Second {
+			t.Fatal("it is looked at without end")
+		}
+	}
+	w.End(nil)
+	if looks.Load() == quiet {
+		t.Error("nobody looked at the end")
+	}
+}
