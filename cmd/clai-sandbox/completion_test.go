@@ -230,6 +230,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 	}
 	wanted := map[string][]string{
 		"network":          wordsOf(new(profile.Network).UnmarshalText(nil)),
+		"protect-mode":     wordsOf(new(profile.ProtectMode).UnmarshalText(nil)),
 		"session-bus":      wordsOf(new(profile.SessionBus).UnmarshalText(nil)),
 		"scope":            wordsOf(new(profile.Scope).UnmarshalText(nil)),
 		"home":             wordsOf(new(profile.Home).UnmarshalText(nil)),

@@ -30,7 +30,7 @@ func ProfileFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "hide", KeepSpace: true, Usage: "hide `PATH` as credential stores are hidden: only a grant of its own shows it; may be repeated"},
 		&cli.StringSliceFlag{Name: "protect", KeepSpace: true, Usage: "make `NAME` read-only in writable directories, as .git/hooks is; may be repeated"},
 		&cli.StringSliceFlag{Name: "unprotect", KeepSpace: true, Usage: "leave `NAME` writable where the workspace is, such as .vscode; may be repeated"},
-		&cli.StringFlag{Name: "protect-mode", Usage: "`watch` for protected names that the command makes, or be strict: keep all that it writes until it has ended (default: the configuration's, else watch)"},
+		&cli.StringFlag{Name: "protect-mode", Usage: "`watch|strict` for protected names that the command makes: set them aside at once, or keep all that it writes until it has ended (default: the configuration's, else watch)"},
 		&cli.StringFlag{Name: "network", Usage: "set the network to `enabled|filtered|disabled` (default: the configuration's, else enabled)"},
 		&cli.StringSliceFlag{Name: "allow-domain", KeepSpace: true, Usage: "let a filtered network reach `DOMAIN`[:port]: a name, *.name, an address or a range; may be repeated"},
 		&cli.StringSliceFlag{Name: "deny-domain", KeepSpace: true, Usage: "let a filtered network never reach `DOMAIN`[:port], whatever is allowed; may be repeated"},
