@@ -39,6 +39,8 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[mainKey]():         {Type: "string", MinLength: new(1), MaxLength: new(maxSessionKey)},
 		reflect.TypeFor[sessionScope]():    words(sessionScopes),
 		reflect.TypeFor[homeConfig]():      words(homeNames),
+		reflect.TypeFor[Caches]():          words(cachesNames),
+		reflect.TypeFor[ProtectMode]():     words(protectModeNames),
 		reflect.TypeFor[Network]():         words(networkNames),
 		reflect.TypeFor[SessionBus]():      words(sessionBusNames),
 		reflect.TypeFor[typedPath]():       {Type: "string", Pattern: "^(/|~/|~$)"},
