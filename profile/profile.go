@@ -214,7 +214,7 @@ type Profile struct {
 
 	// Image is what stands in place of the host's system, and Images where all images are. Empty: the host's own.
 	Image       string
-	ImageAccess Access // ReadOnly or CopyOnWrite
+	ImageAccess Access `json:",omitempty"` // ReadOnly or CopyOnWrite
 	Images      string
 
 	Environment []Variable // sorted by name, each name once
