@@ -136,8 +136,11 @@ func TestOneLayerIsMountedOnceAtATime(t *testing.T) {
 // An agent's short commands may overlap: the second waits for the first.
 func TestACommandWaitsForALayer(t *testing.T) {
 	h := newHost(t).copying()
-	first := make(chan string)
-	go func() { first <- h.sh("echo 1 >> log; sleep 0.5; echo 1 >> log") }()
+	first := make(chan string, 1)
+	go func() {
+		defer close(first)
+		first <- h.sh("echo 1 >> log; sleep 0.5; echo 1 >> log")
+	}()
 	for range 3 {
 		h.sh("echo 2 >> log")
 	}

@@ -73,7 +73,6 @@ const (
 	maxLine       = 4096
 	maxLacks      = 8
 	maxCandidates = 200 // paths that are looked up
-	maxMissing    = 16  // directories above one of them that are not there either
 )
 
 // Of says what the command lacked. It is nothing if the command did not fail, or failed for reasons of its own.
@@ -234,12 +233,11 @@ func (d *diagnosis) look(text string, said saying, line string) (Lack, bool) {
 		access = profile.ReadWrite
 	}
 	sight := d.Plan.Look(d.Host, asked)
-	for range maxMissing {
-		if access != profile.ReadWrite || sight.Visible || sight.OnHost || asked == "/" {
-			break
+	if access == profile.ReadWrite && !sight.Visible && !sight.OnHost {
+		// It was to be made: what lacks is the directory.
+		if asked = path.Dir(asked); asked != "/" {
+			sight = d.Plan.Look(d.Host, asked)
 		}
-		asked = path.Dir(asked) // it was to be made: what lacks is the directory
-		sight = d.Plan.Look(d.Host, asked)
 	}
 	return d.judge(asked, sight, said, access)
 }

@@ -139,7 +139,7 @@ func TestWhatACommandLineNames(t *testing.T) {
 		{"ssh -i ~/.ssh/id_ed25519 host", []string{"{home}/.ssh read_only hidden"}, "{home}/.ssh is a place for credentials, which no sandbox shows; only if you trust the command with them, for one run: clai-sandbox run --grant {home}/.ssh …"},
 		{"cat ~/.ssh/not-there", []string{"{home}/.ssh read_only hidden"}, ""},
 		{"touch {shown}/new", []string{"{shown} read_write read_only"}, "{shown} is read-only in the sandbox; to let it be written: clai-sandbox grants add --agent helper --access rw {shown}"},
-		{"mkdir -p {shown}/dir/a/b/c", []string{"{shown}/dir read_write read_only"}, ""},
+		{"mkdir -p {shown}/dir/a", []string{"{shown}/dir read_write read_only"}, ""},
 		{"echo x 2>{shown}/s.txt", []string{"{shown}/s.txt read_write read_only"}, ""},
 		{"cp a.txt {shown}/dir/", []string{"{shown}/dir read_write read_only"}, ""},
 		{"cp {shown}/s.txt sub/", nil, ""},
