@@ -10,7 +10,7 @@ import (
 const (
 	areaAddress = 0x10000000 // where a served list comes to be
 	// MaxList bounds a served list: a socket takes more than that as one message, whatever the system's defaults are.
-	MaxList = 128 << 10
+	MaxList = 192 << 10
 )
 
 // Server is the ELF of a program that carries out the list, and then lists as they come, one after the other, on a
@@ -116,12 +116,11 @@ func (l *List) Answer(socket int) (*Results, error) {
 		return nil, ErrSilent
 	case err != nil || length == 0:
 		return nil, ErrEnded
-	case binary.LittleEndian.Uint32(answer) != 0:
-		failed := &CallError{Number: -1, Errno: unix.Errno(-int32(binary.LittleEndian.Uint32(answer)))}
-		if at := binary.LittleEndian.Uint64(answer[8:]); at >= areaAddress {
-			failed.Number = int(at-areaAddress-listOffset) / recordSize
-		}
+	}
+	if failed, is := ReadFailure(answer); is {
 		return nil, failed
+	}
+	switch {
 	case length < resultsSize(n)+len(l.data):
 		return nil, ErrEnded
 	}

@@ -77,6 +77,9 @@ const (
 	markMask   = 0xffff << 48
 	markOffset = 0x5354 << 48 // an offset in the data
 	markResult = 0x5355 << 48 // the number of an earlier call: its result
+	markRecord = 0x5356 << 48 // the number of a call: its record
+	markHeader = 0x5357 << 48 // the list's header
+	markLoad   = 0x5358 << 48 // an offset in the data: what is there when the call is made
 )
 
 // Reset makes the list empty again. What was made of it stays.
@@ -104,7 +107,7 @@ func (l *List) Words(values ...uint64) uint64 {
 	for i, value := range values {
 		offset := int(at&^uint64(markMask)) + 8*i
 		binary.LittleEndian.PutUint64(l.data[offset:], value)
-		if value&markMask == markOffset {
+		if mark := value & markMask; mark == markOffset || mark == markRecord {
 			l.words = append(l.words, offset)
 		}
 	}
@@ -135,6 +138,57 @@ func (l *List) Result(number int) uint64 { return markResult | uint64(number) }
 // Store has the low half of a call's result written to an address in the data as well.
 func (l *List) Store(number int, address uint64) { l.calls[number].store = address }
 
+// Load is what is at an address in the data when the call is made, as an argument: the low half, as for a descriptor that an
+// earlier call has put there.
+func (l *List) Load(address uint64) uint64 { return markLoad | address&^uint64(markMask) }
+
+// Jump is no call: the list goes on where Land says, with IfZero only if the call before returned 0.
+func (l *List) Jump(flags uint32) int { return l.Call(flags|jump, 0, 0, markHeader) }
+
+// Land says that a jump leads to the next call that is added. Where that is another process, failures are its own: header is from
+// Header; 0 is the list's.
+func (l *List) Land(number int, header uint64) {
+	l.calls[number].arguments[0] = markRecord | uint64(len(l.calls))
+	if header != 0 {
+		l.calls[number].arguments[1] = header
+	}
+}
+
+// Forever ends the list with a call that is made again and again, whatever it returns.
+func (l *List) Forever(number uintptr, arguments ...uint64) {
+	again := l.Call(MayFail, number, arguments...)
+	l.calls[l.Jump(0)].arguments[0] = markRecord | uint64(again)
+}
+
+// Header adds a header for a process of its own, which goes on where Fails says when a call fails that must not. What failed is then at
+// failure.
+func (l *List) Header() (header, failure uint64) {
+	header = l.Words(0, 0, 0, 0, 0, 0, 0, 0)
+	return header, header + headerFailure
+}
+
+// Fails says that a header's failures go on at the next call that is added.
+func (l *List) Fails(header uint64) {
+	offset := int(header &^ uint64(markMask))
+	binary.LittleEndian.PutUint64(l.data[offset:], markRecord|uint64(len(l.calls)))
+	l.words = append(l.words, offset)
+}
+
+// FailureSize is how long a failure is, at the place that Header says. ReadFailure reads it: the errno, and the number of the call.
+const FailureSize = failureSize
+
+// ReadFailure is what a failure says of a served list.
+func ReadFailure(failure []byte) (*CallError, bool) {
+	if len(failure) < FailureSize || binary.LittleEndian.Uint32(failure) == 0 {
+		return nil, false
+	}
+	e := &CallError{Number: -1, Errno: unix.Errno(-int32(binary.LittleEndian.Uint32(failure)))}
+	if at := binary.LittleEndian.Uint64(failure[8:]); at >= areaAddress {
+		e.Number = int(at-areaAddress-listOffset) / recordSize
+	}
+	return e, true
+}
+
 // Len is how many calls there are.
 func (l *List) Len() int { return len(l.calls) }
 
@@ -146,8 +200,13 @@ func (l *List) encode(base uint64) []byte {
 	results := base + uint64(listOffset+recordSize*len(l.calls))
 	data := results + uint64(resultsSize(len(l.calls)))
 	address := func(value uint64) uint64 {
-		if value&markMask == markOffset {
-			return data + value&^uint64(markMask)
+		switch rest := value &^ uint64(markMask); value & markMask {
+		case markOffset:
+			return data + rest
+		case markRecord:
+			return recordAddress(base, int(rest))
+		case markHeader:
+			return base
 		}
 		return value
 	}
@@ -162,10 +221,14 @@ func (l *List) encode(base uint64) []byte {
 		flags := c.flags
 		arguments := c.arguments
 		for k, argument := range arguments {
-			if argument&markMask == markResult {
+			switch rest := argument &^ uint64(markMask); argument & markMask {
+			case markResult:
 				flags |= indirect << k
-				arguments[k] = slot(int(argument &^ uint64(markMask)))
-			} else {
+				arguments[k] = slot(int(rest))
+			case markLoad:
+				flags |= indirect << k
+				arguments[k] = data + rest
+			default:
 				arguments[k] = address(argument)
 			}
 		}

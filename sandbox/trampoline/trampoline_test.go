@@ -243,3 +243,40 @@ func TestATooLongListIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestAListMayGoOnInAnotherProcessWhichFailsByItself(t *testing.T) {
+	socket := server(t, &List{})
+	p := &List{}
+	ends := p.Put(make([]byte, 8))
+	p.Call(0, unix.SYS_PIPE2, ends, 0)
+	clone := p.Call(0, unix.SYS_CLONE, uint64(unix.SIGCHLD), 0, 0, 0, 0)
+	child := p.Jump(IfZero)
+	said := p.Put(make([]byte, FailureSize))
+	p.Call(0, unix.SYS_READ, p.Load(ends), said, FailureSize)
+	p.Call(0, unix.SYS_WAIT4, p.Result(clone), 0, 0, 0)
+	end := p.Jump(0)
+	header, failure := p.Header()
+	p.Land(child, header)
+	p.Call(0, unix.SYS_GETPID)
+	fails := p.Call(0, unix.SYS_CLOSE, 1000)
+	p.Call(0, unix.SYS_EXIT_GROUP, 3)
+	p.Fails(header)
+	p.Call(MayFail, unix.SYS_WRITE, p.Load(ends+4), failure, FailureSize)
+	p.Call(MayFail, unix.SYS_EXIT_GROUP, 0)
+	p.Land(end, 0)
+	last := p.Call(0, unix.SYS_GETPID)
+	r, err := serve(t, socket, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed, is := ReadFailure(r.Data(said, FailureSize))
+	if !is || failed.Number != fails || failed.Errno != unix.EBADF {
+		t.Errorf("%+v %v, want call %d", failed, is, fails)
+	}
+	if r.Of(clone) <= 0 || r.Of(last) <= 0 || r.Of(last) == r.Of(clone) {
+		t.Errorf("%d %d", r.Of(clone), r.Of(last))
+	}
+	if _, is := ReadFailure(make([]byte, FailureSize)); is {
+		t.Error("nothing is no failure")
+	}
+}
