@@ -17,6 +17,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/image"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/server"
 )
 
 // An attempt is one execution of bwrap.
@@ -26,12 +27,14 @@ type attempt struct {
 	path          string   // bwrap's
 	argv          []string // bwrap's
 	attr          *syscall.SysProcAttr
-	files         []descriptor // open for the child, closed after its start
-	status        descriptor   // bwrap's records
-	report        descriptor   // of the trampoline inside, if there is one
-	pidsReport    descriptor   // of the one before bwrap, if there is one
-	rules         *fileRules   // nil: no Landlock layer on files
-	ruleset       string       // its descriptor inside
+	files         []descriptor                  // open for the child, closed after its start
+	status        descriptor                    // bwrap's records
+	report        descriptor                    // of the trampoline inside, if there is one
+	paused        descriptor                    // where a session's first process tells that it is there
+	server        atomic.Pointer[server.Server] // of a session
+	pidsReport    descriptor                    // of the one before bwrap, if there is one
+	rules         *fileRules                    // nil: no Landlock layer on files
+	ruleset       string                        // its descriptor inside
 	requests      []mounts.Request
 	mounter       *mounts.Mounter
 	watch         *commandWatch // nil: nothing to watch
@@ -85,6 +88,11 @@ func (a *attempt) open(l Launcher) (err error) {
 			return err
 		}
 		a.rules.live = l.Live != nil
+		if l.session != nil {
+			if err := a.rules.keep(); err != nil {
+				return err
+			}
+		}
 		a.ruleset = a.pass(a.rules.ruleset)
 	}
 	if a.image, err = a.plan.Rootfs.hold(); err != nil {
@@ -192,6 +200,9 @@ func (a *attempt) bwrapArgs(l Launcher, base *Plan) ([]string, error) {
 	args = append(args, "--json-status-fd", a.pass(statusWriter))
 	if !l.Terminal {
 		args = append(args, "--new-session")
+	}
+	if l.session != nil && !l.bare {
+		args = append(args, optionAsPID1)
 	}
 	if !l.Bwrap.Has(optionDisableUserns) {
 		args = without(args, optionDisableUserns)
@@ -359,6 +370,9 @@ func startMessage(err error) string {
 // wait returns when bwrap has ended. How it ended, evidence tells.
 func (a *attempt) wait() {
 	a.process.wait()
+	if s := a.server.Load(); s != nil {
+		s.Close()
+	}
 	a.endNetwork()
 	a.input.finish()
 	close(a.ended)
@@ -415,11 +429,14 @@ func (a *attempt) close() {
 	if a.mounter != nil {
 		a.mounter.Close()
 	}
-	for _, file := range []*descriptor{&a.status, &a.report, &a.pidsReport, &a.gate, &a.filter, &a.ready, &a.release} {
+	for _, file := range []*descriptor{&a.status, &a.report, &a.paused, &a.pidsReport, &a.gate, &a.filter, &a.ready, &a.release} {
 		file.close()
 	}
 	if a.channel != nil {
 		a.channel.Close()
+	}
+	if a.rules != nil {
+		a.rules.kept.close()
 	}
 	a.input.close()
 	a.layers.close()

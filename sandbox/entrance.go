@@ -58,6 +58,9 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 		a.rules.allowInside(p, a.plan, uint64(ruleset))
 		p.Call(0, unix.SYS_LANDLOCK_RESTRICT_SELF, uint64(ruleset), 0)
 	}
+	if l.session != nil {
+		return a.pausing(p)
+	}
 	return a.throughTrampoline(p, l)
 }
 

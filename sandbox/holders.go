@@ -19,7 +19,7 @@ const maxHolders = 8
 // holders finds the processes inside that still have a place of their own in a mount that is not there any more: as working directory,
 // as an open file or directory. Unless files are locked, they can reach from it what lies below. init is pid 1 inside, by its number
 // outside; there are the mounts that were there when the last one was taken away.
-func holders(init int, there map[uint64]bool, locked bool) []Notice {
+func holders(init int, processes []int, there map[uint64]bool, locked bool) []Notice {
 	can := "what it has open stays open until it ends"
 	if !locked {
 		can = "and can read what lies there until it ends"
@@ -27,7 +27,7 @@ func holders(init int, there map[uint64]bool, locked bool) []Notice {
 	all := sync.OnceValue(func() map[uint64]bool { return mountsOf("self", strconv.Itoa(init)) })
 	known := func(id uint64) bool { return there[id] || all()[id] }
 	var notices []Notice
-	for _, pid := range descendantsOf(init) {
+	for _, pid := range processes {
 		place := heldBy(pid, known)
 		if place == "" {
 			continue
@@ -85,7 +85,7 @@ func endWriters(a *attempt, m mounts.Mounted) []Notice {
 		return nil
 	}
 	var notices []Notice
-	for _, pid := range descendantsOf(a.init()) {
+	for _, pid := range a.processes() {
 		if !writesTo(pid, m.ID) {
 			continue
 		}

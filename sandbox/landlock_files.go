@@ -37,7 +37,8 @@ const (
 type fileRules struct {
 	ruleset descriptor
 	handled uint64
-	live    bool // what is shown can change: see allowInside
+	kept    descriptor // the ruleset, for a session's server
+	live    bool       // what is shown can change: see allowInside
 }
 
 // locksFiles reports whether the plan's files get the Landlock layer here.
@@ -64,6 +65,16 @@ func newFileRules() (*fileRules, error) {
 	}
 	r.ruleset = descriptor(fd)
 	return r, nil
+}
+
+// keep keeps the ruleset open here: the rules that are added inside are in it.
+func (r *fileRules) keep() error {
+	fd, err := unix.FcntlInt(uintptr(r.ruleset), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return err
+	}
+	r.kept = descriptor(fd)
+	return nil
 }
 
 // rightsFor are what an access comes to.

@@ -29,6 +29,9 @@ func TestAMountByMistakeIsNotYetABreach(t *testing.T) {
 	if r := h.run("/bin/sh", "-c", shown+attempts); r.Failure != nil || r.Out != "shown\n" {
 		t.Errorf("%v %q %q", r.Failure, r.Out, r.Err)
 	}
+	if r := h.runInSession(t.Context(), h.build(), "/bin/sh", "-c", shown+attempts); r.Failure != nil || r.Out != "shown\n" {
+		t.Errorf("in a session: %v %q %q", r.Failure, r.Out, r.Err)
+	}
 	if text, _ := os.ReadFile(secret); string(text) != "secret" || len(lines(listing(t, dir))) != 2 {
 		t.Errorf("%q\n%s", text, listing(t, dir))
 	}

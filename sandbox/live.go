@@ -117,7 +117,7 @@ func (l *Live) running(ctx context.Context) (init int, err error) {
 		init, over := int(l.init.Load()), l.attempt.process.reaped
 		if !over && init == 0 {
 			init = l.attempt.init()
-			if len(childrenOf(init)) > 0 && l.attempt.executed() {
+			if (l.attempt.server.Load() != nil || len(childrenOf(init)) > 0) && l.attempt.executed() {
 				l.init.Store(int64(init))
 			}
 		}
@@ -189,7 +189,7 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	l.unwatch(&plan)
 	notices := append(slices.Clone(plan.Notices), l.notices...)
 	if took {
-		notices = append(notices, holders(init, l.mounter.There(), l.attempt.rules != nil)...)
+		notices = append(notices, holders(init, l.attempt.processes(), l.mounter.There(), l.attempt.rules != nil)...)
 	}
 	return notices, nil
 }

@@ -162,6 +162,9 @@ func (h *host) runPlan(plan Plan, command ...string) ran {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
+	if os.Getenv(inSessions) != "" && plan.CanStay() == "" {
+		return h.runInSession(ctx, plan, command...)
+	}
 	var out, errs bytes.Buffer
 	result, err := h.launcher.Run(ctx, plan, command, Stdio{Out: &out, Err: &errs})
 	if result.Outcome == Cancelled {

@@ -53,8 +53,9 @@ type Launcher struct {
 	resolve func(context.Context, string) ([]netip.Addr, error) // nil: as the host does
 	// mistakes are options of bwrap's that the plan does not have, for tests of what holds then.
 	mistakes []string
-	bare     bool // nothing but bwrap and the command, to find out what bwrap says
-	byBwrap  bool // all mounts are bwrap's, as where this process may not mount in its own sandbox
+	session  *Session // nothing is run but what the session starts
+	bare     bool     // nothing but bwrap and the command, to find out what bwrap says
+	byBwrap  bool     // all mounts are bwrap's, as where this process may not mount in its own sandbox
 }
 
 const (
@@ -128,12 +129,16 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if err := plan.Find(Host{}, command[0]); err != nil {
 		return Result{}, err
 	}
+	if err := stdio.check(); err != nil {
+		return Result{}, err
+	}
+	return l.run(ctx, plan, command, stdio)
+}
+
+func (l Launcher) run(ctx context.Context, plan Plan, command []string, stdio Stdio) (Result, error) {
 	if dir := l.Bwrap.writableBy(&plan, Host{}); dir != "" {
 		return Result{}, &SetupError{Path: dir, Why: "holds " + l.Bwrap.Path + ", so it cannot be writable inside",
 			Hint: "install bwrap elsewhere"}
-	}
-	if err := stdio.check(); err != nil {
-		return Result{}, err
 	}
 	defer keepStreams(stdio)()
 	var err error
@@ -151,9 +156,12 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 		return Result{}, &SetupError{Why: "a sandbox with further namespaces cannot be live: what is taken away would stay in those"}
 	}
 	l.byBwrap = l.byBwrap || !mounts.Supported()
+	if l.byBwrap && l.session != nil {
+		return Result{}, errByBwrap
+	}
 	l.ignored = ignoredSignals()
 	result, err := l.once(ctx, &plan, command, stdio)
-	if errors.Is(err, errByBwrap) && !l.byBwrap {
+	if errors.Is(err, errByBwrap) && !l.byBwrap && l.session == nil {
 		l.byBwrap = true
 		result, err = l.once(ctx, &plan, command, stdio)
 	}
@@ -216,9 +224,15 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		}
 	}()
 	problem := a.assemble(l.Live != nil)
+	if problem == nil && l.session != nil && !a.unreleased {
+		problem = l.session.begin(a)
+	}
 	if problem == nil {
 		close(a.process.begun)
 		l.Live.begin(a)
+		if l.session != nil && !a.unreleased {
+			close(l.session.begun)
+		}
 	} else {
 		a.process.kill()
 	}
@@ -244,7 +258,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 
 // watch ends the attempt early if it must, and before it does, it tells why. The error means that it could not be ended.
 func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Signal, stops chan os.Signal, interrupted *atomic.Value) error {
-	var timeout, kill, again <-chan time.Time
+	var timeout, kill, again, empty <-chan time.Time
 	var pending []syscall.Signal
 	if a.plan.Limits.Timeout > 0 {
 		timer := time.NewTimer(a.plan.Limits.Timeout)
@@ -255,6 +269,9 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 		if interrupted.CompareAndSwap(nil, why) {
 			kill = time.After(l.grace())
 			a.terminate()
+			if l.session != nil { // whose first process stays
+				empty = time.After(0)
+			}
 		}
 	}
 	cancelled, overflow, written, planted := ctx.Done(), a.output.overflow(), a.settings.ends(), a.watch.over()
@@ -292,6 +309,10 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 			}
 			if again = nil; len(pending) > 0 {
 				again = time.After(2 * time.Millisecond)
+			}
+		case <-empty:
+			if empty = time.After(2 * time.Millisecond); len(a.processes()) == 0 {
+				empty, kill = nil, time.After(0)
 			}
 		case <-kill:
 			if err := a.kill(); err != nil {

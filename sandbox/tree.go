@@ -74,7 +74,7 @@ func (a *attempt) terminate() {
 	if a.process.reaped {
 		return
 	}
-	list := descendantsOf(a.init())
+	list := a.processes()
 	if len(list) == 0 {
 		unix.Kill(a.process.pid, unix.SIGKILL) // nothing of the command's is running yet
 	}

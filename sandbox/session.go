@@ -1,0 +1,371 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/server"
+	"github.com/clairun/clai-sandbox/sandbox/trampoline"
+)
+
+// A Session is a sandbox that stays, and in which commands are started one after the other or side by side. Each costs little more than
+// without a sandbox. All of them see the same files, processes and network: what one leaves is there for the next, and they can
+// signal each other, as those of one user can. What starts them none of them can reach; see package server. Into each other's memory and
+// descriptors they cannot (Linux 5.19).
+type Session struct {
+	plan    Plan
+	server  atomic.Pointer[server.Server]
+	null    *os.File
+	cancel  context.CancelFunc
+	begun   chan struct{} // closed when commands can be started
+	ended   chan struct{}
+	result  Result
+	failure error
+}
+
+// ErrNoSession means that no sandbox can stay here: each command takes one of its own.
+var ErrNoSession = errors.New("no sandbox can stay here")
+
+// optionAsPID1 is bwrap's since 0.4.
+const optionAsPID1 = "--as-pid-1"
+
+// CanStay says why a sandbox of this plan cannot be a Session's, or nothing.
+func (p *Plan) CanStay() string {
+	switch {
+	case p.NestedNamespaces:
+		return "with further namespaces allowed, commands would have to be kept apart from each other in those, too"
+	case p.Limits.Of(profile.LimitOutput) > 0:
+		return "the limit on output is one for each command"
+	}
+	return ""
+}
+
+// Open makes a sandbox of the plan's and returns when commands can be started in it. It ends with ctx, with Close, and with this process.
+// The plan's timeout is the caller's to hold, because it is each command's.
+//
+// The error is ErrNoSession, or as Run's.
+func (l Launcher) Open(ctx context.Context, plan Plan) (*Session, error) {
+	why := plan.CanStay()
+	if why == "" && !l.Bwrap.Has(optionAsPID1) {
+		why = "bwrap has no " + optionAsPID1
+	}
+	if why != "" {
+		return nil, fmt.Errorf("%w: %s", ErrNoSession, why)
+	}
+	plan.Limits.Timeout = 0
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{plan: plan, null: null, begun: make(chan struct{}), ended: make(chan struct{})}
+	ctx, s.cancel = context.WithCancel(ctx)
+	l.session, l.Terminal, l.Relay = s, false, nil
+	go func() {
+		s.result, s.failure = l.run(ctx, plan, []string{"session"}, Stdio{})
+		s.cancel()
+		close(s.ended)
+	}()
+	select {
+	case <-s.begun:
+		return s, nil
+	case <-s.ended:
+	}
+	switch {
+	case errors.Is(s.failure, errByBwrap):
+		return nil, fmt.Errorf("%w: %w", ErrNoSession, s.failure)
+	case s.failure == nil:
+		return nil, &SetupError{Why: "the sandbox ended before a command could begin", Hint: "try again"}
+	}
+	return nil, s.failure
+}
+
+// pausePatience bounds the wait for the sandbox's first process, which has nothing to wait for.
+const pausePatience = 10 * time.Second
+
+// pausing makes the command that bwrap executes, as pid 1, a program that does nothing. It can be asked for nothing: it cannot be traced
+// nor signalled from inside, and has nothing open. The children of those that are gone become its own, and the kernel takes them away.
+func (a *attempt) pausing(p *trampoline.List) ([]string, error) {
+	report, writer, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	a.report = report
+	reports, err := strconv.Atoi(a.pass(writer))
+	if err != nil {
+		return nil, err
+	}
+	paused, tells, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	a.paused = paused
+	told, err := strconv.Atoi(a.pass(tells))
+	if err != nil {
+		return nil, err
+	}
+	p.Call(0, unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	ignore := p.Words(1, 0, 0, 0) // struct sigaction of the kernel: SIG_IGN
+	p.Call(0, unix.SYS_RT_SIGACTION, uint64(unix.SIGCHLD), ignore, 0, 8)
+	p.Call(0, unix.SYS_WRITE, uint64(told), p.Put(make([]byte, 8)), 1)
+	p.Call(0, unix.SYS_CLOSE_RANGE, 0, uint64(^uint32(0)), 0)
+	p.Forever(unix.SYS_PPOLL)
+	program, err := trampoline.Seal("pause", p.Program(reports))
+	if err != nil {
+		return nil, err
+	}
+	return []string{"/proc/self/fd/" + a.pass(descriptor(program))}, nil
+}
+
+// begin starts the server of a sandbox that is complete. It is called on the thread that started bwrap: what that was confined to, the
+// server is, too.
+func (s *Session) begin(a *attempt) error {
+	if err := awaitByte(a.paused, pausePatience); err != nil {
+		return &SetupError{Why: "the sandbox's first process: " + err.Error(), Hint: "try again"}
+	}
+	a.paused.close()
+	init, err := a.awaitInit()
+	if err != nil || init == 0 {
+		return &SetupError{Why: "the sandbox ended before a command could begin", Hint: "try again"}
+	}
+	abi := LandlockABI()
+	o := server.Options{Init: init, Namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
+		Filter: a.program, Ruleset: -1, Apart: abi >= 2, Scoped: abi >= landlockScopeABI,
+		Prepare: a.limitServer}
+	if a.plan.Network != profile.NetworkEnabled {
+		o.Namespaces |= unix.CLONE_NEWNET
+	}
+	if _, err := os.Stat("/proc/self/ns/cgroup"); err == nil { // as --unshare-cgroup-try finds out
+		o.Namespaces |= unix.CLONE_NEWCGROUP
+	}
+	if a.rules != nil {
+		o.Ruleset = int(a.rules.kept)
+	}
+	for _, v := range a.plan.Environment {
+		o.Environment = append(o.Environment, v.Name+"="+v.Value)
+	}
+	for _, r := range a.plan.rlimits(a.cgroup) {
+		if r.resource == unix.RLIMIT_CPU {
+			o.CPU = r.soft
+		}
+	}
+	started, err := server.Start(o)
+	switch {
+	case errors.Is(err, server.ErrRefused):
+		return fmt.Errorf("%w: %w", errByBwrap, err)
+	case err != nil:
+		return &SetupError{Why: "start what starts commands: " + err.Error()}
+	}
+	a.server.Store(started)
+	s.server.Store(started)
+	return nil
+}
+
+// limitServer holds the server, and so its children, to the plan's limits. How long it computes is its own: it stays.
+func (a *attempt) limitServer(pid int) error {
+	if err := a.cgroup.join(pid); err != nil {
+		return fmt.Errorf("limit the commands: %w", err)
+	}
+	for _, r := range a.plan.rlimits(a.cgroup) {
+		if r.resource == unix.RLIMIT_CPU {
+			continue
+		}
+		if err := r.impose(pid); err != nil {
+			return fmt.Errorf("limit the commands: %w", err)
+		}
+	}
+	return nil
+}
+
+// awaitByte waits until somebody writes to a pipe.
+func awaitByte(fd descriptor, patience time.Duration) error {
+	until := time.Now().Add(patience)
+	for {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(time.Until(until).Milliseconds())+1)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return errors.New("it does not begin")
+		}
+		if n, err := unix.Read(int(fd), make([]byte, 1)); n != 1 {
+			return errors.Join(errors.New("it has ended"), err)
+		}
+		return nil
+	}
+}
+
+// processes are those inside, by their numbers outside.
+func (a *attempt) processes() []int {
+	list := descendantsOf(a.init())
+	if s := a.server.Load(); s != nil {
+		list = append(list, descendantsOf(s.PID())...)
+	}
+	return list
+}
+
+// Ended is closed when the sandbox has ended.
+func (s *Session) Ended() <-chan struct{} { return s.ended }
+
+// Result is how the sandbox ended, and what is to be told about it. It has ended.
+func (s *Session) Result() (Result, error) { return s.result, s.failure }
+
+// Close ends the sandbox: what runs in it gets SIGTERM, and after the launcher's grace SIGKILL. It returns when it has ended.
+func (s *Session) Close() {
+	s.cancel()
+	<-s.ended
+}
+
+// A Command is one to start in a session.
+type Command struct {
+	Argv []string
+	Dir  string // where it starts, absolute; empty: the plan's
+	// The streams are pipes or sockets; nil: /dev/null. A file could be written, or read on from, by its name in /proc.
+	In, Out, Err *os.File
+	Extra        *os.File // becomes its descriptor ExtraFD
+	ExtraFD      int
+}
+
+// A Process is a command of a session.
+type Process struct {
+	session *Session
+	process *server.Process
+	command Command
+	began   time.Time
+}
+
+// Start starts a command. Whether it could be executed, Wait tells.
+func (s *Session) Start(c Command) (*Process, error) {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return nil, &SetupError{Why: "no command given"}
+	}
+	select {
+	case <-s.ended:
+		return nil, ErrSessionEnded
+	default:
+	}
+	if c.Dir == "" {
+		c.Dir = s.plan.WorkingDirectory
+	}
+	files := []*os.File{c.In, c.Out, c.Err}
+	for i, file := range files {
+		if file == nil {
+			files[i] = s.null
+		} else if err := checkSessionStream(file); err != nil {
+			return nil, err
+		}
+	}
+	if c.Extra != nil {
+		files = append(files, c.Extra)
+	}
+	began := time.Now()
+	started, err := s.server.Load().Start(server.Command{Argv: c.Argv, Path: s.plan.variable("PATH"), Dir: c.Dir, Files: files, Extra: c.ExtraFD})
+	switch {
+	case errors.Is(err, server.ErrEnded):
+		s.cancel()
+		return nil, ErrSessionEnded
+	case errors.Is(err, unix.E2BIG):
+		return nil, &SetupError{Why: "the command is too long"}
+	case errors.Is(err, unix.EAGAIN):
+		return nil, &SetupError{Why: "the limit on processes is reached in the session's sandbox", Hint: "end what runs there"}
+	case err != nil:
+		return nil, &SetupError{Why: err.Error()}
+	}
+	return &Process{s, started, c, began}, nil
+}
+
+// ErrSessionEnded means that the session's sandbox has ended.
+var ErrSessionEnded = errors.New("the session's sandbox has ended")
+
+func checkSessionStream(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Mode()&(os.ModeNamedPipe|os.ModeSocket|os.ModeCharDevice) == 0 {
+		return &SetupError{Why: "a stream of a session's command is no pipe"}
+	}
+	return nil
+}
+
+// Wait waits until the command has ended. What it left in the background may go on. The error means that it was not run: *CommandError or
+// *SetupError; or that the sandbox ended, ErrSessionEnded.
+func (p *Process) Wait() (Result, error) {
+	status, err := p.process.Wait()
+	r := Result{Outcome: Exited, Duration: time.Since(p.began)}
+	var failed *server.StartError
+	switch {
+	case errors.As(err, &failed):
+		return r, p.notStarted(failed)
+	case errors.Is(err, server.ErrEnded):
+		p.session.cancel()
+		return r, ErrSessionEnded
+	case err != nil:
+		return r, err
+	case status.Signaled():
+		r.Outcome, r.Signal = Signalled, status.Signal()
+		r.ExitCode = 128 + int(r.Signal)
+	default:
+		r.ExitCode = status.ExitStatus()
+		if n := r.ExitCode - 128; n > 0 && n <= 64 {
+			r.Outcome, r.Signal = Signalled, syscall.Signal(n)
+		}
+	}
+	return r, nil
+}
+
+// notStarted words why a command was not executed.
+func (p *Process) notStarted(failed *server.StartError) error {
+	name := p.command.Argv[0]
+	errno, _ := failed.Err.(unix.Errno)
+	switch {
+	case failed.Directory:
+		return &SetupError{Path: p.command.Dir, Why: "cannot be the working directory: " + reason(errno) + " inside the sandbox"}
+	case !failed.Execute:
+		return &SetupError{Why: "the last preparations inside: " + reason(errno)}
+	case errno == unix.ENOENT || errno == unix.ENOTDIR:
+		if err := p.session.plan.Find(Host{}, name); err != nil {
+			return err
+		}
+		return &CommandError{Name: name, Why: "command not found inside the sandbox"}
+	case errno == unix.EACCES:
+		return &CommandError{Name: name, Found: true, Why: errno.Error()}
+	case errno == unix.E2BIG:
+		return &SetupError{Why: "the command is too long"}
+	}
+	return cannotExecute(name)
+}
+
+// Ended is closed when the command has ended.
+func (p *Process) Ended() <-chan struct{} { return p.process.Ended() }
+
+// PID is the command's process, by its number outside. It is its own only until Wait returns.
+func (p *Process) PID() int { return p.process.PID() }
+
+// Signal sends a signal to the command and what shares its process group. It reports false if the command has ended.
+func (p *Process) Signal(s syscall.Signal) bool { return p.process.Signal(s) }
+
+// End sends a signal to the command, and to all that it started and that is still its descendant. Those that are stopped are woken. It
+// reports false if the command has ended.
+func (p *Process) End(s syscall.Signal) bool {
+	return p.process.While(func(pid int) {
+		for _, child := range descendantsOf(pid) {
+			unix.Kill(child, s)
+			unix.Kill(child, unix.SIGCONT)
+		}
+		unix.Kill(-pid, s)
+		unix.Kill(-pid, unix.SIGCONT)
+		unix.Kill(pid, s)
+	})
+}
