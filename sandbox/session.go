@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -234,7 +236,7 @@ type Command struct {
 	// The streams are pipes or sockets; nil: /dev/null. A file could be written, or read on from, by its name in /proc.
 	In, Out, Err *os.File
 	Extra        *os.File // becomes its descriptor ExtraFD
-	ExtraFD      int
+	ExtraFD      int      // above 8
 }
 
 // A Process is a command of a session.
@@ -267,7 +269,7 @@ func (s *Session) Start(c Command) (*Process, error) {
 		}
 	}
 	if c.Extra != nil {
-		files = append(files, c.Extra)
+		files = append([]*os.File{c.Extra}, files...)
 	}
 	began := time.Now()
 	started, err := s.server.Load().Start(server.Command{Argv: c.Argv, Path: s.plan.variable("PATH"), Dir: c.Dir, Files: files, Extra: c.ExtraFD})
@@ -368,4 +370,39 @@ func (p *Process) End(s syscall.Signal) bool {
 		unix.Kill(-pid, unix.SIGCONT)
 		unix.Kill(pid, s)
 	})
+}
+
+// Descendants are the numbers, outside, of what the command has started and what that has started, as far as it has not been left by
+// those in between.
+func (p *Process) Descendants() (list []int) {
+	p.process.While(func(pid int) { list = descendantsOf(pid) })
+	return list
+}
+
+// EndDescendants sends a signal to its descendants, but for some.
+func (p *Process) EndDescendants(s syscall.Signal, spare []int) {
+	p.process.While(func(pid int) {
+		for _, child := range descendantsOf(pid) {
+			if !slices.Contains(spare, child) {
+				unix.Kill(child, s)
+				unix.Kill(child, unix.SIGCONT)
+			}
+		}
+	})
+}
+
+// Stopped reports whether the command itself was stopped, as by SIGSTOP, and does not go on by itself.
+func (p *Process) Stopped() (is bool) {
+	p.process.While(func(pid int) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		state := string(text[strings.LastIndexByte(string(text), ')')+1:]) // its name may hold anything
+		is = err == nil && (strings.HasPrefix(state, " T") || strings.HasPrefix(state, " t"))
+	})
+	return is
+}
+
+// Directory is the command's working directory, as it is named inside, or empty.
+func (p *Process) Directory() (dir string) {
+	p.process.While(func(pid int) { dir, _ = os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)) })
+	return dir
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/gateway"
 	"github.com/clairun/clai-sandbox/integration/mcp/files"
-	"github.com/clairun/clai-sandbox/integration/mcp/shell"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox"
@@ -43,8 +42,8 @@ func main() {
 	if len(os.Args) == 1 && os.Args[0] == files.Place { // a sandbox shows this program there
 		os.Exit(files.Program(os.Stdin, os.Stdout))
 	}
-	if len(os.Args) == 1 && os.Args[0] == shell.Place {
-		os.Exit(shell.Program(os.Stdin, os.Stdout))
+	if len(os.Args) == 2 && os.Args[0] == files.Place && os.Args[1] == files.Stays {
+		os.Exit(files.Stay(os.Stdin, os.Stdout))
 	}
 	err := newApp().Run(os.Args)
 	if len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "changes", "config", "explain", "image", "mcp", hosted.Review}, os.Args[1]) {

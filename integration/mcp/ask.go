@@ -174,6 +174,8 @@ func (s *sitting) sessionNotices() []sandbox.Notice {
 	list := s.session.Notices()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	list = append(list, s.later...)
+	s.later = nil
 	return slices.DeleteFunc(list, func(n sandbox.Notice) bool {
 		told := n.Kind == sandbox.NoticeKind(grants.NoticePathGrantDenied) && s.denied[n.Path]
 		if told {

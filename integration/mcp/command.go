@@ -174,6 +174,17 @@ func (s *sitting) run(ctx context.Context, c command) Result {
 	defer s.running.Done()
 	ctx, stop := joined(ctx, s.ctx)
 	defer stop()
+	rm, again, err := s.theRoom()
+	if err != nil {
+		return s.notRun(err)
+	}
+	if rm != nil {
+		r := s.runThere(ctx, rm, c)
+		if again {
+			r.Notices = append(noticesOf([]sandbox.Notice{restarted}), r.Notices...)
+		}
+		return r
+	}
 	out := &output{dir: s.tmp}
 	write, read, err := pipeTo(out)
 	if err != nil {
@@ -217,16 +228,22 @@ func (s *sitting) runWith(ctx context.Context, c command, launcher sandbox.Launc
 	if err != nil {
 		return s.notRun(err)
 	}
-	r := Result{Outcome: string(result.Outcome), ExitCode: result.ExitCode, TimedOut: result.Outcome == sandbox.TimedOut, DurationMs: result.Duration.Milliseconds(),
-		Output: captured.text, Truncated: captured.truncated, OutputBytes: captured.size, OutputFile: captured.file}
-	if result.Signal != 0 {
-		r.Signal = unix.SignalName(result.Signal)
-	}
+	r := resultOf(result, captured)
 	if result.Outcome == sandbox.Exited {
 		r.Missing = missing(lack.Of(lack.Failure{Plan: &prepared.Plan, Command: c.argv, ExitCode: result.ExitCode, Stderr: captured.tail, Notices: result.Notices,
 			Own: prepared.Profile.OwnDirectories}))
 	}
 	r.Notices = noticesOf(append(result.Notices, s.sessionNotices()...))
+	return r
+}
+
+// resultOf is a result without what is found out about it.
+func resultOf(result sandbox.Result, captured captured) Result {
+	r := Result{Outcome: string(result.Outcome), ExitCode: result.ExitCode, TimedOut: result.Outcome == sandbox.TimedOut, DurationMs: result.Duration.Milliseconds(),
+		Output: captured.text, Truncated: captured.truncated, OutputBytes: captured.size, OutputFile: captured.file}
+	if result.Signal != 0 {
+		r.Signal = unix.SignalName(result.Signal)
+	}
 	return r
 }
 
@@ -257,9 +274,6 @@ func (s *sitting) notRun(err error) Result {
 	}
 	return refused(outcomeSetup, explained(err))
 }
-
-// bash is a line for a login shell.
-func bash(line string) []string { return []string{"/bin/sh", "-lc", line} }
 
 // seconds is a timeout as a client gives it.
 func seconds(n int) (time.Duration, error) {

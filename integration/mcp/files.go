@@ -73,6 +73,13 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
 	defer cancel()
+	rm, _, err := s.theRoom()
+	if err != nil {
+		return files.Response{}, errors.New(explained(err))
+	}
+	if rm != nil && r.Reads() {
+		return s.fileThere(ctx, rm, r, text)
+	}
 	prepared, err := s.session.PrepareRun(nil)
 	if err != nil {
 		return files.Response{}, errors.New(explained(err))
@@ -85,6 +92,9 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 					sandbox.Quote(rule)}}, nil
 		}
 	}
+	if rm != nil {
+		return s.fileThere(ctx, rm, r, text)
+	}
 	prepared.ShowProgram("files")
 	answer := &limited{most: files.MaxResponse}
 	_, err = prepared.Run(ctx, sandbox.Launcher{Bwrap: s.bwrap, State: s.options.Session.Caller.Directories().State}, []string{files.Place},
@@ -93,6 +103,15 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 		return files.Response{}, errors.New(explained(err))
 	}
 	return files.Decode(r, &answer.Buffer)
+}
+
+// fileThere has a request carried out in the room.
+func (s *sitting) fileThere(ctx context.Context, rm *room, r files.Request, text []byte) (files.Response, error) {
+	answer, err := rm.files.ask(ctx, rm, text, r.Reads())
+	if err != nil {
+		return files.Response{}, errors.New(explained(err))
+	}
+	return files.Decode(r, bytes.NewReader(answer))
 }
 
 // limited keeps the beginning of what is written to it.

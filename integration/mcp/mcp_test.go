@@ -22,7 +22,6 @@ import (
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/gateway"
 	"github.com/clairun/clai-sandbox/integration/mcp/files"
-	"github.com/clairun/clai-sandbox/integration/mcp/shell"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
@@ -41,8 +40,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asServer) != "" {
 		serveTest()
 	}
-	if os.Args[0] == shell.Place {
-		os.Exit(shell.Program(os.Stdin, os.Stdout))
+	if os.Args[0] == files.Place && len(os.Args) == 2 && os.Args[1] == files.Stays {
+		os.Exit(files.Stay(os.Stdin, os.Stdout))
 	}
 	if os.Args[0] == files.Place {
 		os.Exit(files.Program(os.Stdin, os.Stdout))
@@ -248,29 +247,6 @@ func TestTmpIsTheSessionsOwnAndStays(t *testing.T) {
 	tmp := a.sitting.tmp
 	a.session.Close()
 	p.until("/tmp goes with the session", func() bool { _, err := os.Stat(tmp); return errors.Is(err, os.ErrNotExist) })
-}
-
-func TestWhatAKilledServerLeftIsSwept(t *testing.T) {
-	state := t.TempDir()
-	left := filepath.Join(state, sittingsName, "s-left")
-	os.MkdirAll(left+"/some/thing", 0o700)
-	os.WriteFile(left+".lock", nil, 0o600)
-	dir, lock, err := newTmp(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
-	other, otherLock, err := newTmp(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer otherLock.Close()
-	if _, err := os.Stat(dir); err != nil || other == dir {
-		t.Errorf("one that is in use was swept: %v", err)
-	}
 }
 
 // The scripted session of the README: list tools, build, hit a wall, ask, be granted less, finish.
@@ -767,7 +743,7 @@ func BenchmarkBashExecTrue(b *testing.B) {
 		a.sh("true")
 		through = append(through, time.Since(began))
 		began = time.Now()
-		prepared.Run(context.Background(), sandbox.Launcher{Bwrap: a.sitting.bwrap}, bash("true"), sandbox.Stdio{})
+		prepared.Run(context.Background(), sandbox.Launcher{Bwrap: a.sitting.bwrap}, []string{"/bin/sh", "-c", "true"}, sandbox.Stdio{})
 		bare = append(bare, time.Since(began))
 	}
 	slices.Sort(through)
@@ -871,61 +847,3 @@ type nowhere struct{}
 
 func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
 func (nowhere) Close() error                { return nil }
-
-// One sandbox for the whole session: the shell keeps where it is and what is exported, and grants come into it.
-func TestASessionsShellStays(t *testing.T) {
-	p := newPlace(t)
-	p.options.SessionSandbox = true
-	secret := p.write("data/file", "content")
-	a := p.connect(nil)
-	for _, c := range []struct{ line, want string }{
-		{"mkdir -p sub && cd sub && export KEPT='a b' && lost=1", ""},
-		{"pwd; echo \"$KEPT$lost\"", p.work + "/sub\na b\n"},
-		{"(exit 3)", ""},
-		{"echo $((1+1)); echo err >&2", "2\nerr\n"},
-		{"sleep 300 & echo $! > pid", ""},
-		{"kill -0 $(cat pid) && echo lives", "lives\n"},
-		{"cat", ""},
-	} {
-		if r := a.sh(c.line); r.Output != c.want || !r.ran() {
-			t.Errorf("%s: %+v", c.line, r)
-		}
-	}
-	if r := a.sh("exit 7"); r.ExitCode != 7 || r.Outcome != "exited" {
-		t.Errorf("%+v", r)
-	}
-	if r := a.sh("cat " + secret); r.ExitCode == 0 || len(r.Missing) != 1 {
-		t.Errorf("%+v", r)
-	}
-	answers := make(chan GrantResult, 1)
-	go func() {
-		g, _ := call[GrantResult](a, "fs_request_grant", RequestGrant{Path: filepath.Dir(secret), Access: "read_only", Reason: "r"})
-		answers <- g
-	}()
-	p.decide(func(r grants.Request) grants.Decision {
-		return grants.Decision{Kind: grants.AllowOnce, Path: filepath.Dir(secret), Access: profile.ReadOnly}
-	})
-	<-answers
-	if r := a.sh("cat " + secret + "; kill -0 $(cat pid) && echo the same sandbox"); r.Output != "contentthe same sandbox\n" {
-		t.Errorf("%+v", r)
-	}
-	r, _ := call[Result](a, "bash_exec", BashExec{Command: "trap '' TERM; while :; do sleep 0.1; done", TimeoutSeconds: 1})
-	if !r.TimedOut {
-		t.Errorf("%+v", r)
-	}
-	if r := a.sh("pwd; echo \"$KEPT\""); r.Output != p.work+"/sub\na b\n" {
-		t.Errorf("%+v", r)
-	}
-	if r := a.sh("head -c 1000000 /dev/zero"); !r.Truncated || r.OutputBytes != 1000000 {
-		t.Errorf("%d", r.OutputBytes)
-	}
-	if r, failed := call[Result](a, "bash_exec", BashExec{Command: "true", Cwd: "/nowhere"}); !failed || r.Outcome != outcomeSetup {
-		t.Errorf("%+v", r)
-	}
-	if r := a.sh("kill -9 $PPID"); r.Outcome != "signalled" { // the shell itself
-		t.Errorf("%+v", r)
-	}
-	if r := a.sh("echo again"); r.Output != "again\n" || len(r.Notices) != 1 || r.Notices[0].Kind != "sandbox_restarted" {
-		t.Errorf("%+v", r)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -30,7 +31,7 @@ const (
 type Process struct {
 	Action      string `json:"action" jsonschema:"start, poll, write, close, signal or list"`
 	ID          string `json:"id,omitempty" jsonschema:"of all but start and list: the process"`
-	Command     string `json:"command,omitempty" jsonschema:"of start: a line for /bin/sh"`
+	Command     string `json:"command,omitempty" jsonschema:"of start: a shell line"`
 	Cwd         string `json:"cwd,omitempty" jsonschema:"of start: where it starts"`
 	Input       string `json:"input,omitempty" jsonschema:"of write: what is written to its standard input"`
 	Signal      string `json:"signal,omitempty" jsonschema:"of signal: TERM, INT, KILL and so on; TERM if absent"`
@@ -61,7 +62,7 @@ type job struct {
 	command string
 	started time.Time
 	cancel  context.CancelFunc
-	group   *sandbox.Control
+	send    func(syscall.Signal) error
 	done    chan struct{}
 	result  Result // when done
 
@@ -169,7 +170,7 @@ func (s *sitting) startJob(in Process) (*job, error) {
 	if err := s.cannot(); err != nil {
 		return nil, errors.New(explained(err))
 	}
-	c := command{argv: bash(in.Command), dir: in.Cwd}
+	c := command{argv: s.lineOf(in.Command), dir: in.Cwd}
 	if in.Command == "" {
 		return nil, errors.New("start wants a command")
 	}
@@ -192,13 +193,18 @@ func (s *sitting) startJob(in Process) (*job, error) {
 	}
 	s.nextJob++
 	ctx, cancel := context.WithCancel(s.ctx)
-	j := &job{id: fmt.Sprintf("p%d", s.nextJob), command: in.Command, started: time.Now(), cancel: cancel, group: &sandbox.Control{}, done: make(chan struct{}), changed: make(chan struct{})}
+	j := &job{id: fmt.Sprintf("p%d", s.nextJob), command: in.Command, started: time.Now(), cancel: cancel, done: make(chan struct{}), changed: make(chan struct{})}
 	s.jobs[j.id] = j
 	s.mu.Unlock()
 	stdin, input, err := os.Pipe()
 	if err == nil {
 		j.input = input
-		err = s.launch(ctx, j, c, stdin)
+		var rm *room
+		if rm, _, err = s.theRoom(); err == nil && rm != nil {
+			err = s.launchThere(ctx, rm, j, c, stdin)
+		} else if err == nil {
+			err = s.launch(ctx, j, c, stdin)
+		}
 	}
 	if err != nil {
 		cancel()
@@ -210,7 +216,66 @@ func (s *sitting) startJob(in Process) (*job, error) {
 	return j, nil
 }
 
+// launchThere starts a job in the room.
+func (s *sitting) launchThere(ctx context.Context, rm *room, j *job, c command, stdin *os.File) error {
+	defer stdin.Close()
+	if !s.begin() {
+		return errors.New("the session has ended")
+	}
+	st, write, err := newStream(j)
+	if err != nil {
+		s.running.Done()
+		return err
+	}
+	dir := rm.directory(c.dir)
+	p, err := rm.sandbox.Start(sandbox.Command{Argv: c.argv, Dir: dir, In: stdin, Out: write, Err: write})
+	write.Close()
+	if err != nil {
+		st.close()
+		s.running.Done()
+		return err
+	}
+	j.send = func(number syscall.Signal) error {
+		if !p.Signal(number) {
+			return errors.New("it has ended")
+		}
+		return nil
+	}
+	go func() {
+		defer s.running.Done()
+		defer j.cancel()
+		select {
+		case <-p.Ended():
+		case <-ctx.Done():
+			endProcess(p)
+		}
+		r, err := p.Wait()
+		st.turn(nil)
+		rm.left.add(st)
+		j.mu.Lock()
+		captured := captured{size: j.size, tail: slices.Clone(j.buffer[max(0, len(j.buffer)-64<<10):])}
+		j.mu.Unlock()
+		switch {
+		case errors.Is(err, sandbox.ErrSessionEnded):
+			j.result = resultOf(sandbox.Result{Outcome: sandbox.Signalled, ExitCode: 128 + int(unix.SIGKILL), Signal: unix.SIGKILL}, captured)
+		case err != nil:
+			j.result = s.notRun(err)
+		default:
+			if ctx.Err() != nil {
+				r.Outcome = sandbox.Cancelled
+			}
+			j.result = s.result(rm, c, r, captured, dir)
+		}
+		j.closeInput()
+		close(j.done)
+		j.Write(nil) // wakes who waits
+	}()
+	return nil
+}
+
 func (s *sitting) launch(ctx context.Context, j *job, c command, stdin *os.File) error {
+	group := &sandbox.Control{}
+	j.send = group.Signal
 	write, read, err := pipeTo(j)
 	if err != nil {
 		return err
@@ -221,7 +286,7 @@ func (s *sitting) launch(ctx context.Context, j *job, c command, stdin *os.File)
 	go func() {
 		defer s.running.Done()
 		defer j.cancel()
-		r := s.runWith(ctx, c, sandbox.Launcher{Control: j.group}, sandbox.Stdio{In: stdin, Out: write, Err: write}, func() captured {
+		r := s.runWith(ctx, c, sandbox.Launcher{Control: group}, sandbox.Stdio{In: stdin, Out: write, Err: write}, func() captured {
 			write.Close()
 			stdin.Close()
 			<-read
@@ -297,7 +362,7 @@ func (j *job) closeInput() error {
 	return err
 }
 
-// signal sends a signal to the process that the shell line became. KILL ends the whole sandbox.
+// signal sends a signal to the process that the shell line became. KILL ends all of it.
 func (j *job) signal(name string) error {
 	if name == "" {
 		name = "TERM"
@@ -315,5 +380,5 @@ func (j *job) signal(name string) error {
 		j.cancel()
 		return nil
 	}
-	return j.group.Signal(number)
+	return j.send(number)
 }

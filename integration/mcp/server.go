@@ -102,7 +102,7 @@ func progress(ctx context.Context, request *sdk.CallToolRequest, doing string) (
 
 // BashExec are the arguments of bash_exec.
 type BashExec struct {
-	Command        string `json:"command" jsonschema:"a line for /bin/sh"`
+	Command        string `json:"command" jsonschema:"a shell line"`
 	Cwd            string `json:"cwd,omitempty" jsonschema:"where it starts, absolute or below the workspace; the workspace if absent"`
 	TimeoutSeconds int    `json:"timeoutSeconds,omitempty" jsonschema:"when it is ended; 120 if absent, at most 600"`
 	Description    string `json:"description,omitempty" jsonschema:"what it is for, in a few words"`
@@ -111,7 +111,7 @@ type BashExec struct {
 // Exec are the arguments of exec.
 type Exec struct {
 	Argv           []string `json:"argv,omitempty" jsonschema:"a program and its arguments, which no shell reads"`
-	Command        string   `json:"command,omitempty" jsonschema:"in place of argv: a line for /bin/sh"`
+	Command        string   `json:"command,omitempty" jsonschema:"in place of argv: a shell line"`
 	Cwd            string   `json:"cwd,omitempty" jsonschema:"where it starts, absolute or below the workspace; the workspace if absent"`
 	TimeoutSeconds int      `json:"timeoutSeconds,omitempty" jsonschema:"when it is ended; 120 if absent, at most 600"`
 	Host           string   `json:"host,omitempty" jsonschema:"where it runs: sandbox; other hosts are not available here"`
@@ -121,7 +121,7 @@ type Exec struct {
 }
 
 func (s *sitting) addCommands(server *sdk.Server) {
-	add(s, server, "bash_exec", "Run a shell command", "Runs a line with /bin/sh -lc in the sandbox, in the workspace, without standard input. The result says how it ended, "+
+	add(s, server, "bash_exec", "Run a shell command", "Runs a line with the person's shell (bash, zsh or sh) in the sandbox, without standard input. The result says how it ended, "+
 		"what it wrote (both streams, at most 200,000 bytes; the whole in a file), and what it lacked if that is why it failed.", runs,
 		func(ctx context.Context, _ *sdk.CallToolRequest, in BashExec) (Result, string, bool, error) {
 			timeout, err := seconds(in.TimeoutSeconds)
@@ -132,7 +132,7 @@ func (s *sitting) addCommands(server *sdk.Server) {
 				r := s.runInShell(ctx, in.Command, in.Cwd, timeout)
 				return r, r.text(), !r.ran(), nil
 			}
-			r := s.run(ctx, command{argv: bash(in.Command), dir: in.Cwd, timeout: timeout})
+			r := s.run(ctx, command{argv: s.lineOf(in.Command), dir: in.Cwd, timeout: timeout})
 			return r, r.text(), !r.ran(), nil
 		})
 	add(s, server, "exec", "Run a program", "Runs a program with its arguments in the sandbox, or a shell line. Same result as bash_exec.", runs,
@@ -150,7 +150,7 @@ func (s *sitting) addCommands(server *sdk.Server) {
 			}
 			argv := in.Argv
 			if in.Command != "" {
-				argv = bash(in.Command)
+				argv = s.lineOf(in.Command)
 			}
 			r := s.run(ctx, command{argv: argv, dir: in.Cwd, timeout: timeout})
 			return r, r.text(), !r.ran(), nil

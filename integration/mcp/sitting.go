@@ -4,13 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/integration/instructions"
 	"github.com/clairun/clai-sandbox/integration/session"
@@ -22,7 +16,7 @@ type sitting struct {
 	options Options
 	session *session.Session
 	tmp     string // /tmp, on the host
-	lock    *os.File
+	private privateTmp
 	bwrap   sandbox.Bwrap
 	ctx     context.Context // ends with the sitting
 	cancel  context.CancelFunc
@@ -33,9 +27,13 @@ type sitting struct {
 	jobs        map[string]*job
 	nextJob     int
 	asks        map[askKey]*ask
-	denied      map[string]bool // paths of which the agent has been told that they were denied
-	shell       *sessionShell   // with Options.SessionSandbox
+	denied      map[string]bool  // paths of which the agent has been told that they were denied
+	later       []sandbox.Notice // for the next result
 	closed      bool
+
+	opening sync.Mutex
+	room    *room // with Options.SessionSandbox, once there is one
+	alone   bool  // there can be none
 }
 
 // sitting is one that has not begun.
@@ -66,19 +64,17 @@ func (s *sitting) begun() error {
 		return nil
 	}
 	options := s.options.Session
-	tmp, lock, err := newTmp(options.Caller.Directories().State)
+	tmp, err := newTmp(options.Caller.Directories().State)
 	if err != nil {
 		return fmt.Errorf("a private /tmp: %w", err)
 	}
-	options.PrivateTmp = tmp
+	options.PrivateTmp = tmp.dir
 	opened, err := session.Open(s.ctx, options)
 	if err != nil {
-		removeTmp(tmp)
-		lock.Close()
-		os.Remove(tmp + ".lock")
+		tmp.clear()
 		return err
 	}
-	s.tmp, s.lock, s.session = tmp, lock, opened
+	s.tmp, s.private, s.session = tmp.dir, tmp, opened
 	return nil
 }
 
@@ -102,9 +98,7 @@ func (s *sitting) close() {
 	s.running.Wait()
 	if s.session != nil {
 		s.session.Close()
-		removeTmp(s.tmp)
-		s.lock.Close()
-		os.Remove(s.tmp + ".lock")
+		s.private.clear()
 	}
 }
 
@@ -160,75 +154,3 @@ func explained(err error) string {
 
 // sittingsName is the directory of the sittings' private files, in the state directory.
 const sittingsName = "sittings"
-
-// newTmp makes a directory to stand at /tmp, and clears those that a killed server left: nobody holds their locks.
-func newTmp(state string) (string, *os.File, error) {
-	base := filepath.Join(state, sittingsName)
-	if err := os.MkdirAll(base, 0o700); err != nil {
-		return "", nil, err
-	}
-	// One at a time, so that none is taken for left before it is locked.
-	turn, err := os.Open(base)
-	if err != nil {
-		return "", nil, err
-	}
-	defer turn.Close()
-	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
-		return "", nil, err
-	}
-	sweep(base)
-	dir, err := os.MkdirTemp(base, "s-")
-	if err != nil {
-		return "", nil, err
-	}
-	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err == nil {
-		err = os.Chmod(dir, 0o700|os.ModeSticky)
-	}
-	if err != nil {
-		os.Remove(dir)
-		return "", nil, err
-	}
-	return dir, lock, nil
-}
-
-func sweep(base string) {
-	entries, _ := os.ReadDir(base)
-	for _, entry := range entries {
-		dir, isLock := strings.CutSuffix(filepath.Join(base, entry.Name()), ".lock")
-		if !isLock {
-			continue
-		}
-		lock, err := os.OpenFile(dir+".lock", os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			continue
-		}
-		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			removeTmp(dir)
-			os.Remove(dir + ".lock")
-		}
-		lock.Close()
-	}
-}
-
-// removeTmp takes a directory away that commands have filled, also where they made one that cannot be listed.
-func removeTmp(dir string) {
-	if os.RemoveAll(dir) == nil {
-		return
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return
-	}
-	fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
-		if entry != nil && entry.IsDir() {
-			root.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	root.Close()
-	os.RemoveAll(dir)
-}

@@ -305,32 +305,64 @@ func (p *Prepared) Close() { p.lookout.Close() }
 // Run runs the command. See sandbox.Launcher.Run.
 func (p *Prepared) Run(ctx context.Context, l sandbox.Launcher, command []string, stdio sandbox.Stdio) (sandbox.Result, error) {
 	defer p.Close()
-	if err := p.takeHome(); err != nil {
+	ctx, leave, err := p.enter(ctx, &l)
+	if err != nil {
 		return sandbox.Result{}, err
+	}
+	defer leave()
+	return l.Run(ctx, p.Plan, command, stdio)
+}
+
+// Open makes a sandbox in which commands are started one by one. See sandbox.Launcher.Open. What is granted comes and goes there, too.
+func (p *Prepared) Open(ctx context.Context, l sandbox.Launcher) (*sandbox.Session, error) {
+	ctx, leave, err := p.enter(ctx, &l)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := l.Open(ctx, p.Plan)
+	if err != nil {
+		leave()
+		p.Close()
+		return nil, err
+	}
+	go func() {
+		<-opened.Ended()
+		leave()
+		p.Close()
+	}()
+	return opened, nil
+}
+
+// enter makes a sandbox that is about to be made one that shows what is granted from now on, until leave.
+func (p *Prepared) enter(ctx context.Context, l *sandbox.Launcher) (_ context.Context, leave func(), err error) {
+	leave = func() {}
+	if err := p.takeHome(); err != nil {
+		return nil, nil, err
 	}
 	if s := p.session; s.options.Live && s.options.Broker != nil && sandbox.CanBeLive(p.Profile) == "" {
 		r := &running{live: &sandbox.Live{}, request: p.request}
 		ctx, r.end = context.WithCancel(ctx)
-		defer r.end()
 		l.Live = r.live
 		s.mu.Lock()
 		s.running[r] = true
 		outdated := s.version != p.version
 		s.mu.Unlock()
-		defer func() {
+		leave = func() {
 			s.mu.Lock()
 			delete(s.running, r)
 			s.mu.Unlock()
-		}()
+			r.end()
+		}
 		if outdated {
 			notices := p.Plan.Notices
 			if err := p.build(); err != nil {
-				return sandbox.Result{}, err
+				leave()
+				return nil, nil, err
 			}
 			p.Plan.Notices = notices
 		}
 	}
-	return l.Run(ctx, p.Plan, command, stdio)
+	return ctx, leave, nil
 }
 
 // follow takes up what is granted and taken away, until the session ends. A broker that ends leaves the session without one, until

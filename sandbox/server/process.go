@@ -18,12 +18,13 @@ type Command struct {
 	Argv []string
 	Path string // where a name without a slash is looked for
 	Dir  string // where it starts, absolute
-	// Files are its standard streams, and one more, which becomes descriptor Extra.
+	// Files are its standard streams, and perhaps one more, which comes first and becomes descriptor Extra.
 	Files []*os.File
-	Extra int
+	Extra int // above 8
 }
 
-// maxFiles bounds a command's descriptors: received ones must not lie where they are put.
+// maxFiles bounds a command's descriptors. With the one for the report they are received as programFD and those after it: the first ones
+// lie where none is put.
 const maxFiles = 4
 
 // A Process is a command that was started.
@@ -57,7 +58,7 @@ func cmsgSpace(n int) int { return 16 + (4*n+7)&^7 }
 
 // Start starts a command. Whether it could be executed, Wait tells.
 func (s *Server) Start(c Command) (*Process, error) {
-	if len(c.Argv) == 0 || len(c.Files) < 3 || len(c.Files) > maxFiles {
+	if len(c.Argv) == 0 || len(c.Files) < 3 || len(c.Files) > maxFiles || len(c.Files) == maxFiles && c.Extra <= 8 {
 		return nil, unix.EINVAL
 	}
 	var report [2]int
@@ -72,13 +73,13 @@ func (s *Server) Start(c Command) (*Process, error) {
 		fd := -1
 		raw, err := file.SyscallConn()
 		if err == nil {
-			err = raw.Control(func(n uintptr) { fd, err = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) })
+			err = raw.Control(func(n uintptr) { fd, _ = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) })
 		}
 		if err != nil || fd < 0 {
-			err = errors.Join(err, unix.EBADF)
 			unix.Close(report[0])
-			return nil, err
+			return nil, errors.Join(err, unix.EBADF)
 		}
+		unix.SetNonblock(fd, false) // Go's own ends of pipes do not wait; a command's do
 		defer unix.Close(fd)
 		files = append(files, fd)
 	}
@@ -148,11 +149,11 @@ func (p *Process) list(c Command, land bool, cpu uint64) startList {
 		l.Call(0, unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CPU, l.Words(cpu, cpu+1), 0)
 	}
 	for i := range 3 {
-		l.Call(0, unix.SYS_DUP3, received(1+i), uint64(i), 0)
+		l.Call(0, unix.SYS_DUP3, received(n-3+i), uint64(i), 0)
 	}
 	l.Call(0, unix.SYS_CLOSE_RANGE, 3, uint64(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
 	if len(c.Files) > 3 {
-		l.Call(0, unix.SYS_DUP3, received(4), uint64(c.Extra), 0)
+		l.Call(0, unix.SYS_DUP3, received(1), uint64(c.Extra), 0)
 	}
 	p.change = l.Call(0, unix.SYS_CHDIR, l.Text(c.Dir))
 	p.first = l.Len()

@@ -1,11 +1,15 @@
 package files
 
 import (
+	"bufio"
 	"bytes"
+	encoding "encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
+	"syscall"
 	"time"
 )
 
@@ -25,11 +29,7 @@ func Program(in io.Reader, out io.Writer) int {
 	if err != nil {
 		return 1
 	}
-	response := answer(text)
-	encoded, err := encode(response)
-	if err == nil && len(encoded) > MaxResponse { // JSON's escapes take up to six times their bytes
-		encoded, err = encode(Response{Error: &Error{Code: TooLarge, Message: "the result is too large; ask for less of it"}})
-	}
+	encoded, err := encodedAnswer(text)
 	if err != nil {
 		return 1
 	}
@@ -38,6 +38,55 @@ func Program(in io.Reader, out io.Writer) int {
 	}
 	return 0
 }
+
+// encodedAnswer is the response to a request's text, as text.
+func encodedAnswer(text []byte) ([]byte, error) {
+	encoded, err := encode(answer(text))
+	if err == nil && len(encoded) > MaxResponse { // JSON's escapes take up to six times their bytes
+		encoded, err = encode(Response{Error: &Error{Code: TooLarge, Message: "the result is too large; ask for less of it"}})
+	}
+	return encoded, err
+}
+
+// Stays is the argument with which the program carries out one request after the other: each of them, and each response, behind its length
+// in four bytes, the lowest first.
+const Stays = "stay"
+
+// Stay is that program. It ends with its input.
+func Stay(in io.Reader, out io.Writer) int {
+	// Nobody but its starter gets at what it is asked and what it answers.
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); errno != 0 {
+		return 1
+	}
+	requests := bufio.NewReader(in)
+	for {
+		var size [4]byte
+		if _, err := io.ReadFull(requests, size[:]); err != nil {
+			return 0
+		}
+		n := encoding.LittleEndian.Uint32(size[:])
+		if n > MaxRequest {
+			return 1
+		}
+		text := make([]byte, n)
+		if _, err := io.ReadFull(requests, text); err != nil {
+			return 1
+		}
+		encoded, err := encodedAnswer(text)
+		if err != nil {
+			return 1
+		}
+		if _, err := out.Write(append(encoding.LittleEndian.AppendUint32(nil, uint32(len(encoded))), encoded...)); err != nil {
+			return 1
+		}
+		if n > keepsMemory || len(encoded) > keepsMemory {
+			debug.FreeOSMemory()
+		}
+	}
+}
+
+// keepsMemory is up to which size a request or response leaves its memory to the next one.
+const keepsMemory = 1 << 20
 
 // encode writes JSON without the escapes for HTML.
 func encode(value any) ([]byte, error) {

@@ -44,6 +44,9 @@ type Response struct {
 	Grep       *GrepResult       `json:"grep,omitempty"`
 }
 
+// Reads reports whether a request changes nothing.
+func (r Request) Reads() bool { return r.Read != nil || r.Glob != nil || r.Grep != nil }
+
 // Encode writes a request for the program's standard input. A request that the program would not take is an *Error.
 func Encode(r Request) ([]byte, error) {
 	text, err := encode(r)

@@ -1,0 +1,198 @@
+package mcp
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/integration/mcp/files"
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// room is a place whose sessions have one sandbox each.
+func newRoom(t testing.TB) *place {
+	t.Helper()
+	p := newPlace(t)
+	p.options.SessionSandbox = true
+	return p
+}
+
+// One sandbox for the whole session: the shell is a real one, and grants come into it.
+func TestASessionsShellStays(t *testing.T) {
+	for _, shell := range []string{"/bin/bash", "/bin/sh", "/usr/bin/zsh"} {
+		t.Run(filepath.Base(shell), func(t *testing.T) {
+			if _, err := os.Stat(shell); err != nil {
+				t.Skip(err)
+			}
+			p := newRoom(t)
+			p.options.Session.Caller.Shell = shell
+			a := p.connect(nil)
+			for _, c := range []struct {
+				line, want string
+				status     int
+			}{
+				{"mkdir -p sub && cd sub && export KEPT='a b' && kept=1; f() { echo \"fn $1\"; }", "", 0},
+				{"pwd; echo \"$KEPT$kept\"; f \"it's\"", p.work + "/sub\na b1\nfn it's\n", 0},
+				{"(exit 3)", "", 3},
+				{"echo $?", "3\n", 0},
+				{"echo $((1+1)); echo err >&2", "2\nerr\n", 0},
+				{"printf 'no newline'", "no newline", 0},
+				{"cat", "", 0},
+				{"cat <<E\nheld $kept\nE", "held 1\n", 0},
+				{"command -v no-such-thing", "", 127},
+				{"printf 'PS1=; VIRTUAL_ENV=here; deactivate() { echo gone; }' > activate; . ./activate; echo $VIRTUAL_ENV; deactivate", "here\ngone\n", 0},
+				{"echo $PATH", "/usr/local/bin:/usr/bin:/bin:/run/clai-sandbox/bin\n", 0},
+			} {
+				r := a.sh(c.line)
+				if c.status == 127 && r.ExitCode == 1 {
+					r.ExitCode = 127
+				}
+				if r.Output != c.want || r.ExitCode != c.status || !r.ran() || len(r.Notices) != 0 {
+					t.Errorf("%s: %+v", c.line, r)
+				}
+			}
+			if r := a.sh("echo \"unterminated"); r.ExitCode == 0 || len(r.Notices) != 0 {
+				t.Errorf("%+v", r)
+			}
+			if r := a.sh("f still"); r.Output != "fn still\n" {
+				t.Errorf("%+v", r)
+			}
+			if r := a.sh("sleep 300 >/dev/null 2>&1 & echo $! > pid"); r.ExitCode != 0 {
+				t.Errorf("%+v", r)
+			}
+			r, _ := call[Result](a, "bash_exec", BashExec{Command: "sleep 60; echo not", TimeoutSeconds: 1})
+			if !r.TimedOut || strings.Contains(r.Output, "not") || len(r.Notices) != 0 {
+				t.Errorf("%+v", r)
+			}
+			if r := a.sh("kill -0 $(cat pid) && f lives; pwd"); r.Output != "fn lives\n"+p.work+"/sub\n" {
+				t.Errorf("%+v", r)
+			}
+			if r, failed := call[Result](a, "bash_exec", BashExec{Command: "true", Cwd: "/nowhere"}); !failed || r.Outcome != outcomeSetup {
+				t.Errorf("%+v", r)
+			}
+			if r, _ := call[Result](a, "bash_exec", BashExec{Command: "pwd", Cwd: "sub"}); r.Output != p.work+"/sub\n" {
+				t.Errorf("%+v", r)
+			}
+			for line, want := range map[string]Result{
+				"exit 7":              {ExitCode: 7, Outcome: "exited"},
+				"kill -9 $$":          {ExitCode: 137, Outcome: "signalled"},
+				"exec sh -c 'exit 4'": {ExitCode: 4, Outcome: "exited"},
+				"set -e; false":       {ExitCode: 1, Outcome: "exited"},
+			} {
+				if r := a.sh(line); r.ExitCode != want.ExitCode || r.Outcome != want.Outcome || len(r.Notices) != 1 || r.Notices[0].Kind != "shell_restarted" {
+					t.Errorf("%s: %+v", line, r)
+				}
+				if r := a.sh("echo again; kill -0 $(cat sub/pid) && echo the same sandbox"); r.Output != "again\nthe same sandbox\n" {
+					t.Errorf("%s: %+v", line, r)
+				}
+			}
+		})
+	}
+}
+
+func TestAStoppedShellIsBegunAnew(t *testing.T) {
+	a := newRoom(t).connect(nil)
+	a.sh("f() { echo fn; }")
+	began := time.Now()
+	if r := a.sh("kill -STOP $$"); len(r.Notices) != 1 || r.Notices[0].Kind != "shell_restarted" || !strings.Contains(r.Notices[0].Text, "stopped") {
+		t.Errorf("%+v", r)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if r := a.sh("kill -STOP $PPID; kill -STOP 0 & sleep 0.1; echo on"); r.ran() && len(r.Notices) == 0 && r.Output != "on\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := a.sh("echo again"); r.Output != "again\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestABusyShellDelaysNobody(t *testing.T) {
+	a := newRoom(t).connect(nil)
+	a.sh("cd /usr")
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		if r := a.sh("touch " + a.p.work + "/busy; while ! test -e " + a.p.work + "/go; do sleep 0.01; done; pwd"); r.Output != "/usr\n" {
+			t.Errorf("%+v", r)
+		}
+	})
+	a.p.until("the shell is busy", func() bool { _, err := os.Stat(a.p.work + "/busy"); return err == nil })
+	if r := a.sh("pwd"); len(r.Notices) != 1 || r.Notices[0].Kind != "shell_busy" || r.Output != a.p.work+"\n" {
+		t.Errorf("%+v", r)
+	}
+	os.WriteFile(a.p.work+"/go", nil, 0o644)
+	wait.Wait()
+	if r := a.sh("pwd"); r.Output != "/usr\n" || len(r.Notices) != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestGrantsComeIntoASessionsSandbox(t *testing.T) {
+	p := newRoom(t)
+	secret := p.write("data/file", "content")
+	a := p.connect(nil)
+	a.sh("sleep 300 >/dev/null 2>&1 & echo $! > pid")
+	if r := a.sh("cat " + secret); r.ExitCode == 0 || len(r.Missing) != 1 || r.Missing[0].Path != secret {
+		t.Errorf("%+v", r)
+	}
+	answers := make(chan GrantResult, 1)
+	go func() {
+		g, _ := call[GrantResult](a, "fs_request_grant", RequestGrant{Path: filepath.Dir(secret), Access: "read_only", Reason: "r"})
+		answers <- g
+	}()
+	p.decide(func(r grants.Request) grants.Decision {
+		return grants.Decision{Kind: grants.AllowOnce, Path: filepath.Dir(secret), Access: profile.ReadOnly}
+	})
+	<-answers
+	if r := a.sh("cat " + secret + "; kill -0 $(cat pid) && echo the same sandbox"); r.Output != "contentthe same sandbox\n" {
+		t.Errorf("%+v", r)
+	}
+	if r, _ := call[Result](a, "exec", Exec{Argv: []string{"cat", secret}}); r.Output != "content" {
+		t.Errorf("%+v", r)
+	}
+	if r, failed := call[FileResult[files.ReadResult]](a, "read", files.Read{Path: secret}); failed || r.Result.Text != "content" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAllToolsOfASessionShareItsSandbox(t *testing.T) {
+	p := newRoom(t)
+	a := p.connect(nil)
+	started, _ := call[ProcessResult](a, "process", Process{Action: "start", Command: "echo up; read line; echo got $line"})
+	id := started.Processes[0].ID
+	if r, _ := call[ProcessResult](a, "process", Process{Action: "poll", ID: id, WaitSeconds: 10}); r.Output != "up\n" {
+		t.Errorf("%+v", r)
+	}
+	call[ProcessResult](a, "process", Process{Action: "write", ID: id, Input: "this\n"})
+	p.until("it has ended", func() bool {
+		r, _ := call[ProcessResult](a, "process", Process{Action: "poll", ID: id, Cursor: 3, WaitSeconds: 1})
+		return r.Output == "got this\n" && !r.Processes[0].Running && r.Processes[0].Result.Outcome == "exited"
+	})
+	if r, failed := call[FileResult[files.WriteResult]](a, "write", files.Write{Path: "file", Content: "text"}); failed {
+		t.Errorf("%+v", r)
+	}
+	if r := a.sh("cat file; echo private > /dev/shm/here"); r.Output != "text" {
+		t.Errorf("%+v", r)
+	}
+	if r, failed := call[FileResult[files.ReadResult]](a, "read", files.Read{Path: "/dev/shm/here"}); failed || r.Result.Text != "private\n" {
+		t.Errorf("%+v", r)
+	}
+	if r, _ := call[Result](a, "exec", Exec{Argv: []string{"cat", "/dev/shm/here"}, Cwd: "/usr"}); r.Output != "private\n" {
+		t.Errorf("%+v", r)
+	}
+	if r, failed := call[Result](a, "exec", Exec{Argv: []string{"no-such-program"}}); !failed || r.Outcome != outcomeNotFound || r.ExitCode != 127 {
+		t.Errorf("%+v", r)
+	}
+	// Whoever ends the file tools' program ends one answer at most.
+	for _, line := range []string{"kill -9 -1; kill -9 $$", "for p in /proc/[0-9]*; do [ ${p#/proc/} = $$ ] || kill -9 ${p#/proc/}; done 2>/dev/null"} {
+		a.sh(line)
+		if r, failed := call[FileResult[files.ReadResult]](a, "read", files.Read{Path: "file"}); failed || r.Result.Text != "text" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
