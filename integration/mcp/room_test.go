@@ -1,8 +1,11 @@
 package mcp
 
 import (
+	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -194,5 +197,96 @@ func TestAllToolsOfASessionShareItsSandbox(t *testing.T) {
 		if r, failed := call[FileResult[files.ReadResult]](a, "read", files.Read{Path: "file"}); failed || r.Result.Text != "text" {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// Whatever goes on in its sandbox, a session ends soon after its client has gone, and the next one does not notice.
+func TestASessionEndsSoonWhateverItsCommandsDo(t *testing.T) {
+	p := newRoom(t)
+	p.options.Session.Request.Limits = []string{"processes=200"}
+	for name, line := range map[string]string{
+		"it does nothing":            "true",
+		"the shell is stopped":       "touch ready; kill -STOP $$",
+		"all is stopped":             "touch ready; sleep 300 & kill -STOP -1; kill -STOP $$",
+		"nothing heeds a signal":     "trap '' TERM HUP INT; touch ready; while :; do sleep 1; done",
+		"it never stops writing":     "touch ready; yes",
+		"a job never stops writing":  "touch ready; yes & sleep 300",
+		"it writes to all it can":    "touch ready; for p in /proc/[0-9]*; do yes > $p/fd/1 & done; wait",
+		"many processes":             "touch ready; for i in $(seq 300); do sleep 300 & done; wait",
+		"a deep tree":                "python3 -c 'import os\nos.chdir(\"/tmp\")\nfor i in range(3000): os.mkdir(\"d\"); os.chdir(\"d\")'; touch ready; sleep 300",
+		"it reads what nobody sends": "touch ready; cat <&1; sleep 300",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := p.options.open(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ready := filepath.Join(p.work, "ready")
+			called := make(chan Result, 1)
+			if name == "it does nothing" {
+				os.WriteFile(ready, nil, 0o600)
+			}
+			go func() { called <- s.runInShell(context.Background(), line, "", time.Minute) }()
+			for end := time.Now().Add(20 * time.Second); os.Remove(ready) != nil; time.Sleep(2 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("it does not begin")
+				}
+			}
+			began := time.Now()
+			s.close()
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("to end it took %v", took)
+			}
+			select {
+			case <-called:
+			case <-time.After(5 * time.Second):
+				t.Error("its call never returns")
+			}
+			began = time.Now()
+			next, err := p.options.open(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer next.close()
+			if r := next.runInShell(context.Background(), "echo next", "", time.Minute); r.Output != "next\n" {
+				t.Errorf("%+v", r)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("the next one waited for %v", took)
+			}
+		})
+	}
+}
+
+// In pairs: a call in a session, and the same by fork and exec without any sandbox.
+func BenchmarkCallsOfASession(b *testing.B) {
+	p := newRoom(b)
+	p.options.Session.Caller.Shell = "/bin/bash"
+	a := p.connect(nil)
+	kib := strings.Repeat("0123456789abcde\n", 64)
+	if err := os.WriteFile(p.work+"/kib", []byte(kib), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	calls := map[string]func(){
+		"bash_exec true":                 func() { a.sh("true") },
+		"bash_exec /bin/true":            func() { a.sh("/bin/true") },
+		"exec true":                      func() { call[Result](a, "exec", Exec{Argv: []string{"/bin/true"}}) },
+		"read of 1 KiB":                  func() { call[FileResult[files.ReadResult]](a, "read", files.Read{Path: "kib"}) },
+		"bash -c true without a sandbox": func() { exec.Command("/bin/bash", "-c", "true").Run() },
+	}
+	took := map[string][]time.Duration{}
+	for _, do := range calls {
+		do()
+	}
+	for b.Loop() {
+		for name, do := range calls {
+			began := time.Now()
+			do()
+			took[name] = append(took[name], time.Since(began))
+		}
+	}
+	for name, list := range took {
+		slices.Sort(list)
+		b.ReportMetric(float64(list[len(list)/2].Microseconds())/1000, strings.ReplaceAll(name, " ", "-")+"-ms/median")
 	}
 }
