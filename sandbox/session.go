@@ -70,7 +70,7 @@ func (l Launcher) Open(ctx context.Context, plan Plan) (*Session, error) {
 	}
 	s := &Session{plan: plan, null: null, begun: make(chan struct{}), ended: make(chan struct{})}
 	ctx, s.cancel = context.WithCancel(ctx)
-	l.session, l.Terminal, l.Relay = s, false, nil
+	l.session, l.Terminal, l.Job, l.Relay = s, false, false, nil
 	go func() {
 		s.result, s.failure = l.run(ctx, plan, []string{"session"}, Stdio{})
 		s.cancel()

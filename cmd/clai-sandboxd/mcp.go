@@ -20,6 +20,7 @@ import (
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // mcpAction serves agents' tools. Standard output is the protocol's.
@@ -61,8 +62,14 @@ func mcpAction(c *cli.Context) error {
 			return err
 		}
 	}
-	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation, SessionSandbox: c.Bool("session-sandbox"),
+	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation, SessionSandbox: c.Bool("session-sandbox"), OutputLimit: c.Int("output-limit"),
 		Session: session.Options{Caller: caller, Config: config, Request: request, Command: "clai-sandbox mcp"}}
+	if options.Structured, err = mcp.ParseStructured(c.String("structured")); err != nil {
+		return &misuse{"--structured: " + text.Line(err.Error()), "--structured auto is the default"}
+	}
+	if n := options.OutputLimit; n < mcp.MinOutputLimit || n > mcp.MaxOutputLimit {
+		return &misuse{fmt.Sprintf("--output-limit: %d is not from %d to %d", n, mcp.MinOutputLimit, mcp.MaxOutputLimit), fmt.Sprintf("--output-limit %d is the default", mcp.DefaultOutputLimit)}
+	}
 	if !c.Bool("no-broker") {
 		options.Session.Broker, options.Session.Live = client.Default(directories), true
 	}

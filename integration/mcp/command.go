@@ -47,9 +47,21 @@ func missing(list []lack.Lack) []Missing {
 		if l.Kind == lack.Path {
 			m.Access = l.Access.String()
 		}
+		m.Hint = m.hint()
 		all = append(all, m)
 	}
 	return all
+}
+
+// hint says what the agent can do about it, with the tools that it has.
+func (m Missing) hint() string {
+	switch {
+	case m.Kind == string(lack.Domain) && m.Why == string(lack.NetworkDisabled):
+		return "this sandbox has no network; only a person can give it one"
+	case m.Kind == string(lack.Domain):
+		return "the network of this sandbox refuses " + profile.Printable(m.Domain) + "; only a person can allow it"
+	}
+	return m.Hint
 }
 
 // A Result is what became of a command.
@@ -88,35 +100,6 @@ func (r Result) ran() bool {
 		return false
 	}
 	return true
-}
-
-// text is a result in words, for clients that do not read fields.
-func (r Result) text() string {
-	var b strings.Builder
-	b.WriteString(r.Output)
-	if r.Output != "" && !strings.HasSuffix(r.Output, "\n") {
-		b.WriteByte('\n')
-	}
-	switch {
-	case r.TimedOut:
-		fmt.Fprintf(&b, "[timed out after %d ms]\n", r.DurationMs)
-	case r.Signal != "":
-		fmt.Fprintf(&b, "[ended by %s]\n", r.Signal)
-	case r.Outcome == "exited" && r.ExitCode != 0:
-		fmt.Fprintf(&b, "[exit status %d]\n", r.ExitCode)
-	case r.Outcome != "exited":
-		fmt.Fprintf(&b, "[%s]\n", r.Outcome)
-	}
-	if r.OutputFile != "" {
-		fmt.Fprintf(&b, "[%d bytes in all; in %s]\n", r.OutputBytes, r.OutputFile)
-	}
-	for _, m := range r.Missing {
-		fmt.Fprintf(&b, "[%s]\n", m.Hint)
-	}
-	for _, n := range r.Notices {
-		fmt.Fprintf(&b, "[%s: %s]\n", n.Kind, n.Text)
-	}
-	return b.String()
 }
 
 // A command is one to run.
@@ -185,7 +168,7 @@ func (s *sitting) run(ctx context.Context, c command) Result {
 		}
 		return r
 	}
-	out := &output{dir: s.tmp}
+	out := s.output()
 	write, read, err := pipeTo(out)
 	if err != nil {
 		return refused(outcomeSetup, err.Error())

@@ -3,7 +3,6 @@ package mcp
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -51,8 +50,7 @@ func addFile[In, R any](s *sitting, server *sdk.Server, name, title, description
 		if out.Error != nil {
 			return out, out.Error.Error(), true, nil
 		}
-		text, err := json.Marshal(out.Result)
-		return out, string(text), false, err
+		return out, textOf(out.Result), false, nil
 	})
 }
 

@@ -208,7 +208,7 @@ func TestACommandThatTakesTooLongIsEndedWithAllItsProcesses(t *testing.T) {
 func TestALongOutputIsCutInTheMiddleAndKeptInAFile(t *testing.T) {
 	a := newPlace(t).connect(nil)
 	r := a.sh("echo begin; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo end")
-	if !r.Truncated || !strings.HasPrefix(r.Output, "begin\n") || !strings.HasSuffix(r.Output, "\nend\n") || len(r.Output) > outputLimit+100 || !strings.Contains(r.Output, "bytes left out") {
+	if !r.Truncated || !strings.HasPrefix(r.Output, "begin\n") || !strings.HasSuffix(r.Output, "\nend\n") || len(r.Output) > DefaultOutputLimit+100 || !strings.Contains(r.Output, "bytes left out") {
 		t.Errorf("%d bytes, %.30q … %q", len(r.Output), r.Output, r.Output[max(0, len(r.Output)-30):])
 	}
 	if r := a.sh("wc -c < " + r.OutputFile + "; head -c 5 " + r.OutputFile); r.Output != "1000011\nbegin" {

@@ -14,8 +14,12 @@ import (
 )
 
 const (
-	// outputLimit is what a result carries of a command's output, in bytes: as much of the beginning as of the end.
-	outputLimit = 200_000
+	// DefaultOutputLimit is what a result carries of a command's output, in bytes, where the options say nothing else: as much of the
+	// beginning as of the end.
+	DefaultOutputLimit = 30_000
+	// MinOutputLimit and MaxOutputLimit are the least and the most that it can carry.
+	MinOutputLimit = 1_000
+	MaxOutputLimit = 1 << 20
 	// fileLimit is what is kept of it in a file.
 	fileLimit = 64 << 20
 )
@@ -24,6 +28,7 @@ const (
 // longer goes to a file in the sitting's /tmp as well.
 type output struct {
 	dir  string // where the file goes, on the host; the sandbox has it at /tmp
+	most int64  // how much a result carries
 	mu   sync.Mutex
 	head []byte
 	tail []byte // a ring, once it is full
@@ -38,7 +43,7 @@ func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := len(p)
-	if o.size <= outputLimit && o.size+int64(n) > outputLimit {
+	if o.size <= o.most && o.size+int64(n) > o.most {
 		o.spill()
 	}
 	if o.file != nil && o.kept < fileLimit {
@@ -49,7 +54,7 @@ func (o *output) Write(p []byte) (int, error) {
 		}
 	}
 	o.size += int64(n)
-	const half = outputLimit / 2
+	half := int(o.most / 2)
 	room := min(half-len(o.head), len(p))
 	o.head = append(o.head, p[:room]...)
 	for p = p[room:]; len(p) > 0; {
@@ -67,6 +72,15 @@ func (o *output) Write(p []byte) (int, error) {
 		p = p[copied:]
 	}
 	return n, nil
+}
+
+// output is one of the sitting's commands.
+func (s *sitting) output() *output {
+	most := s.options.OutputLimit
+	if most <= 0 {
+		most = DefaultOutputLimit
+	}
+	return &output{dir: s.tmp, most: int64(min(most, MaxOutputLimit)) &^ 1}
 }
 
 // spill begins the file, with what came until now. The command may write in its directory: a new name, and no link is followed.
@@ -113,7 +127,7 @@ func (o *output) finish() captured {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	end := o.end()
-	c := captured{size: o.size, tail: append(append([]byte{}, o.head...), end...), truncated: o.size > outputLimit}
+	c := captured{size: o.size, tail: append(append([]byte{}, o.head...), end...), truncated: o.size > o.most}
 	if len(c.tail) > 64<<10 {
 		c.tail = c.tail[len(c.tail)-64<<10:]
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/integration/mcp/files"
 	"github.com/clairun/clai-sandbox/profile"
@@ -288,5 +290,75 @@ func BenchmarkCallsOfASession(b *testing.B) {
 	for name, list := range took {
 		slices.Sort(list)
 		b.ReportMetric(float64(list[len(list)/2].Microseconds())/1000, strings.ReplaceAll(name, " ", "-")+"-ms/median")
+	}
+}
+
+// What a model reads: as a terminal shows it, and one line in brackets where there is something to say.
+func TestATextIsWhatATerminalShowsAndOneLine(t *testing.T) {
+	p := newRoom(t)
+	secret := p.write("data/file", "content")
+	a := p.connect(nil)
+	text := func(tool string, arguments any) string {
+		result, err := a.session.CallTool(context.Background(), &sdk.CallToolParams{Name: tool, Arguments: arguments})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result.Content[0].(*sdk.TextContent).Text
+	}
+	long := strings.Repeat("x", DefaultOutputLimit/2)
+	for _, c := range []struct {
+		tool      string
+		arguments any
+		want      string
+	}{
+		{"bash_exec", BashExec{Command: "echo out"}, "out\n"},
+		{"bash_exec", BashExec{Command: "printf out"}, "out"},
+		{"bash_exec", BashExec{Command: "printf out; (exit 3)"}, "out\n[exit status 3]\n"},
+		{"bash_exec", BashExec{Command: "cat " + secret}, "cat: " + secret + ": No such file or directory\n[exit status 1; nothing grants " + secret +
+			" to this sandbox; ask for it with fs_request_grant (" + secret + ", read_only)]\n"},
+		{"bash_exec", BashExec{Command: "head -c 100000 /dev/zero | tr '\\0' x"}, long + "\n[… 70000 bytes left out …]\n" + long + "\n[100000 bytes in all; read pages through them: path /tmp/output-1.txt]\n"},
+		{"write", files.Write{Path: "f", Content: "one\ntwo\n"}, "made " + p.work + "/f, 8 bytes\n"},
+		{"read", files.Read{Path: "f"}, "one\ntwo\n"},
+		{"read", files.Read{Path: "f", Limit: 1}, "one\n[lines 1 to 1 of 2; read goes on with offset 2]\n"},
+		{"edit", files.Edit{Path: "f", OldText: "two", NewText: "2"}, p.work + "/f: 1 replaced, the first at line 2\n"},
+		{"glob", files.Glob{Pattern: "*"}, p.work + "/f\n"},
+		{"grep", files.Grep{Pattern: "2"}, p.work + "/f:2:2\n"},
+		{"grep", files.Grep{Pattern: "3"}, "[nothing fits in 1 files]\n"},
+		{"read", files.Read{Path: "none"}, p.work + "/none: no such file or directory, as seen inside the sandbox"},
+	} {
+		if got := text(c.tool, c.arguments); got != c.want {
+			t.Errorf("%s %+v: %.300q, want %.300q", c.tool, c.arguments, got, c.want)
+		}
+	}
+}
+
+func TestFieldsGoWhereMachinesLookForThem(t *testing.T) {
+	for client, c := range map[string]struct {
+		structured Structured
+		inMeta     bool
+	}{"claude-code": {StructuredAuto, true}, "codex-mcp-client": {StructuredAuto, true}, "other": {StructuredAuto, false}, "a": {StructuredNever, true}, "claude-code ": {StructuredAlways, false}} {
+		p := newPlace(t)
+		p.options.Structured = c.structured
+		s, err := p.options.open(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, ours := sdk.NewInMemoryTransports()
+		over := make(chan struct{})
+		go func() { defer close(over); defer s.close(); s.server().Run(context.Background(), ours) }()
+		session, err := sdk.NewClient(&sdk.Implementation{Name: client, Version: "1"}, nil).Connect(context.Background(), theirs, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tools, err := session.ListTools(context.Background(), nil)
+		if err != nil || (tools.Tools[0].OutputSchema == nil) != c.inMeta {
+			t.Errorf("%s: %v, %v", client, tools.Tools[0].OutputSchema, err)
+		}
+		r, err := session.CallTool(context.Background(), &sdk.CallToolParams{Name: "exec", Arguments: Exec{Argv: []string{"echo", "x"}}})
+		if err != nil || (r.StructuredContent == nil) != c.inMeta || (r.Meta[fieldsIn] != nil) != c.inMeta {
+			t.Errorf("%s: %+v, %v", client, r, err)
+		}
+		session.Close()
+		<-over
 	}
 }

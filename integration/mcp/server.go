@@ -21,6 +21,10 @@ type Options struct {
 	Allowed func(tool string) error
 	// SessionSandbox runs all lines of a session's in one sandbox, in a shell that stays.
 	SessionSandbox bool
+	// Structured says where the fields of results go; empty: always where the protocol has them.
+	Structured Structured
+	// OutputLimit is what a result carries of a command's output, in bytes; 0: DefaultOutputLimit.
+	OutputLimit int
 	// TrustElicitation lets the client's own prompt answer what the agent asks for. A client that is an agent's could answer itself.
 	TrustElicitation bool
 }
@@ -35,6 +39,7 @@ const progressEvery = 2 * time.Second
 func (s *sitting) server() *sdk.Server {
 	server := sdk.NewServer(&sdk.Implementation{Name: "clai-sandbox", Title: "clai-sandbox", Version: s.options.Version},
 		&sdk.ServerOptions{Instructions: s.about(), Capabilities: &sdk.ServerCapabilities{}})
+	server.AddReceivingMiddleware(s.options.Structured.middleware)
 	s.addCommands(server)
 	s.addProcess(server)
 	s.addFiles(server)
@@ -122,7 +127,7 @@ type Exec struct {
 
 func (s *sitting) addCommands(server *sdk.Server) {
 	add(s, server, "bash_exec", "Run a shell command", "Runs a line with the person's shell (bash, zsh or sh) in the sandbox, without standard input. The result says how it ended, "+
-		"what it wrote (both streams, at most 200,000 bytes; the whole in a file), and what it lacked if that is why it failed.", runs,
+		"what it wrote (both streams, the middle left out of a long output; the whole is in a file then, which read pages through), and what it lacked if that is why it failed.", runs,
 		func(ctx context.Context, _ *sdk.CallToolRequest, in BashExec) (Result, string, bool, error) {
 			timeout, err := seconds(in.TimeoutSeconds)
 			if err != nil {

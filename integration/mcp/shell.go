@@ -330,7 +330,7 @@ func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time
 		r.Notices = append(noticesOf(append(notices, sandbox.Notice{Kind: noticeShellIsBusy, Text: "the session's shell is busy with another command: this one ran in a shell of its own, and what it set there is gone"})), r.Notices...)
 		return r
 	}
-	out := &output{dir: s.tmp}
+	out := s.output()
 	sh.output.turn(out)
 	out.Write(sh.between.take())
 	began := time.Now()
