@@ -406,3 +406,67 @@ func (p *Process) Directory() (dir string) {
 	p.process.While(func(pid int) { dir, _ = os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)) })
 	return dir
 }
+
+// A Job is a descendant of a command.
+type Job struct {
+	PID     int    // inside
+	Command string // its words, as it says; at most maxJobCommand bytes
+}
+
+// maxJobs and maxJobCommand bound what is said of jobs.
+const (
+	maxJobs       = 100
+	maxJobCommand = 200
+)
+
+// Jobs are the command's descendants.
+func (p *Process) Jobs() (list []Job) {
+	p.process.While(func(pid int) {
+		for _, child := range descendantsOf(pid) {
+			if inside := numberInside(child); inside != 0 && len(list) < maxJobs {
+				list = append(list, Job{inside, wordsOf(child)})
+			}
+		}
+	})
+	return list
+}
+
+// SignalJob sends a signal to the descendant that has a number inside. It reports false if there is none.
+func (p *Process) SignalJob(inside int, s syscall.Signal) (sent bool) {
+	p.process.While(func(pid int) {
+		for _, child := range descendantsOf(pid) {
+			if numberInside(child) == inside {
+				sent = unix.Kill(child, s) == nil
+				return
+			}
+		}
+	})
+	return sent
+}
+
+// numberInside is a process's number in its own namespace, or 0 if it is gone.
+func numberInside(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	numbers := strings.Fields(line)
+	if len(numbers) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(numbers[len(numbers)-1])
+	return n
+}
+
+func wordsOf(pid int) string {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	text := make([]byte, maxJobCommand)
+	n, _ := file.Read(text)
+	return strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(string(text[:max(n, 0)]), "\uFFFD"), "\x00", " "))
+}

@@ -105,6 +105,7 @@ func (r Result) ran() bool {
 // A command is one to run.
 type command struct {
 	argv    []string
+	line    string // in place of argv: for the person's shell
 	dir     string // empty: the workspace
 	timeout time.Duration
 	stdin   io.Reader
@@ -125,15 +126,19 @@ func (c command) change(r *profile.Request) {
 
 // check refuses what cannot be a command.
 func (c command) check() error {
+	words := c.argv
+	if c.line != "" {
+		words = []string{c.line}
+	}
 	total := 0
-	for _, word := range c.argv {
+	for _, word := range words {
 		if strings.ContainsRune(word, 0) {
 			return errors.New("a command cannot hold a NUL byte")
 		}
 		total += len(word)
 	}
 	switch {
-	case len(c.argv) == 0 || c.argv[0] == "":
+	case len(words) == 0 || words[0] == "":
 		return errors.New("no command")
 	case total > maxCommand:
 		return fmt.Errorf("the command is longer than %d KiB; write it to a file and run that", maxCommand>>10)
@@ -180,6 +185,14 @@ func (s *sitting) run(ctx context.Context, c command) Result {
 	})
 }
 
+// words are what is executed for a command.
+func (s *sitting) words(c command, plan *sandbox.Plan) []string {
+	if c.line == "" {
+		return c.argv
+	}
+	return []string{s.shellOf(plan), "-c", c.line}
+}
+
 // begin counts something that the sitting's end waits for.
 func (s *sitting) begin() bool {
 	s.mu.Lock()
@@ -205,6 +218,7 @@ func (s *sitting) runWith(ctx context.Context, c command, launcher sandbox.Launc
 		output()
 		return s.notRun(err)
 	}
+	c.argv = s.words(c, &prepared.Plan)
 	launcher.Bwrap, launcher.State = s.bwrap, s.options.Session.Caller.Directories().State
 	result, err := prepared.Run(ctx, launcher, c.argv, stdio)
 	captured := output()

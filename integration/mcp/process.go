@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -121,15 +122,23 @@ func (s *sitting) process(ctx context.Context, in Process) (ProcessResult, error
 		return r, nil
 	case "list":
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		for _, j := range s.jobs {
 			r.Processes = append(r.Processes, j.state())
 		}
+		s.mu.Unlock()
 		slices.SortFunc(r.Processes, func(a, b ProcessState) int { return int(b.StartedMs - a.StartedMs) })
+		if sh := s.theShell(); sh != nil {
+			for _, job := range sh.process.Jobs() {
+				r.Processes = append(r.Processes, ProcessState{ID: shellJob + strconv.Itoa(job.PID), Command: job.Command, Running: true})
+			}
+		}
 		return r, nil
 	case "poll", "write", "close", "signal":
 	default:
 		return r, fmt.Errorf("action %q is not start, poll, write, close, signal or list", in.Action)
+	}
+	if number, is := strings.CutPrefix(in.ID, shellJob); is && in.Action == "signal" {
+		return r, s.signalShellJob(number, in.Signal)
 	}
 	s.mu.Lock()
 	j := s.jobs[in.ID]
@@ -155,6 +164,46 @@ func (s *sitting) process(ctx context.Context, in Process) (ProcessResult, error
 	return r, err
 }
 
+// shellJob begins the ids of what lines of the session's shell left in the background. Behind it is the process id that they see.
+const shellJob = "shell-"
+
+// theShell is the room's shell, if there is one.
+func (s *sitting) theShell() *shell {
+	s.opening.Lock()
+	rm := s.room
+	s.opening.Unlock()
+	if rm == nil {
+		return nil
+	}
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	return rm.shell
+}
+
+func (s *sitting) signalShellJob(number, name string) error {
+	signal, err := signalNamed(name)
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(number)
+	if sh := s.theShell(); err != nil || sh == nil || !sh.process.SignalJob(pid, signal) {
+		return fmt.Errorf("there is no process %q", shellJob+number)
+	}
+	return nil
+}
+
+// signalNamed is a signal as a client names it.
+func signalNamed(name string) (syscall.Signal, error) {
+	if name == "" {
+		name = "TERM"
+	}
+	number := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
+	if number == 0 {
+		return 0, fmt.Errorf("there is no signal %q", name)
+	}
+	return number, nil
+}
+
 func (j *job) state() ProcessState {
 	state := ProcessState{ID: j.id, Command: j.command, Running: true, StartedMs: time.Since(j.started).Milliseconds()}
 	select {
@@ -170,7 +219,7 @@ func (s *sitting) startJob(in Process) (*job, error) {
 	if err := s.cannot(); err != nil {
 		return nil, errors.New(explained(err))
 	}
-	c := command{argv: s.lineOf(in.Command), dir: in.Cwd}
+	c := command{line: in.Command, dir: in.Cwd}
 	if in.Command == "" {
 		return nil, errors.New("start wants a command")
 	}
@@ -219,6 +268,7 @@ func (s *sitting) startJob(in Process) (*job, error) {
 // launchThere starts a job in the room.
 func (s *sitting) launchThere(ctx context.Context, rm *room, j *job, c command, stdin *os.File) error {
 	defer stdin.Close()
+	c.argv = s.words(c, &rm.prepared.Plan)
 	if !s.begin() {
 		return errors.New("the session has ended")
 	}
@@ -364,12 +414,9 @@ func (j *job) closeInput() error {
 
 // signal sends a signal to the process that the shell line became. KILL ends all of it.
 func (j *job) signal(name string) error {
-	if name == "" {
-		name = "TERM"
-	}
-	number := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
-	if number == 0 {
-		return fmt.Errorf("there is no signal %q", name)
+	number, err := signalNamed(name)
+	if err != nil {
+		return err
 	}
 	select {
 	case <-j.done:

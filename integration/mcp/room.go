@@ -141,6 +141,7 @@ func (rm *room) directory(dir string) string {
 
 // runThere runs a command in the room to its end. What it leaves in the background goes on.
 func (s *sitting) runThere(ctx context.Context, rm *room, c command) Result {
+	c.argv = s.words(c, &rm.prepared.Plan)
 	out := s.output()
 	st, write, err := newStream(out)
 	if err != nil {

@@ -362,3 +362,22 @@ func TestFieldsGoWhereMachinesLookForThem(t *testing.T) {
 		<-over
 	}
 }
+
+func TestWhatALineLeftInTheBackgroundIsListedAndStopped(t *testing.T) {
+	a := newRoom(t).connect(nil)
+	a.sh("sleep 321 >/dev/null 2>&1 & echo $! > pid")
+	id := "shell-" + strings.TrimSpace(a.sh("cat pid").Output)
+	a.p.until("it is listed", func() bool {
+		list, _ := call[ProcessResult](a, "process", Process{Action: "list"})
+		return len(list.Processes) == 1 && list.Processes[0].ID == id && list.Processes[0].Command == "sleep 321"
+	})
+	call[ProcessResult](a, "process", Process{Action: "signal", ID: id})
+	a.p.until("it is gone", func() bool {
+		list, _ := call[ProcessResult](a, "process", Process{Action: "list"})
+		a.sh("true") // the shell takes it away
+		return len(list.Processes) == 0
+	})
+	if _, failed := call[ProcessResult](a, "process", Process{Action: "signal", ID: "shell-1"}); !failed {
+		t.Error("the first process was taken for a job")
+	}
+}

@@ -137,7 +137,7 @@ func (s *sitting) addCommands(server *sdk.Server) {
 				r := s.runInShell(ctx, in.Command, in.Cwd, timeout)
 				return r, r.text(), !r.ran(), nil
 			}
-			r := s.run(ctx, command{argv: s.lineOf(in.Command), dir: in.Cwd, timeout: timeout})
+			r := s.run(ctx, command{line: in.Command, dir: in.Cwd, timeout: timeout})
 			return r, r.text(), !r.ran(), nil
 		})
 	add(s, server, "exec", "Run a program", "Runs a program with its arguments in the sandbox, or a shell line. Same result as bash_exec.", runs,
@@ -153,11 +153,7 @@ func (s *sitting) addCommands(server *sdk.Server) {
 				r := refused(outcomeDenied, "host "+profile.Printable(in.Host+in.Node)+" is not available: commands run in the sandbox only")
 				return r, r.text(), true, nil
 			}
-			argv := in.Argv
-			if in.Command != "" {
-				argv = s.lineOf(in.Command)
-			}
-			r := s.run(ctx, command{argv: argv, dir: in.Cwd, timeout: timeout})
+			r := s.run(ctx, command{argv: in.Argv, line: in.Command, dir: in.Cwd, timeout: timeout})
 			return r, r.text(), !r.ran(), nil
 		})
 }

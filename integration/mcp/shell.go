@@ -298,7 +298,7 @@ func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time
 	if err := s.cannot(); err != nil {
 		return refused(outcomeUnavailable, explained(err))
 	}
-	c := command{argv: []string{"sh", "-c", line}, dir: dir, timeout: timeout}
+	c := command{line: line, dir: dir, timeout: timeout}
 	if err := c.check(); err != nil {
 		return refused(outcomeSetup, err.Error())
 	}
@@ -307,7 +307,7 @@ func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time
 		return s.notRun(err)
 	}
 	if rm == nil {
-		return s.run(ctx, command{argv: s.lineOf(line), dir: dir, timeout: timeout})
+		return s.run(ctx, c)
 	}
 	if !s.begin() {
 		return refused(outcomeUnavailable, "the session has ended")
@@ -325,7 +325,6 @@ func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time
 		return s.notRun(err)
 	}
 	if sh == nil {
-		c.argv = []string{path, "-c", line}
 		r := s.runThere(ctx, rm, c)
 		r.Notices = append(noticesOf(append(notices, sandbox.Notice{Kind: noticeShellIsBusy, Text: "the session's shell is busy with another command: this one ran in a shell of its own, and what it set there is gone"})), r.Notices...)
 		return r
@@ -359,6 +358,7 @@ func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time
 	case e.over:
 		notices = append(notices, sandbox.Notice{Kind: noticeShellBegun, Text: "the session's shell ended with this command; the next one begins a new one, and what it kept is gone"})
 	}
+	c.argv = []string{path, "-c", line}
 	r := s.result(rm, c, result, captured, where)
 	r.Notices = append(noticesOf(notices), r.Notices...)
 	return r
@@ -402,13 +402,4 @@ func (rm *room) giveBack(sh *shell, over bool) {
 			rm.shell = nil
 		}
 	}
-}
-
-// lineOf is a shell line as a command of its own, with the person's PATH.
-func (s *sitting) lineOf(line string) []string {
-	path := "/bin/sh"
-	if prepared, err := s.session.Prepare(nil); err == nil {
-		path = s.shellOf(&prepared.Plan)
-	}
-	return []string{path, "-c", line}
 }
