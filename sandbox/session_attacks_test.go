@@ -41,7 +41,8 @@ var sessionAttacks = map[string]string{
     if tries(open, '/proc/%d/mem' % n, 'r+b'): through(n)
     if libc.process_vm_readv(n, None, 0, None, 0, 0) == 0 and tries(open, '/proc/%d/maps' % n): through(n)`,
 	"descriptors of others": `for n in others:
-    for d in tries(os.listdir, '/proc/%d/fd' % n) or []: through((n, d))
+    for d in tries(os.listdir, '/proc/%d/fd' % n) or []: # their numbers any process of the user sees
+        if tries(os.readlink, '/proc/%d/fd/%s' % (n, d)): through((n, d))
     for d in (0, 1, 2, 3, 4, 5, 250):
         if tries(open, '/proc/%d/fd/%d' % (n, d), 'wb'): through((n, d))
         if libc.syscall(434, n, 0) >= 0 and libc.syscall(438, libc.syscall(434, n, 0), d, 0) >= 0: through('pidfd_getfd')`,
