@@ -240,8 +240,9 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"workspace-access": {"cow", "none", "ro", "rw"},
 		"caches":           {"cow", "off", "private", "rw"},
 		"on-success":       {"apply", "ask", "discard"},
+		"structured":       {"always", "auto", "never"},
 	}
-	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason", "listen", "part", "image", "max-size", "max-entries", "suite", "mirror", "include"}
+	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason", "listen", "output-limit", "part", "image", "max-size", "max-entries", "suite", "mirror", "include"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

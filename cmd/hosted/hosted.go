@@ -101,7 +101,7 @@ func MCP(do cli.ActionFunc, usageError cli.OnUsageErrorFunc) *cli.Command {
 			&cli.StringFlag{Name: "token-file", Usage: "take clients that send the token in `FILE`, which only its owner may read and no sandbox sees, as ~/.config/clai-sandbox/mcp.token"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "no-broker", Usage: "let the agent ask nobody"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "session-sandbox", Usage: "run all that a client calls in one sandbox, and the lines of bash_exec in a shell that stays"},
-			&cli.StringFlag{Name: "structured", Value: "auto", Usage: "put the fields of results where the protocol has them `WHEN`: always, never (then they are in _meta), or auto: not for clients that give them to their model in place of the text"},
+			&cli.StringFlag{Name: "structured", Value: "auto", Usage: "put the fields of results where the protocol has them: `always|never|auto`; never leaves them to _meta, and auto does so for clients that give them to their model in place of the text"},
 			&cli.IntFlag{Name: "output-limit", Value: 30_000, Usage: "carry at most `BYTES` of a command's output in a result; the rest is in a file that the tool read pages through"},
 		),
 		OnUsageError: usageError, HideHelpCommand: true, Action: do,
