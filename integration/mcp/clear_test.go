@@ -35,13 +35,13 @@ func deepTree(t *testing.T, dir string, depth int) {
 func TestATreeIsClearedWhateverItIsLike(t *testing.T) {
 	for name, fill := range map[string]func(dir string){
 		"nothing":   func(dir string) {},
-		"very deep": func(dir string) { deepTree(t, dir, 5000) },
+		"very deep": func(dir string) { deepTree(t, dir, 2000) },
 		"wide": func(dir string) {
-			for i := range 3000 {
+			for i := range 1000 {
 				os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0)
 			}
 			os.MkdirAll(dir+"/a/b", 0o755)
-			for i := range 3000 {
+			for i := range 1000 {
 				os.Mkdir(filepath.Join(dir, "a/b", fmt.Sprint(i)), 0o755)
 			}
 		},
@@ -90,7 +90,7 @@ func TestWhatAKilledServerLeftIsSweptAndDelaysNobody(t *testing.T) {
 	state := t.TempDir()
 	left := filepath.Join(state, sittingsName, "s-left")
 	os.MkdirAll(left+"/some/thing", 0o700)
-	deepTree(t, left, 5000)
+	deepTree(t, left, 2000)
 	os.WriteFile(left+".lock", nil, 0o600)
 	began := time.Now()
 	one, err := newTmp(state)
