@@ -327,22 +327,20 @@ func agentsRemove(c *cli.Context) error {
 	if !configured && !(c.Bool("purge") && len(before.Kept) > 0) {
 		return h.config.CheckConfigured(name)
 	}
-	if configured {
-		now, err := profile.ChangeConfig(h.directories, "", func(text []byte) ([]byte, error) {
-			return profile.MergeConfig("config.json", text, profile.Nested([]string{"agents", name}, []byte("null")))
-		})
-		if err != nil {
-			return err
-		}
-		if again, err := profile.Load(h.directories); err == nil && again.CheckConfigured(name) == nil {
-			return &misuse{fmt.Sprintf("agent %s stays: the administrator's file has it", name), "it is not in " + now.Path}
-		}
-	}
 	removed := []string{}
-	if c.Bool("purge") {
-		if removed, err = session.Purge(h.directories.State, name); err != nil {
-			return err
+	takeEntry := func() error {
+		if !configured {
+			return nil
 		}
+		return h.removeEntry(name)
+	}
+	if c.Bool("purge") {
+		removed, err = session.Purge(h.directories.State, name, takeEntry)
+	} else {
+		err = takeEntry()
+	}
+	if err != nil {
+		return err
 	}
 	after, err := h.show(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -362,6 +360,20 @@ func agentsRemove(c *cli.Context) error {
 	}
 	for _, left := range after.Left {
 		fmt.Println("another agent of that name would have " + left)
+	}
+	return nil
+}
+
+// removeEntry takes an agent out of the person's file.
+func (h household) removeEntry(name string) error {
+	now, err := profile.ChangeConfig(h.directories, "", func(text []byte) ([]byte, error) {
+		return profile.MergeConfig("config.json", text, profile.Nested([]string{"agents", name}, []byte("null")))
+	})
+	if err != nil {
+		return err
+	}
+	if again, err := profile.Load(h.directories); err == nil && again.CheckConfigured(name) == nil {
+		return &misuse{fmt.Sprintf("agent %s stays: the administrator's file has it", name), "it is not in " + now.Path}
 	}
 	return nil
 }

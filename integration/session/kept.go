@@ -33,8 +33,9 @@ func Kept(state, agent string) []string {
 
 func layersOf(state, agent string) string { return filepath.Join(state, "layers", agent) }
 
-// Purge removes what Kept lists, or nothing of it if a sandbox uses some.
-func Purge(state, agent string) (removed []string, err error) {
+// Purge removes what Kept lists, or nothing of it if a sandbox uses some. first is done when it is known that none does, and before anything
+// is removed; if it fails, nothing is.
+func Purge(state, agent string, first func() error) (removed []string, err error) {
 	if err := profile.CheckAgent(agent); err != nil {
 		return nil, err
 	}
@@ -59,6 +60,9 @@ func Purge(state, agent string) (removed []string, err error) {
 				return nil, fmt.Errorf("%s is in use, and nothing was removed: %w; end the sandboxes of agent %s first", profile.Printable(name), err, agent)
 			}
 		}
+	}
+	if err := first(); err != nil {
+		return nil, err
 	}
 	for i, dir := range list {
 		gone := filepath.Join(filepath.Dir(dir), fmt.Sprintf(".gone-%d-%d", os.Getpid(), i))

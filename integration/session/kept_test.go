@@ -21,7 +21,7 @@ func TestWhatIsKeptOfAnAgentIsRemovedWhenNobodyUsesIt(t *testing.T) {
 		if out, err := p.inside(s, "mkfifo lock ~/lock ~/x.lock; mkdir ~/deep && chmod 0 ~/deep"); err != nil || out != "" {
 			t.Fatal(out, err)
 		}
-		if _, err := Purge(state, agent); err == nil {
+		if _, err := Purge(state, agent, func() error { t.Error("what is in use was thought to be free"); return nil }); err == nil {
 			t.Error("what is in use was removed")
 		}
 		if len(Kept(state, agent)) != 2 {
@@ -29,7 +29,11 @@ func TestWhatIsKeptOfAnAgentIsRemovedWhenNobodyUsesIt(t *testing.T) {
 		}
 		s.Close()
 	}
-	if removed, err := Purge(state, "a"); err != nil || len(removed) != 2 || len(Kept(state, "a")) != 0 || len(Kept(state, "b")) != 2 {
+	if _, err := Purge(state, "a", func() error { return os.ErrInvalid }); err == nil || len(Kept(state, "a")) != 2 {
+		t.Errorf("what was to come first failed: %v, and kept is %q", err, Kept(state, "a"))
+	}
+	first := func() error { return nil }
+	if removed, err := Purge(state, "a", first); err != nil || len(removed) != 2 || len(Kept(state, "a")) != 0 || len(Kept(state, "b")) != 2 {
 		t.Errorf("%q, %v; of another agent: %q", removed, err, Kept(state, "b"))
 	}
 	for _, dir := range []string{"homes", sandboxesName} {
@@ -37,7 +41,7 @@ func TestWhatIsKeptOfAnAgentIsRemovedWhenNobodyUsesIt(t *testing.T) {
 			t.Errorf("left: %q", left)
 		}
 	}
-	if _, err := Purge(state, "../.."); err == nil {
+	if _, err := Purge(state, "../..", first); err == nil {
 		t.Error("no name of an agent")
 	}
 	os.RemoveAll(state)
