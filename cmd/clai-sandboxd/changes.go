@@ -164,6 +164,7 @@ func layerFrom(c *cli.Context) (changes.Layer, []string, error) {
 		dir = real
 	}
 	var best *changes.Layer
+	inOne := false
 	for i := range all {
 		l := &all[i]
 		own := l.Agent == c.String("agent") && !l.Cache
@@ -172,9 +173,12 @@ func layerFrom(c *cli.Context) (changes.Layer, []string, error) {
 			best = l
 		case own && word == "." && within(dir, l.Path) && (best == nil || len(l.Path) > len(best.Path)):
 			best = l
-		case own && word != "." && best == nil && within(dir, l.Path): // or a forgotten LAYER would be all of it
-			return changes.Layer{}, nil, &misuse{word + " is no layer, but a path in one", "a PATH stands behind LAYER: clai-sandbox changes " + c.Command.Name + " . " + word}
+		case own && word != "." && within(dir, l.Path):
+			inOne = true
 		}
+	}
+	if best == nil && inOne { // or a forgotten LAYER would be all of it
+		return changes.Layer{}, nil, &misuse{word + " is no layer, but a path in one", "a PATH stands behind LAYER: clai-sandbox changes " + c.Command.Name + " . " + word}
 	}
 	if best == nil {
 		return changes.Layer{}, nil, &misuse{fmt.Sprintf("nothing was changed copy on write in %s by agent %s", word, c.String("agent")), "clai-sandbox changes list shows the layers"}
