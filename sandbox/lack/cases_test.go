@@ -34,6 +34,7 @@ var cases = []failing{
 	{"mv", "mv {shown}/s.txt .", []string{onShown}},
 	{"rm", "rm {shown}/s.txt", []string{onShown}},
 	{"touch", "touch {shown}/new", []string{inShown}},
+	{"touch", "touch '{shown}/sp ace/new'", []string{"{shown}/sp ace read_write read_only"}},
 	{"touch", "touch {other}/new", []string{into}},
 	{"mkdir", "mkdir {shown}/new", []string{inShown}},
 	{"mkdir", "mkdir {other}/new", []string{into}},

@@ -41,7 +41,7 @@ func newHost(t testing.TB) *host {
 	h := &host{t: t, launcher: sandbox.Launcher{Bwrap: bwrap}, home: home, work: home + "/work", shown: home + "/shown", other: home + "/other"}
 	for name, text := range map[string]string{
 		"work/a.txt": "a\n", "work/sub/b.txt": "b\n", "work/.git/hooks/pre-commit.sample": "", "work/.git/config": "",
-		"shown/s.txt": "s\n", "shown/dir/t.txt": "t\n",
+		"shown/s.txt": "s\n", "shown/dir/t.txt": "t\n", "shown/sp ace/s.txt": "s\n",
 		"other/f.txt": "f\n", "other/sp ace.txt": "f\n", "other/dir/g.txt": "g\n", "other/mod.py": "x = 1\n", "other/mod.js": "", "other/inc/needed.h": "", "other/lib/libneeded.a": "",
 		"other/go.mod": "module other\n", "other/package.json": "{}", "other/Makefile": "all:\n", "other/repo/.git/HEAD": "ref: refs/heads/main\n", "other/a.tar": "", "other/x.sh": "echo x\n",
 		"other/bin/sometool": "#!/bin/sh\n", "other/key": "", "other/A.jar": "", "other/Gemfile": "", "other/data.json": "{}", "other/b.txt": "b\n",

@@ -2,6 +2,7 @@ package lack
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,7 @@ var introductions = []string{"cannot open ", "can't open ", "cannot create ", "c
 func (d *diagnosis) paths(lines []string, i int) []string {
 	line := withoutProgram(lines[i])
 	list := quoted(line)
+	inQuotes := list
 	ownWords := len(list) > 0
 	for _, field := range strings.Split(line, ": ") {
 		field = strings.Trim(field, " \t,;()[]")
@@ -25,6 +27,9 @@ func (d *diagnosis) paths(lines []string, i int) []string {
 	}
 	for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t'\"`‘’“”()<>[]{}=,;", r) }) {
 		word = strings.TrimRight(word, ":.")
+		if slices.ContainsFunc(inQuotes, func(text string) bool { return len(text) > len(word) && strings.HasPrefix(text, word) }) {
+			continue // the beginning of a path with a space in it
+		}
 		if word != "" && (word[0] == '/' || strings.HasPrefix(word, "~/") || strings.HasPrefix(word, "../")) {
 			list = append(list, word)
 			if first, _, ok := strings.Cut(word, ":"); ok {
