@@ -350,6 +350,10 @@ var madeByGit = map[string]test{
 	"receive.denycurrentbranch":        word(isBool, "refuse", "warn", "ignore", "updateinstead"),
 	"receive.denynonfastforwards":      isBool,
 	"receive.denydeletes":              isBool,
+	"commit.gpgsign":                   word(nil, "false"), // what tests of programs that use git switch off
+	"tag.gpgsign":                      word(nil, "false"),
+	"core.fsmonitor":                   word(nil, "false"),
+	"core.hookspath":                   word(nil, "/dev/null"),
 	"core.sharedrepository":            word(isBool, "group", "umask", "all", "world", "everybody"),
 }
 
