@@ -41,7 +41,7 @@ type ProtectedPath struct {
 // projectFiles are read by editors, agents and tools as soon as somebody starts them in a project, or enters it.
 var projectFiles = []string{
 	// Shells and what they are extended with, on entering the directory.
-	".envrc", ".direnv", ".autoenv", ".autoenv.zsh", ".autoenv_leave.zsh", ".shadowenv.d", ".flox",
+	".envrc", ".direnv", ".autoenv", ".autoenv.zsh", ".autoenv_leave.zsh", ".envrc.local", ".envrc.private", ".shadowenv.d", ".flox",
 	".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".mise", "mise/config.toml", "mise/conf.d", ".config/mise.toml", ".config/mise",
 	".rtx.toml", ".tool-versions", ".prototools", ".git/safe",
 	// Editors, on opening it.
@@ -80,7 +80,7 @@ var startupFiles = []string{
 // homeFiles are what they execute in the home directory itself, and would be ordinary names elsewhere.
 var homeFiles = []string{
 	".config/fish", ".config/nushell", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/git", ".config/nvim", ".config/tmux",
-	".config/zsh", ".config/emacs", ".emacs", ".emacs.d", ".vim", ".oh-my-zsh", ".nvm", ".cargo/env", ".cargo/bin", "go/bin", ".screenrc", ".curlrc", ".wgetrc",
+	".bashrc.d", ".bash_completion", ".config/zsh", ".config/emacs", ".emacs", ".emacs.d", ".vim", ".oh-my-zsh", ".nvm", ".cargo/env", ".cargo/bin", "go/bin", ".screenrc", ".curlrc", ".wgetrc",
 	".local/share/applications", ".local/bin", "bin",
 }
 
@@ -91,6 +91,9 @@ var packageDirectories = []string{
 	"site-packages", "dist-packages", // pip, in whatever environment
 	"vendor", // go, composer, bundler, cargo
 }
+
+// StartupFiles are what shells and sessions execute, as it is called in the home directory.
+func StartupFiles() []string { return slices.Concat(startupFiles, homeFiles) }
 
 // PackageDirectories are names of directories below which only what git executes is protected.
 func PackageDirectories() []string { return slices.Clone(packageDirectories) }

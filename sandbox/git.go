@@ -212,9 +212,7 @@ func (b *builder) guardOrAwait(root, path string) {
 	case errors.Is(err, syscall.ENOENT) && within(w.Real, root):
 		b.await(join(w.Real, strings.Join(w.Rest, "/")))
 	}
-	if len(w.Links) > 0 && within(path, root) { // a link is no mount: another one in its place is set aside
-		b.await(path)
-	}
+	b.awaitLinks(w)
 }
 
 // gitDirectories protects the git directories of submodules or worktrees. Their names may have slashes.
@@ -273,21 +271,45 @@ func (b *builder) personsGit() []string {
 	return []string{"/etc/gitconfig", join(b.profile.Home, ".gitconfig"), join(b.profile.Home, ".config/git/config")}
 }
 
-// personsHooks are where the settings that count in all repositories have hooks, in the working tree: also of one that a command makes.
-func (b *builder) personsHooks() []protect.Name {
-	var names []protect.Name
+// personsSettings are those, and what they include.
+func (b *builder) personsSettings() []string {
 	files := b.personsGit()
 	for i := 0; i < len(files); i++ {
 		for _, s := range b.gitSettings(files[i]) {
-			switch name := path.Clean(b.expandHome(s.Value)); {
-			case s.Key == "core.hookspath" && s.Value != "" && profile.CheckProtectedName(name) == nil && b.protects(name):
-				names = append(names, protect.Name{Path: name})
-			case (s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path")) && len(files) < maxIncludes:
+			if (s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path")) && len(files) < maxIncludes {
 				files = append(files, absolute(b.expandHome(s.Value), parent(files[i])))
 			}
 		}
 	}
+	return files
+}
+
+// personsHooks are where the settings that count in all repositories have hooks, in the working tree: also of one that a command makes.
+func (b *builder) personsHooks() []protect.Name {
+	var names []protect.Name
+	for _, dir := range b.hooksPaths() {
+		if name := path.Clean(dir); profile.CheckProtectedName(name) == nil && b.protects(name) {
+			names = append(names, protect.Name{Path: name})
+		}
+	}
 	return names
+}
+
+// personsHooksElsewhere are those that are in one place for all.
+func (b *builder) personsHooksElsewhere() []string {
+	return slices.DeleteFunc(b.hooksPaths(), func(dir string) bool { return !path.IsAbs(dir) })
+}
+
+func (b *builder) hooksPaths() []string {
+	var list []string
+	for _, file := range b.personsSettings() {
+		for _, s := range b.gitSettings(file) {
+			if s.Key == "core.hookspath" && s.Value != "" {
+				list = append(list, b.expandHome(s.Value))
+			}
+		}
+	}
+	return list
 }
 
 func (b *builder) gitSettings(file string) []repository.Setting {

@@ -303,6 +303,7 @@ func (h *host) ordinaryJobs() {
 		"mkdir -p a/b && touch a/b/c && mv a d && cp -r d e && rm -rf d e",
 		"find . -delete 2>/dev/null; test -z \"$(find . -type f | grep -v '^./.git')\"",
 		"git init -q made && for i in 1 2 3 4 5 6; do git -C made config alias.a$i log && sleep 0.02; done",
+		"for i in 1 2 3 4 5; do rm -rf again; git init -q again && git -C again config commit.gpgsign false && sleep 0.02; done; git -C again config commit.gpgsign",
 	} {
 		h.sh(script)
 	}
@@ -392,6 +393,7 @@ func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
 		"hooks alone":             {"mkdir -p $d/.git/hooks; printf '#!/bin/sh\ntouch %s' $PWD/executed > $d/.git/hooks/post-checkout; chmod 755 $d/.git/hooks/post-checkout", "true"},
 		"commondir alone":         {"mkdir -p $d/.git gd/objects gd/refs; echo \"$c\" > gd/config; echo ../../gd > $d/.git/commondir", "true"},
 		"HEAD and refs, bare":     {"mkdir -p $d/refs; echo ref: refs/heads/main > $d/HEAD; echo \"$c\" > $d/config", "true"},
+		"the same, by a link":     {"mkdir -p $d/x/hooks; echo \"$c\" > $d/x/config; printf '#!/bin/sh\ntouch %s' $PWD/executed > $d/x/hooks/post-checkout; chmod 755 $d/x/hooks/post-checkout", "ln -s x $d/.git"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)

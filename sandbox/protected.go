@@ -103,6 +103,24 @@ func (b *builder) protect() {
 	b.protection.lookout = b.lookout()
 	if len(b.protection.Roots) == 0 {
 		b.protection = nil
+		return
+	}
+	b.personsOwn()
+}
+
+// personsOwn protects what the person's shells and git read by a link in the home, or by their settings: many keep that in a directory of
+// its own, under other names.
+func (b *builder) personsOwn() {
+	files := append(b.personsSettings(), b.personsHooksElsewhere()...)
+	for _, name := range profile.StartupFiles() {
+		files = append(files, join(b.profile.Home, name))
+	}
+	for _, file := range files {
+		w, err := follow(b.tree, file)
+		if err == nil && b.writable(w.Real) && !slices.Contains(b.protection.Roots, w.Real) && b.profile.Protects(baseName(file)) && b.profile.Protects(baseName(w.Real)) {
+			b.guard(w.Real, profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"})
+			b.awaitLinks(w)
+		}
 	}
 }
 
@@ -320,8 +338,12 @@ func (b *builder) guardLinked(root, dir string, origin profile.Origin, levels in
 		switch {
 		case err == nil && w.Object.Mode.IsRegular() && within(w.Real, root):
 			b.guard(w.Real, origin)
+			b.awaitLinks(w)
 		case errors.Is(err, syscall.ENOENT) && within(w.Real, root):
 			b.await(join(w.Real, strings.Join(w.Rest, "/")))
+			b.awaitLinks(w)
+			missing := join(w.Real, w.Rest[0]) // a link there would lead past the name that is awaited
+			b.protection.names.Add(protect.Name{Path: baseName(missing), In: parent(missing), Rule: baseName(missing), Link: true})
 		}
 	}
 }
@@ -349,12 +371,24 @@ func (b *builder) protectTarget(root, link string, origin profile.Origin) {
 	if err == nil && within(w.Real, root) && w.Real != root {
 		b.guard(w.Real, origin)
 	}
+	b.awaitLinks(w)
 	b.anchor(parent(link))
 }
 
 // await protects a path that does not exist: it is set aside when it comes into being.
 func (b *builder) await(path string) {
 	b.protection.names.Add(protect.Name{Path: baseName(path), In: parent(path), Rule: baseName(path)})
+}
+
+// awaitLinks protects the symbolic links on the way to what is protected: another thing in the place of one leads elsewhere, and is set aside.
+func (b *builder) awaitLinks(w walk) {
+	for _, link := range w.Links {
+		if b.writable(link.Path) {
+			b.protection.known[link.Path] = true
+			b.await(link.Path)
+			b.anchor(parent(link.Path))
+		}
+	}
 }
 
 // SetsAside reports whether what a command would make at a path would be set aside, and what leaves the path writable.

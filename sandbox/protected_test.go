@@ -299,6 +299,14 @@ func TestWhatLinksInProtectedDirectoriesLeadToIsProtectedToo(t *testing.T) {
 		h.refused(script + " 2>/dev/null")
 	}
 	h.setAside("echo x > scripts/missing", "scripts/missing")
+	// So is each link on the way.
+	h.write(work+"/real/hook", "")
+	h.symlink("real", work+"/tools")
+	h.symlink("hook", work+"/real/link")
+	h.symlink("../../tools/link", work+"/.git/hooks/commit-msg")
+	h.setAside("rm real/link tools && echo x > real/link && ln -s scripts tools", "real/link", "tools")
+	h.setAside("ln -s scripts tools", "tools")
+	h.sh("mkdir tools && echo x > tools/x && rm -r tools")
 	h.sh("echo x > scripts/other; " + commit)
 }
 
@@ -309,6 +317,24 @@ func TestHooksThatThePersonsSettingsNameAreProtectedInNewRepositories(t *testing
 	h.write(h.profile.Home+"/more", "[core]\n hooksPath = .ours/hooks/\n")
 	h.setAside("git init -q sub && mkdir -p sub/.ours/hooks .ours && echo x > sub/.ours/hooks/pre-commit && mkdir x && echo x > x/y && mv x .ours/hooks", "sub/.ours/hooks/pre-commit", ".ours/hooks")
 	h.sh("mkdir hooks && echo x > hooks/pre-commit")
+}
+
+// Some keep what their shell and git read at home in a directory with other names, and have links to it.
+func TestWhatThePersonsShellAndGitReadInTheWorkspaceIsProtected(t *testing.T) {
+	h := newHost(t)
+	work, home := h.profile.Workspace, h.profile.Home
+	for _, name := range []string{"bash/rc", "git/settings", "git/more", "git/hooks/pre-commit", "git/ignore", "tmux"} {
+		h.write(work+"/"+name, "")
+	}
+	h.write(work+"/git/settings", "[include]\n path = "+work+"/git/more\n[core]\n hooksPath = "+work+"/git/hooks\n")
+	h.symlink(work+"/git/settings", home+"/.gitconfig")
+	h.symlink(work+"/shell/rc", home+"/.bashrc")
+	h.symlink("bash", work+"/shell")
+	for _, name := range []string{"bash/rc", "git/settings", "git/more", "git/hooks/pre-commit", "git/hooks/new"} {
+		h.refused("echo x > " + name + " 2>/dev/null")
+	}
+	h.setAside("rm shell && mkdir shell && mv shell x && mv x shell", "shell")
+	h.sh("echo x > git/ignore && echo x > tmux && echo x > bash/other")
 }
 
 func TestASymlinkedGitIsNotFollowedOut(t *testing.T) {

@@ -18,9 +18,11 @@ const (
 )
 
 const (
-	// maxSame is how often one name may come into being in one run. A command that makes it again and again would win against
+	// maxSame is how often one name may come into being in a minute. A command that makes it again and again would win against
 	// setting aside some time.
 	maxSame = 3
+	// sameFor is how long a name counts: an agent that works for hours saves its settings, or goes from branch to branch, more often.
+	sameFor = time.Minute
 	// maxAll is how many may in one run, all together: a project that is cloned may bring some hundred.
 	maxAll = 1000
 )
@@ -119,6 +121,7 @@ func readlink(fd int) (string, error) {
 // count reports whether a name may come into being once more. If not, the command is ended, but what it made is set aside all the
 // same.
 func (w *Watch) count(path string) bool {
+	w.forgetAttempts()
 	if len(w.attempts) < 4*maxAll {
 		w.attempts[path]++
 	}
@@ -130,6 +133,13 @@ func (w *Watch) count(path string) bool {
 		w.stop(fmt.Sprintf("makes more than %d names that something outside would execute", maxAll))
 	}
 	return w.asides <= 100*maxAll // by then it has ended
+}
+
+func (w *Watch) forgetAttempts() {
+	if now := time.Now(); now.Sub(w.counted) > sameFor {
+		w.counted = now
+		clear(w.attempts)
+	}
 }
 
 // rename gives a name in an open directory another one. A directory that may not be written is given another mode for that: the

@@ -11,6 +11,7 @@ type Name struct {
 	Path string `json:"path"`           // the last components of a path, one or more
 	In   string `json:"in,omitempty"`   // the one directory that it counts in, absolute; empty: any
 	Rule string `json:"rule,omitempty"` // what allows it: --unprotect RULE. Empty: its Path
+	Link bool   `json:"link,omitempty"` // only a symbolic link counts
 }
 
 // Names are what is protected, ready to be looked for. Letter case does not matter, as some file systems do not mind it either.
@@ -27,6 +28,7 @@ type suffix struct {
 	dir  string // the components before the last, with a slash at either end; empty: none
 	in   string // the whole path of the directory
 	rule string
+	link bool
 }
 
 // NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
@@ -53,7 +55,7 @@ func (n *Names) Add(name Name) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir, last = "/"+path[:i]+"/", path[i+1:]
 	}
-	s := suffix{dir: dir, rule: rule}
+	s := suffix{dir: dir, rule: rule, link: name.Link}
 	if name.In != "" {
 		s.in = strings.TrimSuffix(fold(name.In), "/") + "/"
 		if dir != "" {
@@ -68,8 +70,21 @@ func (n *Names) Add(name Name) {
 
 // Match says which rule protects a name in a directory, if one does. Directories are absolute paths.
 func (n *Names) Match(dir, name string) (rule string, protected bool) {
+	return n.match(dir, name, false)
+}
+
+// matchLink is Match for names that count only as symbolic links.
+func (n *Names) matchLink(dir, name string) (rule string, protected bool) {
+	if isNamed(name, ".git") && !n.Unprotected[".git"] { // "git init" completes what it leads to, whatever that is called
+		return ".git", true
+	}
+	return n.match(dir, name, true)
+}
+
+func (n *Names) match(dir, name string, link bool) (rule string, protected bool) {
 	for _, s := range n.last[fold(name)] {
 		switch {
+		case s.link != link:
 		case s.in != "":
 			if fold(dir)+"/" == s.in {
 				return s.rule, true

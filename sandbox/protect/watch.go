@@ -86,6 +86,7 @@ type Watch struct {
 
 	items    []*item
 	attempts map[string]int
+	counted  time.Time // since when
 	asides   int
 	takings  int
 	empty    map[string]bool
@@ -717,7 +718,7 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 
 // matters reports whether a name may be one that anything is to be done about. It is for speed: most are not.
 func (w *Watch) matters(n *node, name []byte) bool {
-	return n.whole != "" || w.options.Names.ends(name) || isGits(name) || isNamed(n.name, "hooks") || w.lastNames[string(name)]
+	return n.whole != "" || w.options.Names.ends(name) || isGits(name) || isNamed(n.name, "hooks") || isNamed(string(name), ".git") || w.lastNames[string(name)]
 }
 
 // has reports whether something is called name in an open directory.
@@ -751,7 +752,13 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 		n.top().doubt = true
 		return
 	}
-	switch rule, protected := w.rule(n, name); {
+	rule, protected := w.rule(n, name)
+	if !protected && kind != Directory {
+		if of, is := w.options.Names.matchLink(n.path(), name); is && w.isLink(n, name) {
+			rule, protected = of, true
+		}
+	}
+	switch {
 	case !protected:
 	case n.whole != "" && kind == Directory, kind == Directory && !moved && n.whole == "":
 		// A directory that was made, under a protected name, or in one that was: what it comes to hold is set aside.
@@ -764,6 +771,17 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	if kind == Directory {
 		w.tryAdopt(n, name)
 	}
+}
+
+// isLink reports whether a name stands for a symbolic link. What is gone by now, another event tells.
+func (w *Watch) isLink(n *node, name string) bool {
+	fd, err := w.descriptor(n)
+	if err != nil {
+		w.whenMoved(n, func() { w.appeared(n, name, Link, false) })
+		return false
+	}
+	var stat unix.Stat_t
+	return unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && kindOf(stat.Mode) == Link
 }
 
 // rule is what protects a name in a directory.
@@ -1175,6 +1193,7 @@ func (w *Watch) disarm(n *node) {
 
 // countTaken ends a command that makes one setting again and again, or very many. Some programs make a dozen, one after the other.
 func (w *Watch) countTaken(path string, t Taken) {
+	w.forgetAttempts()
 	key := "git " + path + " " + t.Name + " " + t.Key
 	if len(w.attempts) < 4*maxAll {
 		w.attempts[key]++

@@ -141,3 +141,25 @@ func TestNewRepositoriesAreLookedAtOnceMoreAtTheEnd(t *testing.T) {
 		t.Error("nobody looked at the end")
 	}
 }
+
+// An agent that works for hours saves its settings more often than three times.
+func TestANameCountsForAMinute(t *testing.T) {
+	w := watch(t, t.TempDir(), nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for range 3 {
+		for range maxSame {
+			w.count("/x")
+		}
+		if w.why != "" {
+			t.Fatal(w.why)
+		}
+		w.counted = w.counted.Add(-sameFor - time.Second)
+	}
+	for range maxSame + 1 {
+		w.count("/x")
+	}
+	if w.why == "" {
+		t.Error("four times in a minute are let through")
+	}
+}
