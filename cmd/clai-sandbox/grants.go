@@ -424,25 +424,30 @@ func grantsAdd(c *cli.Context) error {
 
 // warnOfGrant says what a person who is asked for a path is told before answering. Who adds one is told at once.
 func warnOfGrant(g grants.Grant) {
+	elsewhere := func(k grants.WarningKind) bool { return k != grants.WarnElsewhere } // said already
+	if told := warnings(g.Path, g.Access, elsewhere); told != "" {
+		fmt.Fprintf(os.Stderr, "clai-sandbox: note: %s: %s; to take it back: clai-sandbox grants revoke %s\n", profile.Printable(g.Path), oneLine(told), g.ID)
+	}
+}
+
+// warnings are those about a grant, of the kinds that are wanted.
+func warnings(path string, access profile.Access, wanted func(grants.WarningKind) bool) string {
 	caller, err := profile.CurrentCaller()
 	if err != nil {
-		return
+		return ""
 	}
 	rules := grants.NewRules(caller.Home, nil, nil)
-	q, err := rules.Ask(g.Path, g.Access, "")
+	q, err := rules.Ask(path, access, "")
 	if err != nil {
-		return
+		return ""
 	}
 	var told []string
 	for _, w := range rules.Warnings(q) {
-		if w.Kind != grants.WarnElsewhere { // said already
+		if wanted(w.Kind) {
 			told = append(told, w.Text)
 		}
 	}
-	if len(told) > 0 {
-		fmt.Fprintf(os.Stderr, "clai-sandbox: note: %s: %s; to take it back: clai-sandbox grants revoke %s\n",
-			profile.Printable(g.Path), oneLine(strings.Join(told, "; ")), g.ID)
-	}
+	return strings.Join(told, "; ")
 }
 
 func grantsLog(c *cli.Context) error {

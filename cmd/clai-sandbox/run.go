@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
@@ -100,9 +101,27 @@ func runAction(c *cli.Context) error {
 	}
 	warn(result.Notices)
 	for _, l := range missing {
-		fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(l.Remedy(c.String("agent"))))
+		told := func(n sandbox.Notice) bool { return n.Kind == sandbox.NoticeNetwork }
+		if l.Kind == lack.Domain && slices.ContainsFunc(result.Notices, told) {
+			continue // with what allows it
+		}
+		fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(remedy(l, c.String("agent"))))
 	}
 	return exit(statusAfter(nil, result))
+}
+
+// remedy is what to type about a lack, with what a person is warned of who grants it.
+func remedy(l lack.Lack, agent string) string {
+	text := l.Remedy(agent)
+	if !strings.HasSuffix(text, sandbox.Quote(l.Path)) { // it does not say to grant this path
+		return text
+	}
+	if told := warnings(l.Path, l.Access, func(k grants.WarningKind) bool {
+		return k == grants.WarnTooBroad || k == grants.WarnSensitive || k == grants.WarnExecuted
+	}); told != "" {
+		text += " (" + told + ")"
+	}
+	return text
 }
 
 // runSandboxed runs the command of the command line, and says what it lacked. The error means that nothing

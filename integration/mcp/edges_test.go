@@ -368,9 +368,10 @@ func TestAnAnswerIsBoundToItsForm(t *testing.T) {
 	accept := &sdk.ElicitResult{Action: "accept", Content: map[string]any{"decision": "allowOnce"}}
 	for _, elicits := range []bool{false, true} {
 		s, session := p.begin(t, elicits)
+		patience := 300 * time.Millisecond // for the answer that does not come
 		ask := func(path string, answers sdk.InputResponseMap) (GrantResult, *form) {
 			t.Helper()
-			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // for the answer that does not come
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			claims := sdk.Meta{"io.modelcontextprotocol/clientCapabilities": map[string]any{"elicitation": map[string]any{"form": map[string]any{}}}}
 			request := &sdk.CallToolRequest{Session: session, Params: &sdk.CallToolParamsRaw{Meta: claims, Name: "fs_request_grant", InputResponses: answers}}
@@ -406,6 +407,7 @@ func TestAnAnswerIsBoundToItsForm(t *testing.T) {
 		if r, _ := ask(dir, sdk.InputResponseMap{shown.name: accept}); !r.Pending || waiting() != 2 {
 			t.Errorf("a form that has come back before: %+v", r)
 		}
+		patience = 30 * time.Second
 		if r, _ := ask(dir+"/file", sdk.InputResponseMap{other.name: accept}); !r.Granted || r.Path != dir+"/file" || waiting() != 1 {
 			t.Errorf("the form itself: %+v", r)
 		}
