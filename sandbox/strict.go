@@ -178,6 +178,7 @@ type homecoming struct {
 	host    *os.Root
 	closed  []protect.Closed // not looked through: nothing there is brought
 	useless []string         // sockets and the like, of processes that are gone
+	links   []protect.Told   // symbolic links that something outside would follow
 	report  protect.Report
 	notices []Notice
 }
@@ -195,6 +196,9 @@ func (h *homecoming) bring() (err error) {
 	h.closed = found.Closed
 	for _, name := range h.useless {
 		h.upper.Remove(name)
+	}
+	for _, link := range h.links {
+		h.setAside(link.Path, link.Rule)
 	}
 	for _, f := range found.Found {
 		if f.Rule != "" {
@@ -241,6 +245,9 @@ func (h *homecoming) read(path string, each func(name []byte, kind protect.Kind)
 				kind = protect.Directory
 			case entry.Type()&fs.ModeSymlink != 0:
 				kind = protect.Link
+				if rule, is := h.p.names.MatchLink(path, name); is {
+					h.links = append(h.links, protect.Told{Path: join(path, name), Rule: rule})
+				}
 			case entry.Type()&fs.ModeCharDevice != 0: // what stands for a removed file; there are no others
 				continue
 			case !entry.Type().IsRegular():

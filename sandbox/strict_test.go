@@ -360,3 +360,16 @@ func TestStrictDisarmsWhatTheHostHasHalfOf(t *testing.T) {
 		})
 	}
 }
+
+// "git init" of the person's would complete what a link called .git leads to.
+func TestStrictSetsLinksAsideThatGitFollows(t *testing.T) {
+	h := newHost(t).strict()
+	work := h.profile.Workspace
+	out := h.sh(`mkdir -p foo/hooks && echo evil > foo/hooks/post-checkout && echo "[core] fsmonitor = evil" > foo/config && ln -s foo .git && ln -s foo other && mkdir sub && ln -s ../foo sub/.GIT`)
+	if out != "" {
+		t.Fatal(out)
+	}
+	if left := listing(t, work); strings.Contains(strings.ToLower(left), ".git") || !strings.Contains(left, "other") {
+		t.Errorf("on the host: %q", left)
+	}
+}

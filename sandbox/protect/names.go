@@ -73,8 +73,8 @@ func (n *Names) Match(dir, name string) (rule string, protected bool) {
 	return n.match(dir, name, false)
 }
 
-// matchLink is Match for names that count only as symbolic links.
-func (n *Names) matchLink(dir, name string) (rule string, protected bool) {
+// MatchLink is Match for names that count only as symbolic links.
+func (n *Names) MatchLink(dir, name string) (rule string, protected bool) {
 	if isNamed(name, ".git") && !n.Unprotected[".git"] { // "git init" completes what it leads to, whatever that is called
 		return ".git", true
 	}

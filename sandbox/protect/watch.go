@@ -754,7 +754,7 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	}
 	rule, protected := w.rule(n, name)
 	if !protected && kind != Directory {
-		if of, is := w.options.Names.matchLink(n.path(), name); is && w.isLink(n, name) {
+		if of, is := w.options.Names.MatchLink(n.path(), name); is && w.isLink(n, name) {
 			rule, protected = of, true
 		}
 	}
