@@ -8,8 +8,8 @@ PREFIX   ?= /usr/local
 FUZZTIME ?= 30s
 OPERATIONS ?= 1000
 EXEC_CASES_DIR ?= ../shared/cases/exec
-# The packages whose tests root runs a second time as an ordinary user.
-USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/... ./integration/...
+# The packages whose tests root runs a second time as an ordinary user: what runs sandboxes, and what is asked from one.
+USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/client ./grants/server ./integration/...
 
 COMMANDS := $(patsubst cmd/%/,%,$(sort $(wildcard cmd/clai-sandbox*/)))
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)

@@ -262,7 +262,7 @@ time.sleep(0.1); os.read(0, 1); time.sleep(100)`, true},
 			}
 			term.kind("bg\n")
 			waitUntil(t, "it goes on", func() bool { return size() > before || c.itself })
-			term.kind("kill -KILL %1; wait; exit\n")
+			term.kind("kill -KILL %1; wait; exit; exit\n") // twice: the shell may not have heard yet that its job is gone
 			term.leave(0, 1, 137)
 		})
 	}

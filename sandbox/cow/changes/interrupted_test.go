@@ -81,6 +81,7 @@ func TestAnApplyThatEndsAtAnyStepIsFinished(t *testing.T) {
 	want, after := content(t, count.host), found(t, count.host)
 	for at := 1; at <= total; at++ {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			t.Parallel()
 			b := everything(t)
 			left := at
 			ctx := context.WithValue(t.Context(), hooksKey{}, hooks{noSync: true, step: func() {
@@ -157,7 +158,7 @@ func TestAnApplyThatIsKilledIsFinished(t *testing.T) {
 		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
-		for until := time.Now().Add(rand.N(20 * time.Millisecond)); time.Now().Before(until); {
+		for until := time.Now().Add(rand.N(60 * time.Millisecond)); time.Now().Before(until); {
 		}
 		_ = command.Process.Kill()
 		if command.Wait() != nil {
@@ -210,6 +211,7 @@ func TestAPersonsChangeAtAnyStepStays(t *testing.T) {
 	for name, act := range acts {
 		for _, path := range paths {
 			t.Run(name+" "+path, func(t *testing.T) {
+				t.Parallel()
 				for at, more := 1, true; more; at++ {
 					more = personAt(t, at, path, act)
 				}
