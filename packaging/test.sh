@@ -11,7 +11,8 @@ run_tests() { # USER GO-TEST-ARGUMENT...
 	local user=$1
 	shift
 	echo "== tests as $user"
-	go test -json -count=1 -vet=off -timeout=10m "$@" | bin/testreport -as "$user" -log "bin/test-$user.log"
+	# Tests wait more than they compute, so one package more runs than there are processors.
+	go test -json -count=1 -vet=off -timeout=10m -p "$(($(nproc) + 1))" "$@" | bin/testreport -as "$user" -log "bin/test-$user.log"
 }
 
 # What programs say of a sandbox, and what becomes of a layer's files, is the same for root, and takes minutes to try: only the ordinary

@@ -168,10 +168,15 @@ func records(state string, do func(path string, file *os.File, dead bool)) {
 			continue
 		}
 		file := os.NewFile(uintptr(fd), path)
+		isNew := strings.HasSuffix(name, ".new")
+		if info, err := file.Stat(); isNew && (err != nil || time.Since(info.ModTime()) < time.Minute) {
+			file.Close() // its launcher is about to lock it, and must not find it locked
+			continue
+		}
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		switch {
-		case strings.HasSuffix(name, ".new"): // its launcher died before its command began, or is about to lock it
-			if info, failed := file.Stat(); err == nil && failed == nil && time.Since(info.ModTime()) > time.Minute {
+		case isNew: // its launcher died before its command began
+			if err == nil {
 				os.Remove(path)
 			}
 		case err == nil && !stillThere(fd, path):
