@@ -81,7 +81,6 @@ func TestAnApplyThatEndsAtAnyStepIsFinished(t *testing.T) {
 	want, after := content(t, count.host), found(t, count.host)
 	for at := 1; at <= total; at++ {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
-			t.Parallel()
 			b := everything(t)
 			left := at
 			ctx := context.WithValue(t.Context(), hooksKey{}, hooks{noSync: true, step: func() {
@@ -211,7 +210,6 @@ func TestAPersonsChangeAtAnyStepStays(t *testing.T) {
 	for name, act := range acts {
 		for _, path := range paths {
 			t.Run(name+" "+path, func(t *testing.T) {
-				t.Parallel()
 				for at, more := 1, true; more; at++ {
 					more = personAt(t, at, path, act)
 				}
