@@ -420,3 +420,32 @@ func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
 		})
 	}
 }
+
+// A person's "git init --bare x.git" keeps the hooks and settings that are there already.
+func TestABareRepositoryThatAPersonCompletesIsDisarmed(t *testing.T) {
+	for name, halves := range map[string][]string{
+		"at once":           {"mkdir -p $d/hooks; echo \"$c\" > $d/config; cp evil $d/hooks/post-update"},
+		"one after another": {"mkdir -p $d; echo \"$c\" > $d/config", "mkdir -p $d/hooks; cp evil $d/hooks/post-update"},
+		"in an empty one":   {"mkdir -p $d", "mkdir -p $d/hooks; echo \"$c\" > $d/config; cp evil $d/hooks/post-update"},
+		"renamed":           {"mkdir -p x/hooks; echo \"$c\" > x/config; cp evil x/hooks/post-update; mv x $d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			work := h.profile.Workspace
+			h.write(work+"/evil", "#!/bin/sh\ntouch "+work+"/executed\n")
+			os.Chmod(work+"/evil", 0o755)
+			for _, half := range halves {
+				h.run("/bin/sh", "-c", "d=sub/x.git; mkdir -p sub; c='[gc]\n\tauto = 0'; "+half)
+			}
+			cmd := exec.Command("sh", "-c", "git init -q --bare sub/x.git && git init -q r && cd r && git commit -q --allow-empty -m x && git push -q ../sub/x.git HEAD")
+			cmd.Dir, cmd.Env = work, h.gitEnvironment()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if _, err := os.Lstat(work + "/executed"); err == nil {
+				t.Error("the host's git executed it")
+			}
+		})
+	}
+}

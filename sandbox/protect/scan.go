@@ -258,10 +258,15 @@ func (g *gitSigns) isRepository() bool {
 	return g.head && (g.objects || g.part) || g.objects && g.refs
 }
 
-// belongs reports whether a directory is where a repository keeps those of its worktrees and submodules, and has something that
-// only such a one has.
+// belongs reports whether a directory is where a repository keeps those of its worktrees and submodules, or is called as repositories
+// without a working tree are ("git init --bare x.git" completes what is there), and has something that only such a one has.
 func (g *gitSigns) belongs(dir string) bool {
-	return g.part && (strings.Contains(dir, "/.git/modules/") || strings.Contains(dir, "/.git/worktrees/"))
+	return g.part && (strings.Contains(dir, "/.git/modules/") || strings.Contains(dir, "/.git/worktrees/") || isBare(base(dir)))
+}
+
+// isBare reports whether a name is one that repositories without a working tree have.
+func isBare(name string) bool {
+	return len(name) > len(".git") && strings.HasSuffix(fold(name), ".git")
 }
 
 // RollUp names fewer directories that hold all that must be closed: no more than most.

@@ -1170,7 +1170,7 @@ func (w *Watch) disarm(n *node) {
 		w.whenMoved(n, func() { w.disarm(n) })
 		return
 	}
-	if !n.fresh && (isNamed(n.name, ".git") || has(fd, "HEAD") || has(fd, "objects")) {
+	if !n.fresh && (isNamed(n.name, ".git") || isBare(n.name) || has(fd, "HEAD") || has(fd, "objects")) {
 		w.watchChanges(n, fd)
 	}
 	defer usable(fd)()

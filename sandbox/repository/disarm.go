@@ -72,14 +72,15 @@ type disarming struct {
 }
 
 // isGitDirectory reports whether git would take a directory for one of its own, or could once somebody adds the rest. What HEAD holds
-// does not matter: that may be written any time. (HEAD and a config alone are none: the branches of a remote may be called so.)
+// does not matter: that may be written any time; nor what there is at all, where the name is one that repositories have. (HEAD and a
+// config alone are none: the branches of a remote may be called so.)
 func isGitDirectory(dir int, place string) bool {
 	has := func(name string) bool {
 		var stat unix.Stat_t
 		return unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
 	}
 	head, objects, refs := has("HEAD"), has("objects"), has("refs")
-	return strings.EqualFold(path.Base(place), ".git") || head && (objects || refs || has("commondir")) || objects && refs
+	return strings.HasSuffix(strings.ToLower(path.Base(place)), ".git") || head && (objects || refs || has("commondir")) || objects && refs
 }
 
 // whole sets an entry aside as a whole.
