@@ -140,9 +140,9 @@ func (j *judge) fixed(parts []string) []int {
 		case strings.EqualFold(part, ".git"):
 			inGit = true
 			fixed = append(fixed, i)
-		case inGit && slices.Contains(gitNames, part), slices.Contains(ciFiles, part), slices.Contains(buildFiles, part):
+		case inGit && isIn(gitNames, part), isIn(ciFiles, part), isIn(buildFiles, part):
 			fixed = append(fixed, i)
-		case strings.HasSuffix(part, ".mk"), i > 0 && slices.Contains(gitNames, part) && j.bare[strings.Join(parts[:i], "/")]:
+		case strings.HasSuffix(strings.ToLower(part), ".mk"), i > 0 && isIn(gitNames, part) && j.bare[strings.Join(parts[:i], "/")]:
 			fixed = append(fixed, i)
 		}
 	}

@@ -58,6 +58,7 @@ func TestRulesApplyNoMoreThanTheyMean(t *testing.T) {
 		"git's hooks, half by their name":            {rules: "**/.git/**", host: []string{".git/o"}, upper: "mkdir -p .git/hooks; echo x >.git/a; echo x >.git/hooks/x", want: ".git/a"},
 		"a repository without .git":                  {rules: "**", upper: "mkdir -p n/hooks; echo x >n/HEAD; echo x >n/config; echo x >n/hooks/x", want: "n n/HEAD"},
 		"a build file":                               {rules: "src/**", upper: "echo x >src/Makefile", host: []string{"src/o"}, want: ""},
+		"names in another case":                      {rules: "**", upper: "echo x >JUSTFILE; echo x >gnumakefile; echo x >.ENVRC; echo x >a.MK; mkdir .Github; echo x >.Github/a; echo x >a", want: "a"},
 		"a build file by its name":                   {rules: "src/** **/Makefile", upper: "echo x >src/Makefile", host: []string{"src/o"}, want: "src/Makefile"},
 		"a protected name":                           {rules: "**", upper: "mkdir -p a/.vscode; echo x >a/.vscode/tasks.json; echo x >.envrc", want: "a"},
 		"a protected path deep down":                 {rules: "**", upper: "mkdir -p a/.hg; echo x >a/.hg/hgrc", want: "a a/.hg"},

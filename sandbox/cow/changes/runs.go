@@ -25,9 +25,9 @@ var ciFiles = []string{
 }
 
 var buildFiles = []string{
-	"Makefile", "makefile", "GNUmakefile", "CMakeLists.txt", "meson.build", "configure", "package.json", "setup.py", "setup.cfg", "pyproject.toml",
+	"Makefile", "GNUmakefile", "CMakeLists.txt", "meson.build", "configure", "package.json", "setup.py", "setup.cfg", "pyproject.toml",
 	"conftest.py", "sitecustomize.py", "tox.ini", "noxfile.py", "build.rs", "Cargo.toml", ".cargo", "build.gradle", "build.gradle.kts",
-	"settings.gradle", "settings.gradle.kts", "gradlew", "pom.xml", ".mvn", "mvnw", "Rakefile", "Gemfile", "Justfile", "justfile", "Taskfile.yml",
+	"settings.gradle", "settings.gradle.kts", "gradlew", "pom.xml", ".mvn", "mvnw", "Rakefile", "Gemfile", "Justfile", ".justfile", "Taskfile.yml",
 	"Dockerfile", "Containerfile", "docker-compose.yml", "compose.yaml", "BUILD", "BUILD.bazel", "WORKSPACE", ".bazelrc", "MODULE.bazel",
 	"Vagrantfile", "flake.nix", "shell.nix", "default.nix", ".gitattributes", "composer.json", "deno.json", "Procfile",
 }
@@ -113,13 +113,13 @@ func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (s
 		}
 	}
 	for _, name := range ciFiles {
-		if slices.Contains(parts, name) {
+		if isIn(parts, name) {
 			return "a server that builds executes it (" + name + ")", rankFirst
 		}
 	}
 	base := parts[len(parts)-1]
 	for _, name := range buildFiles {
-		if slices.Contains(parts, name) || strings.HasSuffix(base, ".mk") {
+		if isIn(parts, name) || strings.HasSuffix(strings.ToLower(base), ".mk") {
 			return "a build executes it (" + base + ")", rankBuild
 		}
 	}
@@ -141,7 +141,12 @@ func gitRuns(parts []string) bool {
 	if i == len(parts)-1 {
 		return true
 	}
-	return slices.ContainsFunc(parts[i+1:], func(part string) bool { return slices.Contains(gitNames, part) })
+	return slices.ContainsFunc(parts[i+1:], func(part string) bool { return isIn(gitNames, part) })
+}
+
+// isIn reports whether a name is one of a list. Letter case does not matter, as some tools and some file systems do not mind it.
+func isIn(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(other string) bool { return strings.EqualFold(other, name) })
 }
 
 // gitNames are what git executes or obeys in its directory, and where more of that may be.
@@ -152,13 +157,13 @@ var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitd
 func named(parts []string, p profile.ProtectedPath) (at, n int) {
 	want := strings.Split(p.Name, "/")
 	if p.Home {
-		if len(want) == 1 || len(parts) < len(want) || !slices.Equal(parts[:len(want)], want) {
+		if len(want) == 1 || len(parts) < len(want) || !slices.EqualFunc(parts[:len(want)], want, strings.EqualFold) {
 			return -1, 0
 		}
 		return 0, len(want)
 	}
 	for at := 0; at+len(want) <= len(parts); at++ {
-		if slices.Equal(parts[at:at+len(want)], want) {
+		if slices.EqualFunc(parts[at:at+len(want)], want, strings.EqualFold) {
 			return at, len(want)
 		}
 	}
