@@ -66,6 +66,16 @@ func TestGitCommitsInsideAndTheHostIsClean(t *testing.T) {
 	}
 }
 
+// quarantined lists the quarantine.
+func (h *host) quarantined() []protect.Entry {
+	h.t.Helper()
+	list, err := protect.QuarantineIn(h.launcher.State).List()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return list
+}
+
 // setAside runs a shell script, and expects that what it makes at paths of the workspace is not there, but in the quarantine.
 func (h *host) setAside(script string, paths ...string) ran {
 	h.t.Helper()
@@ -73,10 +83,7 @@ func (h *host) setAside(script string, paths ...string) ran {
 	if r.Failure != nil {
 		h.t.Fatalf("%s: %v", script, r.Failure)
 	}
-	list, err := protect.QuarantineIn(h.launcher.State).List()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	list := h.quarantined()
 	for _, path := range paths {
 		path = filepath.Join(h.profile.Workspace, path)
 		if _, err := os.Lstat(path); err == nil {

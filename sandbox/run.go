@@ -244,7 +244,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	replaced := a.settingsWatch.end()
 	a.settingsWatch = nil
 	set := a.watch.end(l, a.plan.Protection)
-	notCarried := append(a.settings.carryOver(), a.bringHome(l)...)
+	notCarried := append(a.settings.carryOver(l.quarantine(a.plan.Protection)), a.bringHome(l)...)
 	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), set...)}
 	for _, n := range replaced {
 		if !slices.ContainsFunc(result.Notices, func(told Notice) bool { return told.Path == n.Path }) {

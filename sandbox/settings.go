@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
@@ -354,14 +355,14 @@ const (
 )
 
 // carryOver brings what the command changed into the host's files, as far as it does no harm. All processes of the command have ended.
-func (s *settings) carryOver() []Notice {
+func (s *settings) carryOver(q *protect.Quarantine) []Notice {
 	if s == nil || s.mounter == nil {
 		return nil
 	}
 	s.stop.Do(func() { close(s.stopped) })
 	var notices []Notice
 	for _, c := range s.list {
-		notices = append(notices, c.carryOver(s.mounter)...)
+		notices = append(notices, c.carryOver(s.mounter, q)...)
 	}
 	if len(notices) > maxLeft {
 		more := Notice{Kind: NoticeGitSetting, Text: fmt.Sprintf("git settings that were not carried over: %d more", len(notices)-maxLeft)}
@@ -371,7 +372,7 @@ func (s *settings) carryOver() []Notice {
 }
 
 // carryOver carries one file's changes over.
-func (c *settingsCopy) carryOver(mounter *mounts.Mounter) []Notice {
+func (c *settingsCopy) carryOver(mounter *mounts.Mounter, q *protect.Quarantine) []Notice {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.written {
@@ -397,7 +398,7 @@ func (c *settingsCopy) carryOver(mounter *mounts.Mounter) []Notice {
 	}
 	notices := make([]Notice, 0, len(left))
 	for _, l := range left {
-		notices = append(notices, c.left(l))
+		notices = append(notices, c.left(l, q))
 	}
 	return notices
 }
@@ -419,7 +420,7 @@ func (c *settingsCopy) notCarried(why string) Notice {
 }
 
 // left tells of a change that was left out, and how a person makes it.
-func (c *settingsCopy) left(l repository.Left) Notice {
+func (c *settingsCopy) left(l repository.Left, q *protect.Quarantine) Notice {
 	why := l.Why.String()
 	if l.Theirs {
 		why = "it was changed on the host meanwhile"
@@ -438,12 +439,20 @@ func (c *settingsCopy) left(l repository.Left) Notice {
 		change = printable(shortened(l.Key)) + " without the values that were taken away"
 	}
 	text := "git setting not carried over to " + printable(c.path) + ": " + change + ": " + why
-	return Notice{Kind: NoticeGitSetting, Path: c.path, Text: text + outside(l.Key+l.Value, command...)}
+	return Notice{Kind: NoticeGitSetting, Path: c.path, Text: text + outside(q, c.path, protect.Setting{Key: l.Key, Value: l.Value, Removed: l.Removed}, command...)}
 }
 
-// outside is the command by which a person does what was not done, where all that the command inside chose of it can be told as it is.
-func outside(chosen string, words ...string) string {
-	if len(chosen) > maxTold || printable(chosen) != chosen {
+// outside keeps in the quarantine a change of git's settings that was not made, and is the command by which a person makes it. Where it cannot
+// be kept, that is a command of git's, if all that the command inside chose of it can be told as it is.
+func outside(q *protect.Quarantine, file string, s protect.Setting, words ...string) string {
+	chosen := s.Key + s.Value
+	isTold := len(chosen) <= maxTold && printable(chosen) == chosen
+	switch id, err := q.PutSetting(file, s); {
+	case err == nil && isTold:
+		return "; who wants it: clai-sandbox quarantine restore " + id
+	case err == nil:
+		return "; all of it: clai-sandbox quarantine show " + id
+	case !isTold:
 		return ""
 	}
 	return "; who wants it, sets it outside: " + commandLine(words)

@@ -2,16 +2,18 @@ package sandbox
 
 import (
 	"context"
-	"golang.org/x/sys/unix"
-	"time"
-
 	"fmt"
-	"github.com/clairun/clai-sandbox/profile"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
 // settingsHost is a host whose workspace is a clone of a repository on the same machine, which may be written.
@@ -159,13 +161,27 @@ func TestNoSettingThatExecutesReachesTheHost(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotCarriedOverIsToldWithTheCommand(t *testing.T) {
+// What is not carried over waits in the quarantine, once however often a command sets it, and is told with the command that makes it.
+func TestWhatIsNotCarriedOverWaitsForThePerson(t *testing.T) {
 	h, _ := settingsHost(t)
-	r := h.run("/bin/sh", "-c", `git config alias.Co '!echo "a b"' && git config core.pager less && git config --unset core.bare; git config user.name N`)
-	told := strings.Join(settingsTold(r), "\n")
+	set := func() string {
+		r := h.run("/bin/sh", "-c", `git config alias.Co '!echo "a b"' && git config core.pager "$(printf 'a\033b')" && git config user.name N`)
+		return strings.Join(settingsTold(r), "\n")
+	}
+	told := set()
+	if again := set(); again != told {
+		t.Errorf("%s\nthe second time:\n%s", told, again)
+	}
+	waiting := map[string]protect.Entry{}
+	for _, e := range h.quarantined() {
+		waiting[e.Setting.Key] = e
+	}
+	if len(waiting) != 2 {
+		t.Errorf("%+v", waiting)
+	}
 	for _, want := range []string{
-		"alias.Co = ", "git executes a program for it; who wants it, sets it outside: git -C " + h.profile.Workspace + ` config alias.Co '!echo "a b"'`,
-		"core.pager = less: git executes a program for it; who wants it, sets it outside: git -C " + h.profile.Workspace + " config core.pager less",
+		`alias.Co = !echo "a b": git executes a program for it; who wants it: clai-sandbox quarantine restore ` + waiting["alias.Co"].ID,
+		`core.pager = "a\x1bb": git executes a program for it; all of it: clai-sandbox quarantine show ` + waiting["core.pager"].ID,
 	} {
 		if !strings.Contains(told, want) {
 			t.Errorf("%s\nwants %s", told, want)
@@ -173,6 +189,12 @@ func TestWhatIsNotCarriedOverIsToldWithTheCommand(t *testing.T) {
 	}
 	if got := h.git(h.profile.Workspace, "config", "user.name"); got != "N\n" {
 		t.Error(got)
+	}
+
+	h.launcher.State = "" // there is nowhere to keep it
+	want := "core.editor = less: git executes a program for it; who wants it, sets it outside: git -C " + h.profile.Workspace + " config core.editor less"
+	if told := settingsTold(h.run("git", "config", "core.editor", "less")); len(told) != 1 || !strings.Contains(told[0], want) {
+		t.Errorf("%q", told)
 	}
 }
 

@@ -77,17 +77,14 @@ func (a *attempt) bringHome(l Launcher) []Notice {
 		a.mounter.Close()
 		a.mounter = nil
 	}
-	q := protect.QuarantineIn(l.State)
-	if q != nil {
-		q.Agent, q.Workspace = p.agent, p.workspace
-	}
+	q := l.quarantine(p)
 	var notices []Notice
 	for _, layer := range a.layers.takeStrict() {
 		about, err := cow.Read(layer.Dir)
 		if err == nil && !isEmpty(layer.Dir) {
 			h := homecoming{path: about.Path, layer: layer, p: p, guarded: a.plan.guarded(), q: q, report: protect.Report{Taken: map[string][]protect.Taken{}}}
 			err = h.bring()
-			notices = append(notices, reported(h.report)...)
+			notices = append(notices, reported(q, h.report)...)
 			notices = append(notices, h.notices...)
 		}
 		layer.Close()

@@ -382,11 +382,8 @@ func (w *commandWatch) end(l Launcher, p *Protection) []Notice {
 	if w == nil {
 		return nil
 	}
-	q := protect.QuarantineIn(l.State)
-	if q != nil && p != nil {
-		q.Agent, q.Workspace = p.agent, p.workspace
-	}
-	notices := reported(w.watch.End(q))
+	q := l.quarantine(p)
+	notices := reported(q, w.watch.End(q))
 	w.close()
 	for _, n := range w.notices {
 		if !slices.ContainsFunc(notices, func(told Notice) bool { return told.Path == n.Path }) {
@@ -412,7 +409,7 @@ func (w *commandWatch) close() {
 func Sweep(state string) []Notice {
 	var notices []Notice
 	for _, r := range protect.Sweep(state, disarm) {
-		notices = append(notices, reported(r)...)
+		notices = append(notices, reported(protect.QuarantineIn(state), r)...)
 	}
 	notices = append(notices, leftBehind(state)...)
 	return notices[:min(len(notices), 2*maxSetAside)]
@@ -421,8 +418,17 @@ func Sweep(state string) []Notice {
 // maxSetAside bounds how many notices of a kind there are.
 const maxSetAside = 20
 
-// reported puts what a watch has to tell into notices.
-func reported(r protect.Report) []Notice {
+// quarantine takes what a command of a plan made.
+func (l Launcher) quarantine(p *Protection) *protect.Quarantine {
+	q := protect.QuarantineIn(l.State)
+	if q != nil && p != nil {
+		q.Agent, q.Workspace = p.agent, p.workspace
+	}
+	return q
+}
+
+// reported puts what a watch has to tell into notices, and settings that were taken out into the quarantine.
+func reported(q *protect.Quarantine, r protect.Report) []Notice {
 	var notices []Notice
 	tell := func(path, text string) {
 		notices = append(notices, Notice{Kind: NoticeProtected, Path: path, Text: text})
@@ -459,7 +465,7 @@ func reported(r protect.Report) []Notice {
 				continue
 			}
 			text += printable(shortened(t.Key)) + " = " + printable(shortened(t.Value))
-			tell(path, text+outside(t.Key+t.Value, "git", "config", "-f", join(path, t.Name), "--add", t.Key, t.Value))
+			tell(path, text+outside(q, join(path, t.Name), protect.Setting{Key: t.Key, Value: t.Value}, "git", "config", "-f", join(path, t.Name), "--add", t.Key, t.Value))
 		}
 	}
 	return notices

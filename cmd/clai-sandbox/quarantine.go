@@ -13,6 +13,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
+	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
 func quarantineCommand() *cli.Command {
@@ -27,7 +28,8 @@ func quarantineCommand() *cli.Command {
 		Name:  "quarantine",
 		Usage: "show what commands made that something outside would execute, and put it back or discard it",
 		Description: "What comes into being under a protected name while a command runs is set aside, and when the command has ended it is\n" +
-			"moved here. Look at it before you put it back: something outside the sandbox executes it or does as it says.",
+			"moved here. So are settings of git's that a command changed and that did not reach the repository, because git would execute\n" +
+			"them or be led elsewhere. Look at it before you put it back: something outside the sandbox executes it or does as it says.",
 		OnUsageError: usageError,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
@@ -38,7 +40,8 @@ func quarantineCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			sub("list", "list what is there, the latest first", "", "", quarantineList, asJSON()),
 			sub("show", "show what it is and how it begins", "ID", "", quarantineShow, asJSON()),
-			sub("restore", "put it back to where it came into being", "ID…", "Nothing that is there is replaced, and no link is followed. Not while a command runs that may write there.", quarantineRestore),
+			sub("restore", "put it back to where it came into being, or make the setting", "ID…",
+				"No file that is there is replaced, and no link is followed. Not while a command runs that may write there; a setting at any time.", quarantineRestore),
 			sub("discard", "remove it for good", "ID…", "", quarantineDiscard),
 		},
 	}
@@ -79,7 +82,11 @@ func quarantineList(c *cli.Context) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tPATH\tKIND\tSIZE\tAGENT\tAGE")
 	for _, e := range list {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\n", e.ID, profile.Printable(e.Path), profile.Printable(e.Kind), e.Size, profile.Printable(e.Agent), rough(time.Since(e.When)))
+		place := e.Path
+		if e.Setting != nil {
+			place += ": " + e.Setting.Key
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\n", e.ID, profile.Printable(place), profile.Printable(e.Kind), e.Size, profile.Printable(e.Agent), rough(time.Since(e.When)))
 	}
 	return table.Flush()
 }
@@ -101,7 +108,7 @@ func quarantineShow(c *cli.Context) error {
 		return notThere(id, err)
 	}
 	head := ""
-	if e.At == "" {
+	if e.At == "" && e.Setting == nil {
 		if head, err = q.Head(id, maxShown); err != nil {
 			return err
 		}
@@ -111,6 +118,10 @@ func quarantineShow(c *cli.Context) error {
 			protect.Entry
 			Head string `json:"head"`
 		}{e, head})
+	}
+	if e.Setting != nil {
+		showSetting(e)
+		return nil
 	}
 	fmt.Printf("%s %s, %d bytes, made %s ago by agent %s in %s\nallowed by: --unprotect %s\n", profile.Printable(e.Kind), profile.Printable(e.Path), e.Size,
 		rough(time.Since(e.When)), profile.Printable(e.Agent), profile.Printable(e.Workspace), profile.Printable(e.Rule))
@@ -126,11 +137,33 @@ func quarantineShow(c *cli.Context) error {
 	return nil
 }
 
+// showSetting shows a setting of git's that waits.
+func showSetting(e protect.Entry) {
+	fmt.Printf("setting of %s, made %s ago by agent %s in %s\n", profile.Printable(e.Path), rough(time.Since(e.When)), profile.Printable(e.Agent), profile.Printable(e.Workspace))
+	if e.Setting.Removed {
+		fmt.Println("  - " + profile.Printable(e.Setting.Key))
+		return
+	}
+	fmt.Println("  + " + profile.Printable(e.Setting.Key) + " = " + profile.Printable(e.Setting.Value))
+}
+
+// restoreSetting makes a change of git's settings that a person wants.
+func restoreSetting(q *protect.Quarantine, e protect.Entry) error {
+	if err := repository.Set(e.Path, repository.Left{Key: e.Setting.Key, Value: e.Setting.Value, Removed: e.Setting.Removed}); err != nil {
+		return fmt.Errorf("change %s: %w", profile.Printable(e.Path), err)
+	}
+	showSetting(e)
+	return q.Discard(e.ID)
+}
+
 func quarantineRestore(c *cli.Context) error {
 	return eachInQuarantine(c, func(q *protect.Quarantine, state, id string) error {
 		e, err := q.Load(id)
 		if err != nil {
 			return notThere(id, err)
+		}
+		if e.Setting != nil {
+			return restoreSetting(q, e)
 		}
 		if protect.Runs(state, e.Path) {
 			return &usage{"a command runs that may write " + profile.Printable(e.Path) + ", and it would be set aside again", "wait until it has ended"}

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Quarantine is the directory that holds what was set aside, an entry each: entry.json says what it is, content is it. Nobody but
-// its owner can enter it, and no sandbox shows it.
+// A Quarantine is the directory that holds what was set aside, an entry each: entry.json says what it is, content is it (a setting
+// has none). Nobody but its owner can enter it, and no sandbox shows it.
 type Quarantine struct {
 	Dir       string
 	Agent     string // for new entries
@@ -36,8 +36,8 @@ func QuarantineIn(state string) *Quarantine {
 type Entry struct {
 	ID        string    `json:"id" jsonschema:"its name in the quarantine"`
 	Path      string    `json:"path" jsonschema:"where it came into being"`
-	Rule      string    `json:"rule" jsonschema:"the protected name: --unprotect allows it"`
-	Kind      string    `json:"kind" jsonschema:"file, directory, link or other"`
+	Rule      string    `json:"rule" jsonschema:"the protected name: --unprotect allows it; none for a setting"`
+	Kind      string    `json:"kind" jsonschema:"file, directory, link, setting or other"`
 	Size      int64     `json:"size" jsonschema:"of a file: in bytes"`
 	When      time.Time `json:"when" jsonschema:"when it came into the quarantine"`
 	Agent     string    `json:"agent,omitempty" jsonschema:"whose command made it"`
@@ -46,7 +46,22 @@ type Entry struct {
 	// JSON has no text that is not UTF-8.
 	PathBytes []byte `json:"pathBytes,omitempty" jsonschema:"path, if it is not UTF-8: base64"`
 	AtBytes   []byte `json:"atBytes,omitempty" jsonschema:"at, if it is not UTF-8: base64"`
+	// Setting is set where nothing was moved: a command changed one of git's settings, and that did not reach the file.
+	Setting *Setting `json:"setting,omitempty" jsonschema:"of kind setting: what path, a file of git's settings, does not have"`
 }
+
+// A Setting is a change of git's settings that waits for a person.
+type Setting struct {
+	Key     string `json:"key" jsonschema:"section.name or section.subsection.name"`
+	Value   string `json:"value,omitempty" jsonschema:"what the command set"`
+	Removed bool   `json:"removed,omitempty" jsonschema:"the command took the key away"`
+}
+
+const (
+	settingKind  = "setting"
+	maxSetting   = 4096 // bytes of key and value
+	maxOfSetting = 1000 // entries, of all runs
+)
 
 const (
 	contentName = "content"
@@ -101,6 +116,43 @@ func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
 		return id, failed
 	}
 	return id, err
+}
+
+// PutSetting keeps a change of a file of git's settings. The same change is one entry, however often a command makes it.
+func (q *Quarantine) PutSetting(path string, s Setting) (string, error) {
+	if q == nil {
+		return "", errors.New("there is no state directory")
+	}
+	if !utf8.ValidString(s.Key+s.Value) || len(s.Key)+len(s.Value) > maxSetting {
+		return "", errTooLarge
+	}
+	list, err := q.List()
+	if err != nil {
+		return "", err
+	}
+	n := 0
+	for _, e := range list {
+		if e.Setting == nil {
+			continue
+		}
+		if e.Path == path && *e.Setting == s {
+			return e.ID, nil
+		}
+		if n++; n >= maxOfSetting {
+			return "", errTooLarge
+		}
+	}
+	id, in, err := q.make()
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(in)
+	e := Entry{ID: id, Path: path, Kind: settingKind, When: time.Now().UTC(), Agent: q.Agent, Workspace: q.Workspace, Setting: &s}
+	if err := writeEntry(in, e); err != nil {
+		q.discard(id)
+		return "", err
+	}
+	return id, nil
 }
 
 // make makes an empty entry.
@@ -273,6 +325,9 @@ func (q *Quarantine) Restore(id string) (Entry, error) {
 	e, err := q.Load(id)
 	if err != nil {
 		return e, err
+	}
+	if e.Setting != nil {
+		return e, errors.New("it is a setting of git's")
 	}
 	if !filepath.IsAbs(e.Path) || filepath.Clean(e.Path) != e.Path || e.Path == "/" {
 		return e, fmt.Errorf("no path: %q", e.Path)

@@ -3,6 +3,8 @@ package repository
 import (
 	"errors"
 	"os"
+	"path"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -77,6 +79,31 @@ func lock(dir int, name string, patience time.Duration) (int, error) {
 			return -1, ErrLocked
 		}
 	}
+}
+
+// Set makes a change that was left out, because a person wants it: as "git config" would. Other values of a key that has several stay.
+func Set(file string, l Left) error {
+	dir, err := unix.Openat2(unix.AT_FDCWD, path.Dir(file), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return Update(dir, path.Base(file), time.Second, func(now string) (string, error) {
+		d, err := parseDocument(now)
+		if err != nil {
+			return "", ErrNotRead
+		}
+		key := sectionOf(l.Key) + "." + strings.ToLower(nameOf(l.Key))
+		var values []string
+		if !l.Removed {
+			if values = d.values()[key]; len(values) < 2 {
+				values = nil
+			}
+			values = append(values, l.Value)
+		}
+		d.set(key, nameOf(l.Key), values)
+		return d.text(), nil
+	})
 }
 
 // isThere reports whether a name stands for a file that was made.
