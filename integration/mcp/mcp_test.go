@@ -434,6 +434,64 @@ func TestBackgroundProcesses(t *testing.T) {
 	}
 }
 
+// What is being started has an id that anybody can guess. Each call is answered, also one that comes too early.
+func TestCallsAtATimeDoNotEndTheServer(t *testing.T) {
+	for name, p := range map[string]*place{"a sandbox each": newPlace(t), "one sandbox": newRoom(t)} {
+		a := p.connect(nil)
+		started := make(chan bool)
+		go func() {
+			r, failed := call[ProcessResult](a, "process", Process{Action: "start", Command: "cat"})
+			started <- !failed && len(r.Processes) == 1 && r.Processes[0].ID == "p1"
+		}()
+		var others sync.WaitGroup
+		for _, in := range []Process{{Action: "signal", Signal: "CONT"}, {Action: "write", Input: "x"}, {Action: "poll"}, {Action: "list"}} {
+			in.ID = "p1"
+			others.Go(func() {
+				for {
+					r, failed := call[ProcessResult](a, "process", in)
+					if !failed && len(r.Processes) == 1 {
+						return
+					}
+				}
+			})
+		}
+		if !<-started {
+			t.Errorf("%s: it was not started", name)
+		}
+		others.Wait()
+		for _, action := range []string{"signal", "close", "close"} {
+			call[ProcessResult](a, "process", Process{Action: action, ID: "p1"})
+		}
+	}
+}
+
+func TestAMistakeOfOursEndsOneCallAndNoMore(t *testing.T) {
+	p := newPlace(t)
+	s, err := p.options.open(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	server := s.server()
+	sdk.AddTool(server, &sdk.Tool{Name: "mistaken"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, struct{}, error) {
+		var nothing *job
+		return nil, struct{}{}, nothing.send(0)
+	})
+	theirs, ours := sdk.NewInMemoryTransports()
+	go server.Run(context.Background(), ours)
+	client, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(context.Background(), theirs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if r, err := client.CallTool(context.Background(), &sdk.CallToolParams{Name: "mistaken"}); err == nil {
+		t.Errorf("%+v", r)
+	}
+	if r, err := client.CallTool(context.Background(), &sdk.CallToolParams{Name: "process", Arguments: Process{Action: "list"}}); err != nil || r.IsError {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestACancelledCallEndsItsProcesses(t *testing.T) {
 	a := newPlace(t).connect(nil)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -57,13 +57,13 @@ type ProcessState struct {
 	Result    *Result `json:"result,omitempty" jsonschema:"how it ended; its output is left out"`
 }
 
-// A job is a background process in a sandbox of its own.
+// A job is a background process in a sandbox of its own. It can be found by its id when it has been launched, not before.
 type job struct {
 	id      string
 	command string
 	started time.Time
 	cancel  context.CancelFunc
-	send    func(syscall.Signal) error
+	send    func(syscall.Signal) error // set by the launch
 	done    chan struct{}
 	result  Result // when done
 
@@ -226,43 +226,62 @@ func (s *sitting) startJob(in Process) (*job, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	id, err := s.reserveJob()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	j := &job{id: id, command: in.Command, started: time.Now(), cancel: cancel, done: make(chan struct{}), changed: make(chan struct{})}
+	err = s.launchJob(ctx, j, c)
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.launching--
+	if err != nil {
+		cancel()
+		j.closeInput()
+		return nil, err
+	}
+	s.jobs[id] = j
+	return j, nil
+}
+
+// reserveJob counts one more job, and gives its id.
+func (s *sitting) reserveJob() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for id, j := range s.jobs { // those that have ended make room
 		select {
 		case <-j.done:
-			if len(s.jobs) >= maxJobs {
+			if len(s.jobs)+s.launching >= maxJobs {
 				delete(s.jobs, id)
 			}
 		default:
 		}
 	}
-	if len(s.jobs) >= maxJobs {
-		s.mu.Unlock()
-		return nil, fmt.Errorf("%d processes are running already", maxJobs)
+	if len(s.jobs)+s.launching >= maxJobs {
+		return "", fmt.Errorf("%d processes are running already", maxJobs)
 	}
+	s.launching++
 	s.nextJob++
-	ctx, cancel := context.WithCancel(s.ctx)
-	j := &job{id: fmt.Sprintf("p%d", s.nextJob), command: in.Command, started: time.Now(), cancel: cancel, done: make(chan struct{}), changed: make(chan struct{})}
-	s.jobs[j.id] = j
-	s.mu.Unlock()
+	return fmt.Sprintf("p%d", s.nextJob), nil
+}
+
+// launchJob starts a job in the room, or without one in a sandbox of its own.
+func (s *sitting) launchJob(ctx context.Context, j *job, c command) error {
 	stdin, input, err := os.Pipe()
-	if err == nil {
-		j.input = input
-		var rm *room
-		if rm, _, err = s.theRoom(); err == nil && rm != nil {
-			err = s.launchThere(ctx, rm, j, c, stdin)
-		} else if err == nil {
-			err = s.launch(ctx, j, c, stdin)
-		}
-	}
 	if err != nil {
-		cancel()
-		s.mu.Lock()
-		delete(s.jobs, j.id)
-		s.mu.Unlock()
-		return nil, err
+		return err
 	}
-	return j, nil
+	j.input = input
+	rm, _, err := s.theRoom()
+	switch {
+	case err != nil:
+		stdin.Close()
+		return err
+	case rm != nil:
+		return s.launchThere(ctx, rm, j, c, stdin)
+	}
+	return s.launch(ctx, j, c, stdin)
 }
 
 // launchThere starts a job in the room.
@@ -328,9 +347,12 @@ func (s *sitting) launch(ctx context.Context, j *job, c command, stdin *os.File)
 	j.send = group.Signal
 	write, read, err := pipeTo(j)
 	if err != nil {
+		stdin.Close()
 		return err
 	}
 	if !s.begin() {
+		write.Close()
+		stdin.Close()
 		return errors.New("the session has ended")
 	}
 	go func() {

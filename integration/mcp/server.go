@@ -2,14 +2,18 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime/debug"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
 // Options say what a server is for.
@@ -39,7 +43,7 @@ const progressEvery = 2 * time.Second
 func (s *sitting) server() *sdk.Server {
 	server := sdk.NewServer(&sdk.Implementation{Name: "clai-sandbox", Title: "clai-sandbox", Version: s.options.Version},
 		&sdk.ServerOptions{Instructions: s.about(), Capabilities: &sdk.ServerCapabilities{}})
-	server.AddReceivingMiddleware(s.options.Structured.middleware)
+	server.AddReceivingMiddleware(recovering, s.options.Structured.middleware)
 	s.addCommands(server)
 	s.addProcess(server)
 	s.addFiles(server)
@@ -47,6 +51,19 @@ func (s *sitting) server() *sdk.Server {
 	s.addExplain(server)
 	s.addChanges(server)
 	return server
+}
+
+// recovering answers with an error where a handler panics: other clients have their commands and questions in this process.
+func recovering(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, request sdk.Request) (result sdk.Result, err error) {
+		defer func() {
+			if problem := recover(); problem != nil {
+				fmt.Fprintf(os.Stderr, "%s: panic: %s\n%s", text.Line(method), text.Line(fmt.Sprint(problem)), debug.Stack())
+				result, err = nil, errors.New("a mistake in clai-sandbox, which its standard error describes; the session goes on")
+			}
+		}()
+		return next(ctx, method, request)
+	}
 }
 
 // A kind of tool, for its annotations.

@@ -25,6 +25,7 @@ type sitting struct {
 	mu          sync.Mutex
 	unavailable error // why nothing can be run
 	jobs        map[string]*job
+	launching   int // jobs that are not in the map yet
 	nextJob     int
 	asks        map[askKey]*ask
 	denied      map[string]bool  // paths of which the agent has been told that they were denied
