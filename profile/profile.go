@@ -229,6 +229,8 @@ type Profile struct {
 	PrivateHome string
 	// Layers is the directory in which this agent's changes to what it sees copy on write are kept.
 	Layers string
+	// Written is the file with the directories that commands could write.
+	Written string
 	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.
 	AskSocket string
 

@@ -47,6 +47,9 @@ const (
 	maxProtected = 100
 )
 
+// WrittenName is what the file of the directories that commands could write is called, in the state directory.
+const WrittenName = "written"
+
 // Resolve joins the configuration of one agent with what a run asks for. It looks at nothing on disk. An error says what
 // was asked for in vain and, for the configuration, in which line.
 func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
@@ -62,6 +65,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		return p, err
 	}
 	p.Layers = filepath.Join(caller.Directories().State, "layers", p.Agent)
+	p.Written = filepath.Join(caller.Directories().State, WrittenName)
 	settings := config.settings(p.Agent)
 	for _, step := range []func() error{
 		func() error { return p.resolveDirectories(config.agent(p.Agent), caller, r) },

@@ -25,6 +25,7 @@ type attempt struct {
 	plan          *Plan
 	command       []string
 	path          string   // bwrap's
+	written       string   // the file of what commands could write; empty: there is none
 	argv          []string // bwrap's
 	attr          *syscall.SysProcAttr
 	files         []descriptor                  // open for the child, closed after its start
@@ -115,6 +116,12 @@ func (a *attempt) open(l Launcher) (err error) {
 		}
 	}
 	if !l.bare {
+		if l.State != "" {
+			a.written = join(l.State, profile.WrittenName)
+		}
+		if err := recordWritten(a.written, a.plan); err != nil {
+			return err
+		}
 		if err := a.watchDirectories(l); err != nil {
 			return err
 		}

@@ -263,8 +263,13 @@ func (b *builder) grant(g profile.Grant, writable []string) error {
 		why = b.forbidden(w, g.Access)
 	}
 	for _, link := range w.Links {
-		if why == "" && slices.ContainsFunc(writable, func(root string) bool { return within(link.Path, root) }) {
+		switch {
+		case why != "":
+		case slices.ContainsFunc(writable, func(root string) bool { return within(link.Path, root) }):
 			why = fmt.Sprintf("%s is a symbolic link that the command can change; grant what it leads to: %s", printable(link.Path), printable(w.Real))
+		case b.couldBeWritten(link.Path):
+			why = fmt.Sprintf("%s is a symbolic link where commands could write, so one of them may have made it; if it is yours, grant what it leads to: %s",
+				printable(link.Path), printable(w.Real))
 		}
 	}
 	if why != "" {

@@ -39,6 +39,8 @@ type Entry struct {
 type Object struct {
 	Mode fs.FileMode
 	UID  uint32 // its owner
+	// Device and Inode say which object it is, where the tree knows.
+	Device, Inode uint64
 }
 
 // Host is the real file system.
@@ -50,7 +52,7 @@ func (Host) Lstat(path string) (Object, error) {
 	if err := unix.Lstat(path, &stat); err != nil {
 		return Object{}, err
 	}
-	return Object{Mode: fileMode(stat.Mode), UID: stat.Uid}, nil
+	return Object{Mode: fileMode(stat.Mode), UID: stat.Uid, Device: stat.Dev, Inode: stat.Ino}, nil
 }
 
 // fileMode is a mode of stat(2)'s as Go writes it.

@@ -178,6 +178,9 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	if err := l.attempt.layers.open(&plan); err != nil {
 		return nil, l.failed(&plan, err)
 	}
+	if err := recordWritten(l.attempt.written, &plan); err != nil {
+		return nil, l.failed(&plan, err)
+	}
 	l.notices = nil
 	if err := l.watch(&plan); err != nil {
 		return nil, l.failed(&plan, fmt.Errorf("watch what would be writable: %w", err))

@@ -45,6 +45,7 @@ func (h *host) liveShell() *liveShell {
 	go func() {
 		result, err := launcher.Run(context.Background(), plan, []string{"/bin/sh"}, Stdio{In: inRead, Out: outWrite, Err: outWrite})
 		s.told = result.Notices
+		inRead.Close()
 		outWrite.Close()
 		s.ended <- err
 	}()

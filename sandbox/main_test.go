@@ -72,6 +72,7 @@ func newHost(t testing.TB) *host {
 		{Path: work, Access: profile.ReadWrite, Origin: profile.Origin{Kind: profile.OriginWorkspace}},
 	}
 	h.launcher.State = h.mkdir(filepath.Join(base, "state"))
+	h.profile.Written = filepath.Join(h.launcher.State, profile.WrittenName)
 	for _, dir := range append([]string{work}, h.profile.OwnDirectories[:2]...) {
 		h.mkdir(dir)
 	}

@@ -140,7 +140,7 @@ func TestWhatIsHiddenAndReplacedIsHiddenAgain(t *testing.T) {
 	token := h.write(h.profile.Workspace+"/token", "one")
 	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: filepath.Dir(secret)}, profile.HiddenPath{Path: token})
 	result := make(chan ran, 1)
-	script := "touch ready; while ! test -e go; do sleep 0.01; done; until grep -q ' " + token + " ro' /proc/self/mountinfo; do sleep 0.01; done; cat token keys/secret; true"
+	script := "touch ready; while ! test -e go; do sleep 0.01; done; for hidden in " + token + " " + filepath.Dir(secret) + "; do until grep -q \" $hidden ro\" /proc/self/mountinfo; do sleep 0.01; done; done; cat token keys/secret; true"
 	go func() { result <- h.run("/bin/sh", "-c", script) }()
 	waitUntil(t, "the command runs", func() bool { _, err := os.Stat(h.profile.Workspace + "/ready"); return err == nil })
 	replaceFile(t, token, "two")

@@ -49,8 +49,6 @@ func TestANameIsSetAsideSoonHoweverMuchElseIsToBeDone(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		return nil, nil
 	})
-	var over atomic.Bool
-	defer over.Store(true)
 	const rounds = 100
 	busy := func() {
 		for range rounds {
@@ -62,11 +60,15 @@ func TestANameIsSetAsideSoonHoweverMuchElseIsToBeDone(t *testing.T) {
 		}
 	}
 	busy()
+	var over atomic.Bool
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		for !over.Load() {
 			busy()
 		}
 	}()
+	defer func() { over.Store(true); <-done }()
 	for from, to := range map[string]string{"c": ".cargo", "node_modules/p": "p"} {
 		if err := os.Rename(dir+"/"+from, dir+"/"+to); err != nil {
 			t.Fatal(err)
