@@ -4,6 +4,7 @@ package notify
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"time"
@@ -21,8 +22,6 @@ const (
 	busName   = "org.freedesktop.DBus"
 	appName   = "clai-sandbox"
 	via       = "desktop"
-	keyOnce   = "allow-once"
-	keyDeny   = "deny"
 	patience  = 5 * time.Second
 	longest   = 120 // of a path that can be allowed by a button: a notification shows so much in full
 	longestBy = 200 // of a reason
@@ -36,7 +35,7 @@ func Run(ctx context.Context, address string, broker grants.Broker) error {
 		return fmt.Errorf("session bus: %w", err)
 	}
 	defer conn.Close()
-	d := &desktop{broker: broker, conn: conn, shown: map[uint32]string{}, ids: map[string]uint32{}}
+	d := &desktop{broker: broker, conn: conn, shown: map[uint32]shown{}, ids: map[string]uint32{}}
 	if err := d.attach(ctx); err != nil {
 		return err
 	}
@@ -84,9 +83,13 @@ type desktop struct {
 	owner   string // of the service's name; only its signals count
 	buttons bool
 	markup  bool
-	shown   map[uint32]string // requests, by notification
+	shown   map[uint32]shown // by notification
 	ids     map[string]uint32
 }
+
+// shown is the request of a notification, and the keys of its buttons; empty: there is no such button. A key is a word that nobody can
+// guess, and counts once: a service may let any program replace a notification by its number, and tells everybody which key was pressed.
+type shown struct{ request, allow, deny string }
 
 // attach finds out who shows notifications, and how.
 func (d *desktop) attach(ctx context.Context) error {
@@ -125,18 +128,21 @@ func (d *desktop) show(ctx context.Context, r grants.Request) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var actions []string
+	it := shown{request: r.ID}
 	if d.buttons {
 		if plain(r) {
-			actions = append(actions, keyOnce, "Allow once")
+			it.allow = rand.Text()
+			actions = append(actions, it.allow, "Allow once")
 		}
-		actions = append(actions, keyDeny, "Deny")
+		it.deny = rand.Text()
+		actions = append(actions, it.deny, "Deny")
 	}
 	summary := fmt.Sprintf("%s asks to %s", profile.Printable(r.Agent), r.RequestedAccess.Verb())
 	var id uint32
 	err := d.conn.Object(service, object).CallWithContext(ctx, service+".Notify", 0, appName, uint32(0), "dialog-password", summary, d.body(r), actions,
 		map[string]dbus.Variant{"urgency": dbus.MakeVariant(byte(1)), "category": dbus.MakeVariant("im.received")}, int32(0)).Store(&id)
 	if err == nil {
-		d.shown[id], d.ids[r.ID] = r.ID, id
+		d.shown[id], d.ids[r.ID] = it, id
 	}
 }
 
@@ -193,24 +199,28 @@ func (d *desktop) signal(ctx context.Context, s *dbus.Signal) {
 		return
 	}
 	id, ok := s.Body[0].(uint32)
-	request, known := d.shown[id]
+	it, known := d.shown[id]
 	if !ok || !known {
 		return
 	}
 	switch s.Name {
 	case service + ".NotificationClosed":
 		delete(d.shown, id)
-		delete(d.ids, request)
+		delete(d.ids, it.request)
 	case service + ".ActionInvoked":
 		key, _ := s.Body[1].(string)
-		d.decide(ctx, request, key)
+		if key == "" || key != it.allow && key != it.deny {
+			return
+		}
+		d.shown[id] = shown{request: it.request}
+		d.decide(ctx, it.request, key == it.allow)
 	}
 }
 
-// decide answers as the button says, if the request still is what was shown.
-func (d *desktop) decide(ctx context.Context, id, key string) {
+// decide answers as a button says, if the request still is what was shown.
+func (d *desktop) decide(ctx context.Context, id string, allow bool) {
 	decision := grants.Decision{Kind: grants.Deny, Via: via}
-	if key == keyOnce {
+	if allow {
 		list, err := d.broker.Pending(ctx)
 		if err != nil {
 			return
@@ -225,8 +235,6 @@ func (d *desktop) decide(ctx context.Context, id, key string) {
 		if !found {
 			return
 		}
-	} else if key != keyDeny {
-		return
 	}
 	d.broker.Decide(ctx, id, decision)
 }

@@ -58,6 +58,22 @@ type note struct {
 	actions       []string
 }
 
+// key is that of the button with a label; empty: there is none.
+func (n note) key(label string) string {
+	if at := slices.Index(n.actions, label); at > 0 {
+		return n.actions[at-1]
+	}
+	return ""
+}
+
+func (n note) labels() string {
+	var list []string
+	for pair := range slices.Chunk(n.actions, 2) {
+		list = append(list, pair[1])
+	}
+	return strings.Join(list, ",")
+}
+
 func newStandIn(t *testing.T, address string) *standIn {
 	t.Helper()
 	conn, err := dbus.Connect(address)
@@ -71,9 +87,12 @@ func newStandIn(t *testing.T, address string) *standIn {
 		"Notify": func(app string, replaces uint32, icon, summary, body string, actions []string, hints map[string]dbus.Variant, expire int32) (uint32, *dbus.Error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.last++
-			s.open[s.last] = note{summary, body, actions}
-			return s.last, nil
+			if _, there := s.open[replaces]; !there { // and nobody looks whose it is
+				s.last++
+				replaces = s.last
+			}
+			s.open[replaces] = note{summary, body, actions}
+			return replaces, nil
 		},
 		"CloseNotification": func(id uint32) *dbus.Error {
 			s.mu.Lock()
@@ -188,18 +207,20 @@ func TestAButtonAnswers(t *testing.T) {
 	answer := d.ask(d.home+"/data", "<b>now</b> & \x1bhere")
 	id, n := d.desktop.shows()
 	if n.summary != "main asks to read" || !strings.Contains(n.body, d.home+"/data\n") || !strings.Contains(n.body, `&lt;b&gt;now&lt;/b&gt; &amp; \x1bhere`) ||
-		!slices.Equal(n.actions, []string{keyOnce, "Allow once", keyDeny, "Deny"}) {
+		n.labels() != "Allow once,Deny" {
 		t.Errorf("%+v", n)
 	}
-	d.desktop.press(id, keyOnce)
+	d.desktop.press(id, n.key("Allow once"))
 	if a := <-answer; !a.Granted || a.Scope != grants.ScopeOnce || a.Access != profile.ReadOnly {
 		t.Errorf("%+v", a)
 	}
 	d.desktop.showsNothing()
 	os.Mkdir(d.home+"/other", 0o700)
 	answer = d.ask(d.home+"/other", "")
-	id, _ = d.desktop.shows()
-	d.desktop.press(id, keyDeny)
+	before := n
+	id, n = d.desktop.shows()
+	d.desktop.press(id, before.key("Allow once")) // the key of another one
+	d.desktop.press(id, n.key("Deny"))
 	if a := <-answer; a.Granted {
 		t.Errorf("%+v", a)
 	}
@@ -217,11 +238,13 @@ func TestWhatNeedsASecondLookHasNoButtonToAllowIt(t *testing.T) {
 	for _, path := range []string{d.home + "/link", d.home + "/missing", d.home + "/" + strings.Repeat("n", longest)} {
 		answer := d.ask(path, "")
 		id, n := d.desktop.shows()
-		if slices.Contains(n.actions, keyOnce) {
+		if n.labels() != "Deny" {
 			t.Errorf("%s: %+v", path, n)
 		}
-		d.desktop.press(id, keyOnce) // all the same, as a broken desktop might
-		d.desktop.press(id, keyDeny)
+		for _, key := range []string{"", "allow-once", "Allow once"} { // all the same, as a broken desktop might
+			d.desktop.press(id, key)
+		}
+		d.desktop.press(id, n.key("Deny"))
 		if a := <-answer; a.Granted {
 			t.Errorf("%s: %+v", path, a)
 		}
@@ -233,7 +256,8 @@ func TestWhatNeedsASecondLookHasNoButtonToAllowIt(t *testing.T) {
 func TestOnlyTheDesktopPressesButtons(t *testing.T) {
 	d := newDesk(t)
 	answer := d.ask(d.home+"/data", "")
-	id, _ := d.desktop.shows()
+	id, n := d.desktop.shows()
+	allow := n.key("Allow once")
 	stranger, err := dbus.Connect(d.address)
 	if err != nil {
 		t.Fatal(err)
@@ -249,11 +273,38 @@ func TestOnlyTheDesktopPressesButtons(t *testing.T) {
 		}
 		message := &dbus.Message{Type: dbus.TypeSignal, Headers: map[dbus.HeaderField]dbus.Variant{
 			dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath(object)), dbus.FieldInterface: dbus.MakeVariant(service), dbus.FieldMember: dbus.MakeVariant("ActionInvoked"),
-			dbus.FieldDestination: dbus.MakeVariant(name), dbus.FieldSignature: dbus.MakeVariant(dbus.SignatureOf(id, keyOnce))}, Body: []any{id, keyOnce}}
+			dbus.FieldDestination: dbus.MakeVariant(name), dbus.FieldSignature: dbus.MakeVariant(dbus.SignatureOf(id, allow))}, Body: []any{id, allow}}
 		stranger.Send(message, nil)
 	}
 	// It is behind those in every queue.
-	d.desktop.press(id, keyDeny)
+	d.desktop.press(id, n.key("Deny"))
+	if a := <-answer; a.Granted {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A service lets any program replace a notification: its text and buttons are that program's then, and the click tells the program what
+// it was told itself.
+func TestAReplacedNotificationAllowsNothing(t *testing.T) {
+	d := newDesk(t)
+	answer := d.ask(d.home+"/data", "")
+	id, n := d.desktop.shows()
+	stranger, err := dbus.Connect(d.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	for _, key := range []string{"allow-once", "Allow once", "allow", "default", "", "deny", "0", "1"} {
+		var got uint32
+		err := stranger.Object(service, object).Call(service+".Notify", 0, "updates", id, "", "Updates are ready", "", []string{key, "OK"}, map[string]dbus.Variant{}, int32(0)).Store(&got)
+		if err != nil || got != id {
+			t.Fatalf("%d, %v", got, err)
+		}
+		_, replaced := d.desktop.shows()
+		d.desktop.press(id, replaced.key("OK"))
+	}
+	d.desktop.press(id, n.key("Deny"))
+	d.desktop.press(id, n.key("Allow once")) // told to everybody by now, it counts no more
 	if a := <-answer; a.Granted {
 		t.Errorf("%+v", a)
 	}
