@@ -124,6 +124,9 @@ type testMethods struct{}
 
 func (testMethods) Echo(text string) (string, *dbus.Error) { return text, nil }
 
+// GetServerInformation is what of the notification service's goes through; the tests call it as they call Echo.
+func (testMethods) GetServerInformation(text string) (string, *dbus.Error) { return text, nil }
+
 func (testMethods) Reverse(data []byte) ([]byte, *dbus.Error) {
 	slices.Reverse(data)
 	return data, nil

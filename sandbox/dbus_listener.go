@@ -23,6 +23,7 @@ type busListener struct {
 	listening busConn
 
 	held   heldRights
+	shown  shownNotifications
 	slots  chan struct{} // one for each connection at work
 	served sync.WaitGroup
 	once   sync.Once
@@ -146,7 +147,11 @@ func (l *busListener) attend(accepted descriptor) {
 		server.close()
 	})
 	defer stop()
-	relay(client, server, l.bus.Proxy != "", &l.held)
+	var n *notifier
+	if l.bus.Proxy != "" {
+		n = &notifier{shown: &l.shown, waiting: map[uint32]bool{}}
+	}
+	relay(client, server, n, &l.held)
 }
 
 // dial connects to where a connection from inside is to be relayed.

@@ -32,7 +32,10 @@ var busServices = []busService{
 		"org.freedesktop.Secret.Session.*", "org.freedesktop.Secret.Prompt.*", "org.freedesktop.DBus.Properties.*",
 	}},
 	{"org.freedesktop.Notifications", "org.freedesktop.Notifications", "/org/freedesktop/Notifications", []string{
-		"org.freedesktop.Notifications.*", "org.freedesktop.DBus.Properties.Get", "org.freedesktop.DBus.Properties.GetAll",
+		// Not what some desktops have besides: KDE's Inhibit switches off all notifications, a question to the person as well.
+		"org.freedesktop.Notifications.Notify", "org.freedesktop.Notifications.CloseNotification",
+		"org.freedesktop.Notifications.GetCapabilities", "org.freedesktop.Notifications.GetServerInformation",
+		"org.freedesktop.DBus.Properties.Get", "org.freedesktop.DBus.Properties.GetAll",
 	}},
 	{"org.freedesktop.portal.*", "org.freedesktop.portal.Desktop", "/org/freedesktop/portal/desktop/*", []string{
 		// What only tells something, or asks a person each time and tells the answer. Not, among others:

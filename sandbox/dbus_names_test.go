@@ -147,7 +147,7 @@ func TestNobodyListensToOthers(t *testing.T) {
 
 func TestSignalsOfAListedNameArrive(t *testing.T) {
 	bus := startBus(t, "")
-	service := bus.serve("org.freedesktop.Notifications")
+	service := bus.serveNotifications()
 	client := newListener(t, bus).connect(t)
 	if err := client.AddMatchSignal(dbus.WithMatchMember("ActionInvoked")); err != nil {
 		t.Fatal(err)
@@ -155,11 +155,12 @@ func TestSignalsOfAListedNameArrive(t *testing.T) {
 	if err := client.AddMatchSignal(dbus.WithMatchMember("Told")); err != nil {
 		t.Fatal(err)
 	}
+	id := notifies(t, client, notificationsFace, notificationsFace+".Notify", "", 0, "my own")
 	signals := make(chan *dbus.Signal, 10)
 	client.Signal(signals)
-	service.Emit("/org/freedesktop/Notifications", "org.gnome.Shell.Told", "not for you")
-	service.Emit("/org/gnome/Shell", "org.freedesktop.Notifications.Told", "nor this")
-	service.Emit("/org/freedesktop/Notifications", "org.freedesktop.Notifications.ActionInvoked", uint32(1), "default")
+	service.Emit("/org/freedesktop/Notifications", "org.gnome.Shell.Told", id, "not for you")
+	service.Emit("/org/gnome/Shell", "org.freedesktop.Notifications.Told", id, "nor this")
+	service.Emit("/org/freedesktop/Notifications", "org.freedesktop.Notifications.ActionInvoked", id, "default")
 	if s := <-signals; s.Name != "org.freedesktop.Notifications.ActionInvoked" {
 		t.Errorf("%v", s)
 	}

@@ -46,30 +46,29 @@ func (c busConn) close() { c.file.Close() }
 // client may say something and be gone at once: what it said still goes to the server, and the server's answers to nobody.
 // xdg-dbus-proxy itself forgets what it has not passed on yet when its client goes, so it is told a little later.
 //
-// To a filtered bus no signals of the client's go out: xdg-dbus-proxy lets any of them through, and the names that may be
-// called need none.
-func relay(client, server busConn, filtered bool, held *heldRights) {
+// What goes to and comes from a filtered bus is judged by a notifier; from an open one, nil, everything goes.
+func relay(client, server busConn, n *notifier, held *heldRights) {
 	said, ok := handshake(client, server)
 	if !ok {
 		return
 	}
-	var up sync.WaitGroup
-	up.Go(func() {
+	var up, down sender = &verbatim{dst: server}, &verbatim{dst: client}
+	if n != nil {
+		up, down = &judged{dst: server, held: held, judge: n.said}, &judged{dst: client, held: &heldRights{}, judge: n.heard}
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
 		var spoken time.Time
-		var send sender = &verbatim{dst: server}
-		if filtered {
-			send = &withoutSignals{dst: server, held: held}
-		}
-		pump(send, client, said, &spoken)
+		pump(up, client, said, &spoken)
 		time.Sleep(time.Until(spoken.Add(busLinger)))
 		server.raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 	})
-	if gone := pump(&verbatim{dst: client}, server, nil, new(time.Time)); gone {
+	if gone := pump(down, server, nil, new(time.Time)); gone {
 		server.drain()
 	}
 	client.close()
 	server.close()
-	up.Wait()
+	work.Wait()
 }
 
 // handshake carries the authentication ("Authentication Protocol" in the D-Bus specification), which is lines, each with
@@ -187,16 +186,24 @@ func (v *verbatim) send(data []byte, rights []int) error {
 
 func (v *verbatim) close() {}
 
-// withoutSignals passes on calls and answers, and drops signals. What is no message ends the connection: where the next
-// one begins, nobody would know.
-type withoutSignals struct {
+// judged passes on what a judge does not drop. What is no message ends the connection: where the next one begins, nobody
+// would know.
+type judged struct {
 	dst      busConn
 	held     *heldRights
+	judge    func(begin []byte) (judgement, error)
 	messages messageStream // tells which message descriptors belong to
-	header   []byte        // of the message that has begun, as far as it has come
+	begin    []byte        // of the message that has begun, as far as it has come and is not judged
+	need     int           // of it, to judge it; 0: its first 16 bytes
 	rights   []int         // that belong to it, and were not passed on yet
-	left     int64         // of what follows its header
+	left     int64         // of what follows what was judged
 	drop     bool
+}
+
+// A judgement is what becomes of a message. The judge is given its beginning, first 16 bytes, and may change what it has.
+type judgement struct {
+	need int // more than there is: so much of it is needed to judge it
+	drop bool
 }
 
 // The types of messages ("Message Format" in the D-Bus specification).
@@ -209,7 +216,7 @@ const (
 
 var errNoMessage = errors.New("that is no message")
 
-func (w *withoutSignals) send(data []byte, rights []int) error {
+func (w *judged) send(data []byte, rights []int) error {
 	start := w.messages.lastStart(data)
 	for at := 0; at < len(data); {
 		if at == start && len(rights) > 0 {
@@ -243,36 +250,45 @@ type messagePiece struct {
 }
 
 // next takes a part of one message off the data.
-func (w *withoutSignals) next(data []byte) (messagePiece, error) {
+func (w *judged) next(data []byte) (messagePiece, error) {
 	if w.left > 0 {
 		n := int(min(w.left, int64(len(data))))
 		w.left -= int64(n)
-		return w.judged(n, data[:n]), nil
+		return w.passed(n, data[:n]), nil
 	}
-	n := min(messageHeader-len(w.header), len(data))
-	w.header = append(w.header, data[:n]...)
-	if len(w.header) < messageHeader {
+	n := min(max(w.need, messageHeader)-len(w.begin), len(data))
+	w.begin = append(w.begin, data[:n]...)
+	if len(w.begin) < max(w.need, messageHeader) {
 		return messagePiece{taken: n}, nil
 	}
-	header := w.header
-	w.header = nil
-	left, wrong := messageRest(header)
-	kind := header[1]
-	if wrong || kind < messageCall || kind > messageSignal {
+	rest, wrong := messageRest(w.begin)
+	if kind := w.begin[1]; wrong || kind < messageCall || kind > messageSignal {
 		return messagePiece{}, errNoMessage
 	}
-	w.left, w.drop = left, kind == messageSignal
-	return w.judged(n, header), nil
+	verdict, err := w.judge(w.begin)
+	whole := messageHeader + rest
+	switch {
+	case err != nil:
+		return messagePiece{}, err
+	case int64(verdict.need) > whole:
+		return messagePiece{}, errNoMessage
+	case verdict.need > len(w.begin):
+		w.need = verdict.need
+		return messagePiece{taken: n}, nil
+	}
+	begin := w.begin
+	w.begin, w.need, w.left, w.drop = nil, 0, whole-int64(len(begin)), verdict.drop
+	return w.passed(n, begin), nil
 }
 
-func (w *withoutSignals) judged(taken int, passed []byte) messagePiece {
+func (w *judged) passed(taken int, passed []byte) messagePiece {
 	if w.drop {
 		passed = nil
 	}
 	return messagePiece{taken, true, passed}
 }
 
-func (w *withoutSignals) close() {
+func (w *judged) close() {
 	closeAll(w.rights)
 	w.held.give(len(w.rights))
 	w.rights = nil

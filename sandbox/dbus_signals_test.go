@@ -23,6 +23,11 @@ func typed(kind byte, order binary.ByteOrder, fields, body int) []byte {
 	return m
 }
 
+// noSignals judges as a notifier does what is not a call.
+func noSignals(begin []byte) (judgement, error) {
+	return judgement{drop: begin[1] == messageSignal}, nil
+}
+
 // A socketPair is two ends of a connection as the relay has them.
 func socketPair(t *testing.T) (a, b busConn) {
 	t.Helper()
@@ -56,7 +61,7 @@ func TestSignalsAreTakenOutOfAStreamHoweverItIsCut(t *testing.T) {
 		out, in := socketPair(t)
 		go func() {
 			defer out.close()
-			sender := &withoutSignals{dst: out, held: &heldRights{}}
+			sender := &judged{dst: out, held: &heldRights{}, judge: noSignals}
 			for piece := range slices.Chunk(stream, cut) {
 				if err := sender.send(piece, nil); err != nil {
 					t.Errorf("pieces of %d: %v", cut, err)
@@ -77,7 +82,7 @@ func TestWhatIsNoMessageEndsAFilteredConnection(t *testing.T) {
 		"AUTH EXTERNAL 30\r\nBEGIN\r\n", "l\x01\x00\x01\xff\xff\xff\xff\x01\x00\x00\x00\xff\xff\xff\xff",
 	} {
 		out, _ := socketPair(t)
-		if err := (&withoutSignals{dst: out, held: &heldRights{}}).send([]byte(text), nil); err == nil {
+		if err := (&judged{dst: out, held: &heldRights{}, judge: noSignals}).send([]byte(text), nil); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}
@@ -104,7 +109,7 @@ func TestDescriptorsOfASignalAreDropped(t *testing.T) {
 			out, in := socketPair(t)
 			defer out.close()
 			defer in.close()
-			sender := &withoutSignals{dst: out, held: &heldRights{}}
+			sender := &judged{dst: out, held: &heldRights{}, judge: noSignals}
 			for _, part := range c.parts {
 				fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 				if err == nil {
@@ -139,9 +144,9 @@ func TestDescriptorsOfASignalAreDropped(t *testing.T) {
 func TestABusClientCannotMakeTheLauncherHoldDescriptors(t *testing.T) {
 	before, ended := openDescriptors(t), 0
 	held := &heldRights{}
-	var senders []*withoutSignals
+	var senders []*judged
 	for range maxBusConnections {
-		sender := &withoutSignals{held: held}
+		sender := &judged{held: held, judge: noSignals}
 		senders = append(senders, sender)
 		for range messageHeader - 1 {
 			rights := make([]int, 16)
@@ -221,7 +226,7 @@ func TestNoSignalOfACommandsGoesOut(t *testing.T) {
 	for _, to := range []string{"", "org.freedesktop.Notifications", service.Names()[0]} {
 		emit(inside, to)
 		// What is said afterwards has come, so what was said before would have.
-		if err := object.Call("org.freedesktop.Notifications.Echo", 0, "hello").Store(&text); err != nil || text != "hello" {
+		if err := object.Call("org.freedesktop.Notifications.GetServerInformation", 0, "hello").Store(&text); err != nil || text != "hello" {
 			t.Fatalf("%q %v", text, err)
 		}
 	}

@@ -22,7 +22,11 @@ func call(destination string) string {
 // callAt calls one of its objects.
 func callAt(destination string, at testObject) string {
 	at.path, at.face = cmp.Or(at.path, "/"), cmp.Or(at.face, "org.example.Test")
-	return "dbus-send --session --print-reply=literal --reply-timeout=5000 --dest=" + destination + " " + at.path + " " + at.face + ".Echo string:hello"
+	member := "Echo"
+	if at.face == notificationsFace {
+		member = "GetServerInformation"
+	}
+	return "dbus-send --session --print-reply=literal --reply-timeout=5000 --dest=" + destination + " " + at.path + " " + at.face + "." + member + " string:hello"
 }
 
 func TestAFilteredBusLetsThroughTheListedNamesAndNoOthers(t *testing.T) {
