@@ -229,6 +229,11 @@ type Profile struct {
 	PrivateHome string
 	// Layers is the directory in which this agent's changes to what it sees copy on write are kept.
 	Layers string
+	// PersonsGit are files of git's settings, and PersonsFiles other files and directories, that the caller's environment names: programs outside
+	// execute them or do as they say.
+	PersonsGit, PersonsFiles []string
+	// PersonsPath are the directories of the caller's PATH, but for those that package managers fill.
+	PersonsPath []string
 	// Written is the file with the directories that commands could write.
 	Written string
 	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.

@@ -65,6 +65,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		return p, err
 	}
 	p.Layers = filepath.Join(caller.Directories().State, "layers", p.Agent)
+	p.personsEnvironment(caller)
 	p.Written = filepath.Join(caller.Directories().State, WrittenName)
 	settings := config.settings(p.Agent)
 	for _, step := range []func() error{

@@ -65,7 +65,7 @@ func (f fakeTree) ReadDir(name string) ([]Entry, error) {
 	var list []Entry
 	for entry, what := range f {
 		if path.Dir(entry) == name && entry != "/" {
-			list = append(list, Entry{path.Base(entry), strings.HasPrefix(what, "/")})
+			list = append(list, Entry{Name: path.Base(entry), Dir: strings.HasPrefix(what, "/")})
 		}
 	}
 	return list, nil

@@ -1,15 +1,12 @@
 package sandbox
 
 import (
-	"errors"
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
-	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
@@ -21,8 +18,7 @@ import (
 var gitOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "git"}
 
 const (
-	maxGitFile  = 1 << 20
-	maxIncludes = 16
+	maxGitFile = 1 << 20
 	// maxModules is how many submodules or worktrees of one repository are protected each for itself. With more of them,
 	// the directory that holds them is read-only.
 	maxModules = 16
@@ -57,6 +53,9 @@ func (b *builder) gitFile(root, file string) {
 	}
 	if !b.writable(w.Real) && tree == root && b.leadsBack(w.Real, file) {
 		b.linkWorktree(w.Real)
+	}
+	if !b.writable(w.Real) {
+		b.leadsOf(w.Real, tree)
 	}
 	if b.writable(w.Real) {
 		b.gitDirectory(b.rootOf(w.Real), w.Real, tree)
@@ -179,12 +178,11 @@ func (b *builder) gitDirectory(root, dir, worktree string) {
 			step.Settings, step.inLayer = true, false
 		}
 	}
-	b.guardOrAwait(root, join(dir, "hooks"))
-	for _, path := range b.gitPaths(join(dir, "config"), dir, worktree, 0) {
-		if within(path, root) && path != root {
-			b.guardOrAwait(root, path)
-		}
+	b.lead(join(dir, "hooks"), gitOrigin)
+	for _, name := range []string{"remotes", "branches"} { // an old way to say where "git push" goes
+		b.lead(join(dir, name), gitOrigin)
 	}
+	b.leadsOf(dir, worktree)
 	b.gitDirectories(root, join(dir, "modules"), 4)
 	b.gitDirectories(root, join(dir, "worktrees"), 1)
 }
@@ -198,21 +196,6 @@ func (b *builder) guardGit(file string) {
 
 func (b *builder) protects(file string) bool {
 	return b.profile.Protects(baseName(file)) && b.profile.Protects(".git/"+baseName(file))
-}
-
-// guardOrAwait protects a path of git's, or has it set aside when it comes into being.
-func (b *builder) guardOrAwait(root, path string) {
-	if !b.protects(path) {
-		return
-	}
-	w, err := follow(b.tree, path)
-	switch {
-	case err == nil && within(w.Real, root) && w.Real != root:
-		b.guardGit(w.Real)
-	case errors.Is(err, syscall.ENOENT) && within(w.Real, root):
-		b.await(join(w.Real, strings.Join(w.Rest, "/")))
-	}
-	b.awaitLinks(w)
 }
 
 // gitDirectories protects the git directories of submodules or worktrees. Their names may have slashes.
@@ -231,85 +214,12 @@ func (b *builder) gitDirectories(root, dir string, depth int) {
 		if !entry.Dir {
 			continue
 		}
-		if inner, err := b.tree.ReadDir(below); err == nil && slices.Contains(inner, Entry{"HEAD", false}) {
+		if inner, err := b.tree.ReadDir(below); err == nil && slices.ContainsFunc(inner, func(e Entry) bool { return e.Name == "HEAD" && !e.Dir && !e.Link }) {
 			b.gitDirectory(root, below, "")
 		} else if depth > 1 {
 			b.gitDirectories(root, below, depth-1)
 		}
 	}
-}
-
-// gitPaths are the paths that a repository's settings name, where git executes what they hold or does as it says. The
-// settings of the person and of the host count too: a relative hooksPath there is one in each repository.
-func (b *builder) gitPaths(config, dir, worktree string, depth int) []string {
-	var paths []string
-	from := func(file string) {
-		for _, s := range b.gitSettings(file) {
-			switch {
-			case s.Key == "core.hookspath" && (worktree != "" || path.IsAbs(s.Value)):
-				paths = append(paths, absolute(b.expandHome(s.Value), worktree))
-			case s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path"):
-				included := absolute(b.expandHome(s.Value), parent(file))
-				paths = append(paths, included)
-				if depth < maxIncludes && len(paths) < maxIncludes {
-					paths = append(paths, b.gitPaths(included, dir, worktree, depth+1)...)
-				}
-			}
-		}
-	}
-	from(config)
-	if depth == 0 {
-		for _, file := range b.personsGit() {
-			from(file)
-		}
-	}
-	return paths
-}
-
-// personsGit are the files of settings that count in all repositories.
-func (b *builder) personsGit() []string {
-	return []string{"/etc/gitconfig", join(b.profile.Home, ".gitconfig"), join(b.profile.Home, ".config/git/config")}
-}
-
-// personsSettings are those, and what they include.
-func (b *builder) personsSettings() []string {
-	files := b.personsGit()
-	for i := 0; i < len(files); i++ {
-		for _, s := range b.gitSettings(files[i]) {
-			if (s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path")) && len(files) < maxIncludes {
-				files = append(files, absolute(b.expandHome(s.Value), parent(files[i])))
-			}
-		}
-	}
-	return files
-}
-
-// personsHooks are where the settings that count in all repositories have hooks, in the working tree: also of one that a command makes.
-func (b *builder) personsHooks() []protect.Name {
-	var names []protect.Name
-	for _, dir := range b.hooksPaths() {
-		if name := path.Clean(dir); profile.CheckProtectedName(name) == nil && b.protects(name) {
-			names = append(names, protect.Name{Path: name})
-		}
-	}
-	return names
-}
-
-// personsHooksElsewhere are those that are in one place for all.
-func (b *builder) personsHooksElsewhere() []string {
-	return slices.DeleteFunc(b.hooksPaths(), func(dir string) bool { return !path.IsAbs(dir) })
-}
-
-func (b *builder) hooksPaths() []string {
-	var list []string
-	for _, file := range b.personsSettings() {
-		for _, s := range b.gitSettings(file) {
-			if s.Key == "core.hookspath" && s.Value != "" {
-				list = append(list, b.expandHome(s.Value))
-			}
-		}
-	}
-	return list
 }
 
 func (b *builder) gitSettings(file string) []repository.Setting {

@@ -33,6 +33,7 @@ type Tree interface {
 type Entry struct {
 	Name string
 	Dir  bool // a directory itself, not through a link
+	Link bool
 }
 
 // Object is what a name in a Tree stands for.
@@ -99,13 +100,13 @@ func (Host) ReadDir(path string) ([]Entry, error) {
 			entry := (*unix.Dirent)(unsafe.Pointer(&text[0]))
 			name := text[unsafe.Offsetof(entry.Name):entry.Reclen]
 			name = name[:max(bytes.IndexByte(name, 0), 0)]
-			dir := entry.Type == unix.DT_DIR
+			dir, link := entry.Type == unix.DT_DIR, entry.Type == unix.DT_LNK
 			if entry.Type == unix.DT_UNKNOWN { // some file systems do not say
 				object, err := Host{}.Lstat(path + "/" + string(name))
-				dir = err == nil && object.Mode.IsDir()
+				dir, link = err == nil && object.Mode.IsDir(), err == nil && object.Mode&fs.ModeSymlink != 0
 			}
 			if s := string(name); s != "." && s != ".." {
-				list = append(list, Entry{s, dir})
+				list = append(list, Entry{s, dir, link})
 			}
 			text = text[entry.Reclen:]
 		}

@@ -108,22 +108,6 @@ func (b *builder) protect() {
 	b.personsOwn()
 }
 
-// personsOwn protects what the person's shells and git read by a link in the home, or by their settings: many keep that in a directory of
-// its own, under other names.
-func (b *builder) personsOwn() {
-	files := append(b.personsSettings(), b.personsHooksElsewhere()...)
-	for _, name := range profile.StartupFiles() {
-		files = append(files, join(b.profile.Home, name))
-	}
-	for _, file := range files {
-		w, err := follow(b.tree, file)
-		if err == nil && b.writable(w.Real) && !slices.Contains(b.protection.Roots, w.Real) && b.profile.Protects(baseName(file)) && b.profile.Protects(baseName(w.Real)) {
-			b.guard(w.Real, profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"})
-			b.awaitLinks(w)
-		}
-	}
-}
-
 // writableRoots are the directories that grants make writable.
 func (b *builder) writableRoots() []string {
 	var roots []string
@@ -153,7 +137,7 @@ func (b *builder) protectedNames() *protect.Names {
 		}
 		names = append(names, n)
 	}
-	names = append(names, b.personsHooks()...)
+	names = append(append(names, b.personsHooks()...), b.shadows()...)
 	compiled := protect.NewNames(names, profile.PackageDirectories())
 	for _, name := range b.profile.Unprotected {
 		compiled.Unprotected[strings.TrimPrefix(name, ".git/")] = true
@@ -230,7 +214,7 @@ func (b *builder) protectIn(root string) {
 		case f.repository:
 			b.repository(root, f)
 		case f.link != "":
-			b.protectTarget(root, f.path, f.origin)
+			b.protectTarget(f.path, f.origin)
 		default:
 			b.guard(f.path, b.originOf(found.Rule))
 		}
@@ -290,7 +274,7 @@ func (b *builder) close(root string, closed protect.Closed) {
 // guard makes one path read-only, and holds the directories above it in place.
 func (b *builder) guard(path string, origin profile.Origin) {
 	b.protection.known[path] = true
-	if b.layers[path] != nil || !b.writable(path) {
+	if step := b.layers[path]; step != nil && step.Purpose != Anchors || !b.writable(path) {
 		return // it has a grant of its own, is hidden, or is read-only already
 	}
 	if b.guarded++; b.guarded > 4*maxGuarded {
@@ -298,53 +282,18 @@ func (b *builder) guard(path string, origin profile.Origin) {
 		return
 	}
 	object, err := b.tree.Lstat(path)
-	root := b.rootOf(path)
+	if b.layers[path] != nil { // an anchor; those below it stand on it
+		for below, step := range b.layers {
+			if step.Purpose == Anchors && within(below, path) {
+				step.Access = profile.ReadOnly
+			}
+		}
+	}
 	b.layers.put(Step{Kind: Bind, Path: path, Source: path, Access: profile.ReadOnly, Origin: origin, Purpose: Protects, Pinned: true, file: err == nil && !object.Mode.IsDir(),
 		inLayer: b.layers.at(path).Layer != ""})
 	b.anchor(parent(path))
 	if err == nil && object.Mode.IsDir() {
-		b.guardLinked(root, path, origin, linkedLevels)
-	}
-}
-
-const (
-	// maxLinked is how many names in protected directories are looked at, and linkedLevels how deep.
-	maxLinked    = 4096
-	linkedLevels = 3
-)
-
-// guardLinked protects the files that symbolic links in a protected directory lead to: .git/hooks/pre-commit is often one, to a script of
-// the project. What a link to a directory leads to is the project's own.
-func (b *builder) guardLinked(root, dir string, origin profile.Origin, levels int) {
-	entries, err := b.tree.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		if b.linked++; b.linked > maxLinked {
-			return
-		}
-		path := join(dir, entry.Name)
-		if entry.Dir {
-			if levels > 1 && !b.protection.names.InPackages(entry.Name) {
-				b.guardLinked(root, path, origin, levels-1)
-			}
-			continue
-		}
-		if object, err := b.tree.Lstat(path); err != nil || object.Mode&fs.ModeSymlink == 0 {
-			continue
-		}
-		w, err := follow(b.tree, path)
-		switch {
-		case err == nil && w.Object.Mode.IsRegular() && within(w.Real, root):
-			b.guard(w.Real, origin)
-			b.awaitLinks(w)
-		case errors.Is(err, syscall.ENOENT) && within(w.Real, root):
-			b.await(join(w.Real, strings.Join(w.Rest, "/")))
-			b.awaitLinks(w)
-			missing := join(w.Real, w.Rest[0]) // a link there would lead past the name that is awaited
-			b.protection.names.Add(protect.Name{Path: baseName(missing), In: parent(missing), Rule: baseName(missing), Link: true})
-		}
+		b.leadAll(path, origin, linkedLevels, false)
 	}
 }
 
@@ -366,12 +315,8 @@ func (b *builder) anchor(dir string) {
 
 // protectTarget protects what a symbolic link leads to, where that is writable. A link cannot be a mount: another one in its place
 // is set aside.
-func (b *builder) protectTarget(root, link string, origin profile.Origin) {
-	w, err := follow(b.tree, link)
-	if err == nil && within(w.Real, root) && w.Real != root {
-		b.guard(w.Real, origin)
-	}
-	b.awaitLinks(w)
+func (b *builder) protectTarget(link string, origin profile.Origin) {
+	b.lead(link, origin)
 	b.anchor(parent(link))
 }
 
@@ -422,10 +367,7 @@ func (p *Protection) awaits(path string) (rule string, protected bool) {
 		return false
 	}
 	for ; path != "/"; path = parent(path) {
-		if inPackages(parent(path)) {
-			continue
-		}
-		if rule, protected = p.names.Match(parent(path), baseName(path)); protected {
+		if rule, protected = p.names.Match(parent(path), baseName(path), inPackages(parent(path))); protected {
 			return rule, true
 		}
 	}

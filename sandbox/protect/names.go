@@ -1,6 +1,7 @@
 package protect
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,6 +13,8 @@ type Name struct {
 	In   string `json:"in,omitempty"`   // the one directory that it counts in, absolute; empty: any
 	Rule string `json:"rule,omitempty"` // what allows it: --unprotect RULE. Empty: its Path
 	Link bool   `json:"link,omitempty"` // only a symbolic link counts
+	// Anywhere says that it counts in what package managers fill, too. A name with In does.
+	Anywhere bool `json:"anywhere,omitempty"`
 }
 
 // Names are what is protected, ready to be looked for. Letter case does not matter, as some file systems do not mind it either.
@@ -29,6 +32,8 @@ type suffix struct {
 	in   string // the whole path of the directory
 	rule string
 	link bool
+	// anywhere counts in what package managers fill, too.
+	anywhere bool
 }
 
 // NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
@@ -55,7 +60,7 @@ func (n *Names) Add(name Name) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir, last = "/"+path[:i]+"/", path[i+1:]
 	}
-	s := suffix{dir: dir, rule: rule, link: name.Link}
+	s := suffix{dir: dir, rule: rule, link: name.Link, anywhere: name.Anywhere || name.In != ""}
 	if name.In != "" {
 		s.in = strings.TrimSuffix(fold(name.In), "/") + "/"
 		if dir != "" {
@@ -68,9 +73,19 @@ func (n *Names) Add(name Name) {
 	}
 }
 
-// Match says which rule protects a name in a directory, if one does. Directories are absolute paths.
-func (n *Names) Match(dir, name string) (rule string, protected bool) {
-	return n.match(dir, name, false)
+// AddNew adds those that are not there.
+func (n *Names) AddNew(list ...Name) {
+	for _, name := range list {
+		if !slices.Contains(n.List, name) {
+			n.Add(name)
+		}
+	}
+}
+
+// Match says which rule protects a name in a directory, if one does. Directories are absolute paths. inPackages says that the directory is
+// one that package managers fill.
+func (n *Names) Match(dir, name string, inPackages bool) (rule string, protected bool) {
+	return n.match(dir, name, false, inPackages)
 }
 
 // MatchLink is Match for names that count only as symbolic links.
@@ -78,13 +93,13 @@ func (n *Names) MatchLink(dir, name string) (rule string, protected bool) {
 	if isNamed(name, ".git") && !n.Unprotected[".git"] { // "git init" completes what it leads to, whatever that is called
 		return ".git", true
 	}
-	return n.match(dir, name, true)
+	return n.match(dir, name, true, false)
 }
 
-func (n *Names) match(dir, name string, link bool) (rule string, protected bool) {
+func (n *Names) match(dir, name string, link, inPackages bool) (rule string, protected bool) {
 	for _, s := range n.last[fold(name)] {
 		switch {
-		case s.link != link:
+		case s.link != link, inPackages && !s.anywhere:
 		case s.in != "":
 			if fold(dir)+"/" == s.in {
 				return s.rule, true

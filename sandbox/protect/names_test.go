@@ -12,7 +12,7 @@ func TestNamesMatchTheLastComponentsOfAPath(t *testing.T) {
 		"/home/u/bin": "bin", "/home/u/x/bin": "", "/home/v/bin": "", "/home/u/.config/fish": ".config/fish", "/home/u/x/.config/fish": "",
 		"/w/deploy/run.sh": "deploy", "/w/\u212aeep": "",
 	} {
-		rule, is := names.Match(parent(path), base(path))
+		rule, is := names.Match(parent(path), base(path), false)
 		if rule != want || is != (want != "") {
 			t.Errorf("%s: %q, want %q", path, rule, want)
 		}

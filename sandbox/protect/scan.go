@@ -203,8 +203,8 @@ func (l *look) directory(dir string, turn int) {
 		if string(foldBytes(name)) == ".git" {
 			l.found = append(l.found, Found{Path: join(dir, string(name)), Repository: true})
 		}
-		if !packages && l.names.ends(name) {
-			if rule, is := l.names.Match(dir, string(name)); is {
+		if l.names.ends(name) {
+			if rule, is := l.names.Match(dir, string(name), packages); is {
 				l.found = append(l.found, Found{Path: join(dir, string(name)), Rule: rule})
 				return true // read-only as a whole
 			}

@@ -795,10 +795,8 @@ func (w *Watch) rule(n *node, name string) (string, bool) {
 		return n.whole, true
 	case n.git && (isGitSetting([]byte(name)) || isNamed(name, "hooks")) && !w.options.Names.Unprotected[fold(name)]:
 		return ".git/" + name, true
-	case n.packages:
-		return "", false
 	}
-	return w.options.Names.Match(n.path(), name)
+	return w.options.Names.Match(n.path(), name, n.packages)
 }
 
 // there is what is protected and was there before the command began.

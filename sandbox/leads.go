@@ -1,0 +1,305 @@
+package sandbox
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
+	"github.com/clairun/clai-sandbox/sandbox/repository"
+)
+
+// What a person's programs execute, or obey, is often named somewhere else: git's settings name hooks, programs and further settings, a
+// link in the home leads into a directory of dotfiles. Whatever leads so into a directory that the command may write is protected
+// there, whether it exists or not.
+
+const (
+	// maxGitFiles is how many files of settings, with all that they include, are read for one repository.
+	maxGitFiles = 256
+	// maxHomeDirectories is how many directories of the home are looked through for links.
+	maxHomeDirectories = 4096
+	// maxLinked is how many symbolic links in protected directories, and in the home, are followed.
+	maxLinked = 4096
+	// linkedLevels is how deep they are looked for in a protected directory.
+	linkedLevels = 3
+)
+
+// lead protects what a path leads to, if a command could write it: it is read-only, or set aside when it comes into being. So are
+// the links on the way. isRoot says that it leads to a writable directory itself, which stays so.
+func (b *builder) lead(name string, origin profile.Origin) (isRoot bool) {
+	if !b.protects(name) {
+		return false
+	}
+	w, err := follow(b.tree, name)
+	switch {
+	case err == nil && b.isRoot(w.Real):
+		isRoot = true
+	case err == nil && b.writable(w.Real) && b.protects(w.Real):
+		b.guard(w.Real, origin)
+	case errors.Is(err, syscall.ENOENT) && b.writable(w.Real):
+		b.awaitMissing(w)
+	}
+	b.awaitLinks(w)
+	return isRoot
+}
+
+// awaitMissing has what does not exist set aside when it comes into being, and links that would lead past it.
+func (b *builder) awaitMissing(w walk) {
+	at := w.Real
+	for i, name := range w.Rest {
+		if name == ".." {
+			return
+		}
+		if i < len(w.Rest)-1 {
+			b.protection.names.Add(protect.Name{Path: name, In: at, Rule: name, Link: true})
+		} else {
+			b.await(join(at, name))
+		}
+		at = join(at, name)
+	}
+}
+
+// isRoot reports whether a path is what a grant makes writable, and not only below that.
+func (b *builder) isRoot(path string) bool {
+	step := b.layers[path]
+	return step != nil && step.Kind == Bind && step.Access == profile.ReadWrite && step.Purpose != Anchors
+}
+
+// leadAll is lead for all links in a directory, some levels deep. What a link to a directory leads to is the project's own, unless
+// directories count.
+func (b *builder) leadAll(dir string, origin profile.Origin, levels int, directories bool) {
+	entries, err := b.tree.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		name := join(dir, entry.Name)
+		switch {
+		case entry.Dir && levels > 1 && !b.protection.names.InPackages(entry.Name):
+			b.leadAll(name, origin, levels-1, directories)
+		case entry.Link:
+			b.leadLink(name, origin, directories)
+		}
+	}
+}
+
+func (b *builder) leadLink(name string, origin profile.Origin, directories bool) {
+	if b.linked++; b.linked > maxLinked {
+		b.refused = &SetupError{Path: parent(name), Why: "has more symbolic links than are followed, and what they lead to could not be protected",
+			Hint: "leave it unprotected with --unprotect " + Quote(baseName(parent(name)))}
+		return
+	}
+	if w, err := follow(b.tree, name); !directories && err == nil && !w.Object.Mode.IsRegular() {
+		return
+	}
+	b.lead(name, origin)
+}
+
+// gitLeads protects what the settings of a repository, and those that count in all, name: where the hooks are, which files are read as
+// settings, too, and what git executes. tree is the repository's working tree, if it has one.
+func (b *builder) gitLeads(tree string, files ...string) {
+	read := b.readGit(append(files, b.personsGit()...))
+	for _, f := range read.files[len(files):] {
+		b.lead(f, gitOrigin) // those that are included, and the person's own
+	}
+	for _, s := range read.settings {
+		b.gitLead(tree, s)
+	}
+}
+
+// gitLead protects what one setting names.
+func (b *builder) gitLead(tree string, s repository.Setting) {
+	switch {
+	case s.Key == "core.hookspath" || s.Key == "init.templatedir":
+		dir := b.expandHome(s.Value)
+		b.protection.names.AddNew(b.relativeHooks([]repository.Setting{s})...)
+		if s.Value == "" || tree == "" && !path.IsAbs(dir) {
+			return
+		}
+		if dir = absolute(dir, tree); b.lead(dir, gitOrigin) {
+			b.close(dir, protect.Closed{Path: dir, Why: "git on the host executes hooks in it (" + s.Key + ")"})
+		}
+		b.leadAll(dir, gitOrigin, linkedLevels, false)
+	case repository.Judge(s.Key, s.Value) == repository.Executes:
+		for word := range strings.FieldsFuncSeq(s.Value, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&()<>=!", r) }) {
+			word = b.expandHome(strings.Replace(word, "$HOME/", "~/", 1))
+			if !strings.Contains(word, "/") || tree == "" && !path.IsAbs(word) {
+				continue
+			}
+			if w, err := follow(b.tree, absolute(word, tree)); err != nil || !w.Object.Mode.IsDir() {
+				b.lead(absolute(word, tree), gitOrigin)
+			}
+		}
+	}
+}
+
+// A gitRead is what was read of git's settings: the files, and those that they include, and all that is in them.
+type gitRead struct {
+	files    []string
+	settings []repository.Setting
+}
+
+func (b *builder) readGit(files []string) gitRead {
+	r := gitRead{files: files}
+	for i := 0; i < len(r.files); i++ {
+		if i > maxGitFiles {
+			b.refused = &SetupError{Path: r.files[0], Why: "git's settings there include more files than are read", Hint: "include fewer"}
+			return r
+		}
+		for _, s := range b.gitSettings(r.files[i]) {
+			r.settings = append(r.settings, s)
+			if s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path") {
+				if file := absolute(b.expandHome(s.Value), parent(r.files[i])); !slices.Contains(r.files, file) {
+					r.files = append(r.files, file)
+				}
+			}
+		}
+	}
+	return r
+}
+
+// personsGit are the files of settings that count in all repositories.
+func (b *builder) personsGit() []string {
+	list := []string{"/etc/gitconfig", join(b.profile.Home, ".gitconfig"), join(b.profile.Home, ".config/git/config")}
+	return append(list, b.profile.PersonsGit...)
+}
+
+// personsOwn protects what leads from the person's home, environment and settings into what the command may write.
+func (b *builder) personsOwn() {
+	origin := profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"}
+	b.gitLeads("")
+	for _, file := range b.profile.PersonsFiles {
+		b.lead(file, origin)
+	}
+	for _, root := range slices.Clone(b.protection.Roots) {
+		b.repositoryAbove(root)
+	}
+	b.homeLinks(origin)
+}
+
+// repositoryAbove protects what the repository that a writable directory is in names in it.
+func (b *builder) repositoryAbove(root string) {
+	for tree := root; ; tree = parent(tree) {
+		git := join(tree, ".git")
+		object, err := b.tree.Lstat(git)
+		switch {
+		case err != nil || tree == root && b.writable(git):
+		case object.Mode.IsRegular():
+			if w, ok := b.named(git, "gitdir: ", tree); ok {
+				b.leadsOf(w.Real, tree)
+			}
+		default:
+			if w, err := follow(b.tree, git); err == nil {
+				b.leadsOf(w.Real, tree)
+			}
+		}
+		if tree == "/" {
+			return
+		}
+	}
+}
+
+// leadsOf protects what a git directory's settings and hooks name.
+func (b *builder) leadsOf(dir, tree string) {
+	common := dir
+	if w, ok := b.named(join(dir, "commondir"), "", dir); ok {
+		common = w.Real
+	}
+	b.gitLeads(tree, join(common, "config"), join(dir, "config.worktree"), join(common, "config.worktree"))
+	b.leadAll(join(common, "hooks"), gitOrigin, 1, false)
+}
+
+// homeLinks protects what links in the home lead to: dotfiles are often kept so. A program in a directory "bin" that is a link into a project is
+// the project's own. Links to data are below .cache and .local/share.
+func (b *builder) homeLinks(origin profile.Origin) {
+	entries, err := b.tree.ReadDir(b.profile.Home)
+	if err != nil {
+		return
+	}
+	left := maxHomeDirectories
+	for _, entry := range entries {
+		name := join(b.profile.Home, entry.Name)
+		switch {
+		case !strings.HasPrefix(entry.Name, "."):
+			if slices.Contains(profile.StartupFiles(), entry.Name) {
+				b.lead(name, origin)
+			}
+		case entry.Link:
+			b.leadLink(name, origin, true)
+		case entry.Dir && entry.Name == ".config":
+			b.homeLinksIn(name, origin, 2, &left)
+		case entry.Dir && entry.Name != ".cache":
+			b.homeLinksIn(name, origin, 1, &left)
+		}
+	}
+	b.lead(join(b.profile.Home, ".local/share/applications"), origin)
+}
+
+func (b *builder) homeLinksIn(dir string, origin profile.Origin, levels int, left *int) {
+	if *left--; *left < 0 {
+		b.refused = &SetupError{Path: dir, Why: "is in a home with more directories than are looked through for links"}
+		return
+	}
+	if b.writable(dir) { // what is in it is looked through as all that a command may write
+		return
+	}
+	entries, err := b.tree.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		switch name := join(dir, entry.Name); {
+		case entry.Link:
+			b.leadLink(name, origin, true)
+		case entry.Dir && levels > 1:
+			b.homeLinksIn(name, origin, levels-1, left)
+		}
+	}
+}
+
+// personsHooks are where the settings that count in all repositories have hooks, in the working tree: also of one that a command makes.
+func (b *builder) personsHooks() []protect.Name {
+	return b.relativeHooks(b.readGit(b.personsGit()).settings)
+}
+
+// shadows are the names of programs that a command could put before others: in a directory that it may write, and that the caller's PATH has.
+func (b *builder) shadows() []protect.Name {
+	var before, others []string
+	for _, dir := range b.profile.PersonsPath {
+		if w, err := follow(b.tree, dir); err == nil && b.writable(w.Real) {
+			before = append(before, w.Real)
+		} else if err == nil && !slices.Contains(others, w.Real) {
+			others = append(others, w.Real)
+		}
+	}
+	if len(before) == 0 {
+		return nil
+	}
+	var names []protect.Name
+	for _, dir := range others {
+		entries, _ := b.tree.ReadDir(dir)
+		for _, entry := range entries {
+			for _, in := range before {
+				names = append(names, protect.Name{Path: entry.Name, In: in})
+			}
+		}
+	}
+	return names
+}
+
+// relativeHooks are where settings have hooks in a working tree, whichever it is: a worktree that a command adds has the same settings.
+func (b *builder) relativeHooks(settings []repository.Setting) []protect.Name {
+	var names []protect.Name
+	for _, s := range settings {
+		if s.Key != "core.hookspath" || s.Value == "" {
+			continue
+		}
+		if name := path.Clean(b.expandHome(s.Value)); profile.CheckProtectedName(name) == nil && b.protects(name) {
+			names = append(names, protect.Name{Path: name, Anywhere: true})
+		}
+	}
+	return names
+}

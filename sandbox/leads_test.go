@@ -1,0 +1,143 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// What a person's settings, links and environment name in a workspace is what their programs execute: a command neither writes nor makes it.
+// In the scripts, $W is the workspace, $HOME the home, plant writes a program, settings a file of git's settings that executes one.
+func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
+	const commits = "git add -A; git commit -q --allow-empty -m x"
+	for name, c := range map[string]struct {
+		before string // the person
+		below  string // where the workspace is then, below $W
+		inside string
+		after  string // the person again
+		set    func(p *profile.Profile)
+	}{
+		"a worktree's hooks by a relative path": {
+			before: "git init -q $HOME/main; cd $HOME/main; mkdir .githooks; echo true > .githooks/pre-commit; chmod +x .githooks/pre-commit; git add .; git commit -qm i; git config core.hooksPath .githooks; rm -r $W; git worktree add -q $W",
+			inside: "plant .githooks/pre-commit; plant .githooks/post-commit"},
+		"hooks of a worktree in the workspace": {
+			before: "git init -q; mkdir .githooks; echo true > .githooks/pre-commit; chmod +x .githooks/pre-commit; git add .; git commit -qm i; git config core.hooksPath .githooks; git worktree add -q wt 2>/dev/null",
+			inside: "plant wt/.githooks/pre-commit; plant wt/.githooks/post-commit; echo x > wt/y", after: "cd wt; " + commits},
+		"hooks of a worktree that the command adds": {
+			before: "git init -q; mkdir tools; mkdir tools/h; echo true > tools/h/pre-commit; chmod +x tools/h/pre-commit; git add .; git commit -qm i; git config core.hooksPath tools/h",
+			inside: "git worktree add -q wt; plant wt/tools/h/pre-commit; plant wt/tools/h/post-commit; echo x > wt/y", after: "cd wt; " + commits},
+		"hooks in a worktree's own settings": {
+			before: "git init -q; mkdir .hk; git config extensions.worktreeConfig true; git config --worktree core.hooksPath .hk",
+			inside: "plant .hk/pre-commit"},
+		"hooks of the repository above": {
+			before: "git init -q; mkdir -p tools/hooks; git config core.hooksPath tools/hooks", below: "tools",
+			inside: "plant hooks/pre-commit"},
+		"the workspace is where the hooks of the repository above are": {
+			before: "git init -q; mkdir tools; git config core.hooksPath tools", below: "tools",
+			inside: "plant pre-commit"},
+		"settings that the repository above includes": {
+			before: "git init -q; mkdir tools; git config include.path ../tools/gc", below: "tools",
+			inside: "settings gc"},
+		"a hook of the repository above is a link": {
+			before: "git init -q; mkdir tools; ln -s ../../tools/pc .git/hooks/pre-commit", below: "tools",
+			inside: "plant pc"},
+		"hooks and settings in what package managers fill": {
+			before: "mkdir -p vendor/lib; cd vendor/lib; git init -q; git config core.hooksPath .githooks; git config include.path ../.gc",
+			inside: "cd vendor/lib; mkdir .githooks; plant .githooks/pre-commit; settings .gc", after: "cd vendor/lib; " + commits},
+		"the person's hooks, in a repository that managers fill": {
+			before: "git config --global core.hooksPath .githooks",
+			inside: "git init -q vendor/lib; mkdir vendor/lib/.githooks; plant vendor/lib/.githooks/pre-commit", after: "cd vendor/lib; " + commits},
+		"a hook is a link into what managers fill": {
+			before: "git init -q; mkdir vendor; ln -s ../../vendor/pc .git/hooks/pre-commit", inside: "plant vendor/pc"},
+		"settings that the person's include, and that are not there": {
+			before: "git config --global include.path $W/gc", inside: "settings gc", after: "git init -q $HOME/o; cd $HOME/o; git status"},
+		"those that these include": {
+			before: "git config --global include.path $W/gc; git config -f gc include.path more", inside: "settings more", after: "git init -q $HOME/o; cd $HOME/o; git status"},
+		"after many other includes": {
+			before: "for i in $(seq 30); do git config --global includeIf.gitdir:~/c$i/.path ~/c$i; done; git config --global include.path $W/gc", inside: "settings gc",
+			after: "git init -q $HOME/o; cd $HOME/o; git status"},
+		"hooks of the person's that are not there": {
+			before: "git config --global core.hooksPath $W/a/hooks", inside: "mkdir -p a/hooks; plant a/hooks/pre-commit", after: "git init -q $HOME/o; cd $HOME/o; " + commits},
+		"the same, by a link in the place of what leads there": {
+			before: "git config --global core.hooksPath $W/a/hooks", inside: "mkdir -p b/hooks; plant b/hooks/pre-commit; ln -s b a", after: "git init -q $HOME/o; cd $HOME/o; " + commits},
+		"a template for repositories": {
+			before: "mkdir -p template/hooks; git config --global init.templateDir $W/template", inside: "plant template/hooks/pre-commit", after: "git init -q $HOME/o; cd $HOME/o; " + commits},
+		"a program of the person's settings": {
+			before: "mkdir bin; echo true > bin/fm; chmod +x bin/fm; git config --global core.fsmonitor \"'$W/bin/fm' -x\"", inside: "rm -f bin/fm; plant bin/fm; plant bin/fm", after: "git init -q $HOME/o; cd $HOME/o; git status"},
+		"a program that is not there": {
+			before: "git config --global alias.st '!~/work/tools/st'", inside: "mkdir tools; plant tools/st", after: "git st"},
+		"a shell's file is a link to what is not there": {
+			before: "ln -s work/bashrc $HOME/.bash_aliases", inside: "plant bashrc", after: "sh $HOME/.bash_aliases"},
+		"a link below .config": {
+			before: "mkdir -p $HOME/.config/some; ln -s $W/some.toml $HOME/.config/some/config", inside: "plant some.toml", after: "sh $HOME/.config/some/config"},
+		"a directory of settings is a link": {
+			before: "mkdir some; ln -s work/some $HOME/.some", inside: "plant some/rc", after: "sh $HOME/.some/rc"},
+		"ssh's settings are a link": {
+			before: "mkdir -p $HOME/.ssh ssh; ln -s ../work/ssh/config $HOME/.ssh/config", inside: "plant ssh/config", after: "sh $HOME/.ssh/config"},
+		"a protected name is a link to what is not there": {
+			before: "ln -s env/local .envrc; mkdir env", inside: "plant env/local", after: "sh ./.envrc"},
+		"a protected directory is a link to what is not there": {
+			before: "ln -s conf/vs .vscode", inside: "mkdir -p conf/vs; plant conf/vs/tasks.json", after: "sh ./.vscode/tasks.json"},
+		"a hook is a link, and many names are protected": {
+			before: "git init -q; mkdir .direnv scripts; cd .direnv; seq 5000 | xargs touch; cd ..; touch scripts/pc; chmod +x scripts/pc; ln -s ../../scripts/pc .git/hooks/pre-commit",
+			inside: "plant scripts/pc"},
+		"git's settings are where the environment says": {
+			before: "git config -f $HOME/gc include.path $W/more", inside: "settings more", after: "GIT_CONFIG_GLOBAL=$HOME/gc git init -q $HOME/o; cd $HOME/o; GIT_CONFIG_GLOBAL=$HOME/gc git status",
+			set: func(p *profile.Profile) { p.PersonsGit = []string{p.Home + "/gc"} }},
+		"a program before others in PATH": {
+			before: "mkdir bin", inside: "plant bin/ls; plant bin/mine", after: "PATH=$W/bin:$PATH; ls",
+			set: func(p *profile.Profile) {
+				p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin", "/nowhere"}
+			}},
+		"a push by an old way to name a remote": {
+			before: "git init -q", inside: "mkdir -p .git/remotes; printf 'URL: ext::sh -c touch% $W/executed\\n' > .git/remotes/up", after: "git -c protocol.ext.allow=always fetch up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			needMounts(t)
+			t.Parallel()
+			h := newHost(t)
+			home, work := h.profile.Home, h.profile.Workspace
+			functions := `export W='` + work + `' HOME='` + home + `'
+plant() { mkdir -p "$(dirname "$1")"; printf '#!/bin/sh\ntouch %s/executed %s/executed\n' "$W" "$HOME" > "$1"; chmod +x "$1"; }
+settings() { printf '[core]\n\tfsmonitor = touch %s/executed; false\n[alias]\n\tst = !touch %s/executed\n' "$HOME" "$HOME" > "$1"; }
+`
+			person := func(script string) {
+				cmd := exec.Command("sh", "-c", functions+script+"\ntrue")
+				cmd.Dir, cmd.Env = work, h.gitEnvironment()
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v %s", script, err, out)
+				}
+			}
+			h.write(home+"/.gitconfig", "[init]\n\tdefaultBranch = main\n")
+			person(c.before)
+			os.Remove(work + "/executed")
+			os.Remove(home + "/executed")
+			if c.set != nil {
+				c.set(&h.profile)
+			}
+			if c.below != "" {
+				h.profile.Workspace, h.profile.WorkingDirectory = work+"/"+c.below, work+"/"+c.below
+				h.profile.Grants[1].Path = h.profile.Workspace
+			}
+			r := h.run("/bin/sh", "-c", functions+"{ "+c.inside+"; } 2>&1; ls -la; true")
+			after := c.after
+			if after == "" {
+				after = commits
+			}
+			person(after)
+			for _, file := range []string{work, home} {
+				if _, err := os.Lstat(file + "/executed"); err == nil {
+					t.Errorf("the host executed it; inside: %s\ntold: %v", r.Out, r.Notices)
+				}
+			}
+			if strings.Contains(c.inside, "bin/mine") {
+				if _, err := os.Lstat(work + "/bin/mine"); err != nil {
+					t.Error("a program of its own was not made")
+				}
+			}
+		})
+	}
+}
