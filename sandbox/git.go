@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -51,8 +52,10 @@ func (b *builder) gitFile(root, file string) {
 	if !ok || !w.Object.Mode.IsDir() {
 		return
 	}
-	if !b.writable(w.Real) && tree == root && b.leadsBack(w.Real, file) {
-		b.linkWorktree(w.Real)
+	if !b.writable(w.Real) && tree == root {
+		if common, ok := b.repositoryOf(w.Real, file); ok {
+			b.linkWorktree(w.Real, common.Real)
+		}
 	}
 	if !b.writable(w.Real) {
 		b.leadsOf(w.Real, tree)
@@ -86,19 +89,41 @@ func (b *builder) named(file, prefix, dir string) (walk, bool) {
 	return w, err == nil
 }
 
-// leadsBack reports whether a git directory outside of the workspace says itself that the workspace is its worktree, or its
-// submodule. The command can write the workspace's .git file, or could have; it cannot write this.
-func (b *builder) leadsBack(gitdir, file string) bool {
+// repositoryOf is the git directory of the repository that a git directory outside of the workspace belongs to, if that repository
+// itself says that the workspace is its worktree, or its submodule. The command can write the workspace's .git file; an earlier one, whose
+// workspace lay around, could write more, and name there what it would like the next to see. So it must have the form of a repository
+// with the worktree in its place. What has that by a name that only repositories have shows nothing but a repository; what has another
+// name must be where no command could write. Of what the person hid, nothing is.
+func (b *builder) repositoryOf(gitdir, file string) (walk, bool) {
+	common, err := follow(b.tree, gitdir)
+	leadsBack := false
 	if w, ok := b.named(join(gitdir, "gitdir"), "", gitdir); ok {
-		return w.Real == file
-	}
-	for _, s := range b.gitSettings(join(gitdir, "config")) {
-		if s.Key == "core.worktree" {
-			w, err := follow(b.tree, path.Join("/", absolute(s.Value, gitdir)))
-			return err == nil && w.Real == parent(file)
+		common, ok = b.named(join(gitdir, "commondir"), "", gitdir)
+		leadsBack = ok && w.Real == file && parent(gitdir) == join(common.Real, "worktrees")
+	} else if _, err := b.tree.Lstat(join(gitdir, "commondir")); err != nil {
+		for _, s := range b.gitSettings(join(gitdir, "config")) {
+			if s.Key == "core.worktree" {
+				w, err := follow(b.tree, path.Join("/", absolute(s.Value, gitdir)))
+				leadsBack = err == nil && w.Real == parent(file)
+			}
 		}
 	}
-	return false
+	hidden := slices.ContainsFunc(b.profile.Hidden, func(h profile.HiddenPath) bool {
+		w, err := follow(b.tree, h.Path)
+		return err == nil && within(common.Real, w.Real)
+	})
+	named := strings.HasSuffix(common.Real, ".git") || strings.Contains(common.Real, ".git/modules/")
+	return common, err == nil && leadsBack && !hidden && b.isRepository(common.Real) && (named || !b.couldBeWritten(join(common.Real, "HEAD")))
+}
+
+// isRepository reports whether a directory has what a repository has, and is not part of another one.
+func (b *builder) isRepository(dir string) bool {
+	has := func(name string, mode fs.FileMode) bool {
+		object, err := b.tree.Lstat(join(dir, name))
+		return err == nil && object.Mode.Type() == mode
+	}
+	_, err := b.tree.Lstat(join(dir, "commondir"))
+	return err != nil && has("HEAD", 0) && has("objects", fs.ModeDir) && has("refs", fs.ModeDir)
 }
 
 // copiedRepository shows the repository of a worktree that is seen copy on write, or of a submodule, copy on write as well: else
@@ -106,14 +131,14 @@ func (b *builder) leadsBack(gitdir, file string) bool {
 func (b *builder) copiedRepository(tree string) {
 	file := join(tree, ".git")
 	w, ok := b.named(file, "gitdir: ", tree)
-	if !ok || !w.Object.Mode.IsDir() || !b.leadsBack(w.Real, file) {
+	if !ok || !w.Object.Mode.IsDir() {
 		return
 	}
-	if common, ok := b.named(join(w.Real, "commondir"), "", w.Real); ok && common.Object.Mode.IsDir() && within(w.Real, common.Real) {
-		w = common
+	if w, ok = b.repositoryOf(w.Real, file); !ok {
+		return
 	}
 	above := b.layers.at(w.Real)
-	if !b.isWhole(w.Real) || b.forbidden(w, profile.CopyOnWrite) != "" || above != nil && (above.Path == w.Real || above.Access > profile.ReadOnly) {
+	if b.forbidden(w, profile.CopyOnWrite) != "" || above != nil && (above.Path == w.Real || above.Access > profile.ReadOnly) {
 		return
 	}
 	b.layers.put(Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.CopyOnWrite, Origin: gitOrigin, Purpose: Worktree, Pinned: true,
@@ -123,11 +148,7 @@ func (b *builder) copiedRepository(tree string) {
 // linkWorktree shows what git needs to commit in a worktree whose repository is elsewhere: the worktree's own part of it,
 // and the objects, branches and logs that all its worktrees share. Of the shared settings the command has a copy; the hooks are
 // read-only.
-func (b *builder) linkWorktree(gitdir string) {
-	common := gitdir
-	if w, ok := b.named(join(gitdir, "commondir"), "", gitdir); ok && w.Object.Mode.IsDir() {
-		common = w.Real
-	}
+func (b *builder) linkWorktree(gitdir, common string) {
 	show := func(path string, access profile.Access) {
 		w, err := follow(b.tree, path)
 		if err != nil || !w.Object.Mode.IsDir() || w.Real != path || b.forbidden(w, access) != "" || b.layers[path] != nil {

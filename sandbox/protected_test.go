@@ -246,6 +246,66 @@ func TestAWorktreeCommitsAndItsRepositorysSettingsStay(t *testing.T) {
 	h.refused("touch ../other/.git/objects/x 2>/dev/null")
 }
 
+// What an earlier command left around the workspace, for the next to be shown what it names.
+func TestNoForgedRepositoryIsShown(t *testing.T) {
+	h := gitHost(t)
+	h.repository(h.profile.Home + "/other")
+	h.write(h.mkdir(h.profile.Home+"/secret")+"/key", "secret")
+	const leads = `; echo "$PWD/sub/.git" > fake/gitdir; echo "gitdir: $PWD/fake" > sub/.git`
+	const whole = `; echo ref: refs/heads/main > $r/HEAD; mkdir -p $r/objects $r/refs $r/worktrees/x; echo ref: refs/heads/main > $r/worktrees/x/HEAD
+		echo ../.. > $r/worktrees/x/commondir; echo "$PWD/sub/.git" > $r/worktrees/x/gitdir; echo "gitdir: $PWD/$r/worktrees/x" > sub/.git`
+	const module = `; printf '[core]\n\tworktree = %s\n' "$PWD/sub" > $r/config; echo "gitdir: $PWD/$r" > sub/.git`
+	for script, shown := range map[string]bool{
+		"mkdir fake; echo ../../secret > fake/commondir" + leads:                                 false,
+		"mkdir fake; echo ../../other/.git > fake/commondir" + leads:                             false,
+		"mkdir -p fake; echo ref: x > fake/HEAD; echo ../../other/.git > fake/commondir" + leads: false,
+		"mkdir fake" + leads:   false,
+		"ln -s . fake" + leads: false,
+		`echo "$PWD/sub/.git" > gitdir; echo "gitdir: $PWD" > sub/.git`:                                            false,
+		`echo "$PWD/sub/.git" > gitdir; echo . > commondir; echo "gitdir: $PWD" > sub/.git`:                        false,
+		"mkdir -p worktrees; mkdir worktrees/fake; ln -s worktrees/fake fake; echo ../.. > fake/commondir" + leads: false,
+		"r=app" + whole:                                   false,
+		"r=." + whole:                                     false,
+		"r=repository.git; mkdir $r" + whole:              true, // shows nothing but what has the name and the form of a repository
+		"r=app.git; mkdir $r" + whole + "; rm $r/HEAD":    false,
+		"r=app.git; mkdir $r" + whole + "; rm -r $r/refs": false,
+		"r=app.git; mkdir $r" + whole + "; rm -r $r/objects; ln -s ../../other/.git/objects $r/objects": false,
+		"r=app.git; mkdir $r" + whole + "; echo ../../secret > $r/commondir":                            false,
+		"r=app.git; mkdir $r" + whole + "; echo ../../../../other/.git > $r/worktrees/x/commondir":      false,
+		"r=hidden.git; mkdir $r" + whole: false,
+		"r=app" + module:                 false,
+		"r=app; echo ref: x > app/HEAD; mkdir app/objects app/refs" + module:                                                false,
+		"r=m.git; mkdir $r; echo ref: x > $r/HEAD; mkdir $r/objects $r/refs; echo ../../other/.git > $r/commondir" + module: false,
+		"git -C ../other worktree add -q $PWD/sub2; rmdir sub; git -C ../other worktree move $PWD/sub2 $PWD/sub":            true,
+		"r=../bare; git clone -q --bare ../other $r; rmdir sub; git -C $r worktree add -q $PWD/sub":                         true, // no command could write there
+		"r=bare; git clone -q --bare ../other $r; rmdir sub; git -C $r worktree add -q $PWD/sub":                            false,
+	} {
+		project := h.mkdir(fmt.Sprintf("%s/project%d", h.profile.Home, len(h.profile.Hidden)))
+		sub := h.mkdir(project + "/sub")
+		h.mkdir(project + "/app/logs")
+		if err := addWritten(h.profile.Written, []string{project}); err != nil {
+			t.Fatal(err)
+		}
+		h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: project + "/hidden.git"})
+		cmd := exec.Command("/bin/sh", "-ec", script)
+		cmd.Dir, cmd.Env = project, h.gitEnvironment()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", script, err, out)
+		}
+		h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = sub, sub, sub
+		plan := h.build()
+		var steps []string
+		for _, s := range plan.Steps {
+			if s.Purpose == Worktree {
+				steps = append(steps, s.Access.String()+" "+s.Path)
+			}
+		}
+		if (len(steps) > 0) != shown {
+			t.Errorf("%s\nshows %v", script, steps)
+		}
+	}
+}
+
 func TestASubmoduleCommitsAndItsSettingsStay(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace
