@@ -361,29 +361,37 @@ func (s *settings) carryOver(q *protect.Quarantine) []Notice {
 	}
 	s.stop.Do(func() { close(s.stopped) })
 	var notices []Notice
+	more := 0
 	for _, c := range s.list {
-		notices = append(notices, c.carryOver(s.mounter, q)...)
+		told, left := c.carryOver(s.mounter)
+		notices = append(notices, told...)
+		for _, l := range left {
+			if len(notices) >= maxLeft { // no more is kept, either: who comes back to it has to set it again
+				more++
+				continue
+			}
+			notices = append(notices, c.left(l, q))
+		}
 	}
-	if len(notices) > maxLeft {
-		more := Notice{Kind: NoticeGitSetting, Text: fmt.Sprintf("git settings that were not carried over: %d more", len(notices)-maxLeft)}
-		notices = append(notices[:maxLeft], more)
+	if more > 0 {
+		notices = append(notices, Notice{Kind: NoticeGitSetting, Text: fmt.Sprintf("git settings that were not carried over: %d more", more)})
 	}
 	return notices
 }
 
-// carryOver carries one file's changes over.
-func (c *settingsCopy) carryOver(mounter *mounts.Mounter, q *protect.Quarantine) []Notice {
+// carryOver carries one file's changes over, and returns what it leaves out.
+func (c *settingsCopy) carryOver(mounter *mounts.Mounter) ([]Notice, []repository.Left) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.written {
-		return []Notice{c.restore()}
+		return []Notice{c.restore()}, nil
 	}
 	inside, err := mounter.ReadCopy(c.name, repository.MaxFile)
 	if err != nil {
-		return []Notice{c.notCarried("what the command left of its copy cannot be read: " + reason(err))}
+		return []Notice{c.notCarried("what the command left of its copy cannot be read: " + reason(err))}, nil
 	}
 	if inside == c.base {
-		return nil
+		return nil, nil
 	}
 	var left []repository.Left
 	err = repository.Update(int(c.dir), path.Base(c.path), lockPatience, func(now string) (text string, err error) {
@@ -392,15 +400,11 @@ func (c *settingsCopy) carryOver(mounter *mounts.Mounter, q *protect.Quarantine)
 	})
 	switch {
 	case errors.Is(err, repository.ErrLocked):
-		return []Notice{c.notCarried("another git holds " + printable(c.path+".lock"))}
+		return []Notice{c.notCarried("another git holds " + printable(c.path+".lock"))}, nil
 	case err != nil:
-		return []Notice{c.notCarried(reason(err))}
+		return []Notice{c.notCarried(reason(err))}, nil
 	}
-	notices := make([]Notice, 0, len(left))
-	for _, l := range left {
-		notices = append(notices, c.left(l, q))
-	}
-	return notices
+	return nil, left
 }
 
 // restore takes out of the host's file what the command may have written there.

@@ -155,6 +155,9 @@ func TestNoSettingThatExecutesReachesTheHost(t *testing.T) {
 	if after := settingsOf(t, h); after != before {
 		t.Errorf("%s\nwas:\n%s", after, before)
 	}
+	if waiting := h.quarantined(); len(waiting) > maxLeft {
+		t.Errorf("%d are kept", len(waiting))
+	}
 	told := settingsTold(r)
 	if len(told) != maxLeft+1 || !strings.Contains(strings.Join(told, "\n"), "core.fsmonitor") {
 		t.Errorf("%d %q", len(told), told)

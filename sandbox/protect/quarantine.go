@@ -22,6 +22,14 @@ type Quarantine struct {
 	Dir       string
 	Agent     string // for new entries
 	Workspace string
+
+	settings map[settingOf]string // what waits of the agent's, and its entry; nil: not read yet
+}
+
+// settingOf is a change of a file.
+type settingOf struct {
+	path string
+	Setting
 }
 
 // QuarantineIn is the one below a state directory.
@@ -60,7 +68,7 @@ type Setting struct {
 const (
 	settingKind  = "setting"
 	maxSetting   = 4096 // bytes of key and value
-	maxOfSetting = 1000 // entries, of all runs
+	maxOfSetting = 200  // entries of one agent
 )
 
 const (
@@ -126,21 +134,23 @@ func (q *Quarantine) PutSetting(path string, s Setting) (string, error) {
 	if !utf8.ValidString(s.Key+s.Value) || len(s.Key)+len(s.Value) > maxSetting {
 		return "", errTooLarge
 	}
-	list, err := q.List()
-	if err != nil {
-		return "", err
+	if q.settings == nil { // read once for all of a run
+		list, err := q.List()
+		if err != nil {
+			return "", err
+		}
+		q.settings = map[settingOf]string{}
+		for _, e := range list {
+			if e.Setting != nil && e.Agent == q.Agent {
+				q.settings[settingOf{e.Path, *e.Setting}] = e.ID
+			}
+		}
 	}
-	n := 0
-	for _, e := range list {
-		if e.Setting == nil {
-			continue
-		}
-		if e.Path == path && *e.Setting == s {
-			return e.ID, nil
-		}
-		if n++; n >= maxOfSetting {
-			return "", errTooLarge
-		}
+	if id, is := q.settings[settingOf{path, s}]; is {
+		return id, nil
+	}
+	if len(q.settings) >= maxOfSetting {
+		return "", errTooLarge
 	}
 	id, in, err := q.make()
 	if err != nil {
@@ -152,6 +162,7 @@ func (q *Quarantine) PutSetting(path string, s Setting) (string, error) {
 		q.discard(id)
 		return "", err
 	}
+	q.settings[settingOf{path, s}] = id
 	return id, nil
 }
 

@@ -3,6 +3,8 @@ package protect
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -226,5 +228,31 @@ func TestNamesThatAreNotUTF8AreRememberedAsTheyAre(t *testing.T) {
 	}
 	if _, err := os.Stat(root + "/new/\xff"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestSettingsThatWaitAreBoundedForEachAgent(t *testing.T) {
+	state := t.TempDir()
+	kept := func(agent string, n int) (list []string) {
+		q := QuarantineIn(state)
+		q.Agent = agent
+		for i := range n {
+			if id, err := q.PutSetting("/r/.git/config", Setting{Key: "alias.a" + strconv.Itoa(i), Value: "!x"}); err == nil {
+				list = append(list, id)
+			}
+		}
+		return list
+	}
+	first := kept("one", maxOfSetting+5)
+	if again := kept("one", maxOfSetting+5); len(first) != maxOfSetting || !slices.Equal(first, again) {
+		t.Errorf("%d are kept, and then %d", len(first), len(again))
+	}
+	if other := kept("two", 3); len(other) != 3 {
+		t.Errorf("of another agent, %d are kept", len(other))
+	}
+	for _, s := range []Setting{{Key: "alias.a", Value: strings.Repeat("x", maxSetting)}, {Key: "alias.a", Value: "\xff"}} {
+		if _, err := QuarantineIn(state).PutSetting("/r/.git/config", s); err == nil {
+			t.Errorf("%.20q is kept", s.Value)
+		}
 	}
 }
