@@ -78,7 +78,9 @@ var plantings = map[string]struct {
 	"without a name first": {"", `python3 -c 'import os
 f = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(f, b"x")
 os.link(f"/proc/self/fd/{f}", ".envrc", follow_symlinks=True)'`},
-	"exchanged":                                 {"", `echo x > y; echo x > .envr; python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"y", -100, b".envrc", 0)'; rm -f .envr`},
+	"exchanged": {"", `echo x > y; echo x > .envr; python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"y", -100, b".envrc", 0)'; rm -f .envr`},
+	"two directories exchanged": {"", `mkdir -p a p/b; sleep 0.05; python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"a", -100, b"p/b", 2)'
+sleep 0.05; echo x > a/.envrc; echo x > p/b/.mcp.json; evil a/.git; evil p/b/.git; sleep 0.05`},
 	"in a directory without rights":             {"", "mkdir -m 0700 a; chmod 0300 a; echo x > a/.envrc; chmod 0100 a; chmod 0700 a; mkdir -m 0 b; chmod 0700 b; echo x > b/.envrc; sleep 0.05"},
 	"in one that may be written, and not read":  {"", "mkdir -m 0300 a; echo x > a/.envrc; mkdir -m 0300 b b/.vscode; echo x > b/.vscode/tasks.json; mkdir -m 0300 c; evil c/.git; mkdir -m 0 d; chmod 0700 d; echo x > d/.mcp.json; chmod 0 d"},
 	"in one below one without rights":           {"", "mkdir -p a/b; cd a/b; chmod 0 ..; (sleep 0.02; mkdir -m 0300 c; echo x > c/.envrc; echo x > .envrc); true"},

@@ -301,7 +301,7 @@ func (w *commandWatch) held(is func(device, inode uint64) bool) bool {
 		}
 		for _, name := range names {
 			var stat unix.Stat_t
-			if unix.Stat(base+name, &stat) == nil && is(uint64(stat.Dev), stat.Ino) {
+			if unix.Stat(base+name, &stat) == nil && stat.Nlink > 0 && is(uint64(stat.Dev), stat.Ino) { // nothing can be made in one that was removed
 				return true
 			}
 		}

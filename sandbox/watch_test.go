@@ -107,12 +107,13 @@ func TestACommandInADirectoryThatIsMovedAwayIsEnded(t *testing.T) {
 		where string
 		ended bool
 	}{
-		"in it":        {"cd a", true},
-		"deeper":       {"cd a/b/c", true},
-		"open":         {"exec 3<a/b", true},
-		"a child's":    {"(cd a; sleep 10) & sleep 0.1", true},
-		"in no such":   {"true", false},
-		"no directory": {"exec 3>a/file", false},
+		"in it":          {"cd a", true},
+		"deeper":         {"cd a/b/c", true},
+		"open":           {"exec 3<a/b", true},
+		"a child's":      {"(cd a; sleep 10) & sleep 0.1", true},
+		"in no such":     {"true", false},
+		"no directory":   {"exec 3>a/file", false},
+		"in one removed": {"mkdir b; (cd b; exec sleep 10) & sleep 0.1; rmdir b; mkdir b; mkdir d; mv -T d b", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)

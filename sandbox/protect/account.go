@@ -32,6 +32,9 @@ type node struct {
 	dirty    bool   // it is to be disarmed
 	lostAt   time.Time
 	held     bool // when it was lost: a process of the command has it
+	sought   bool // everything was looked through for it since
+	unasked  bool // nobody knows whether one had it
+	was      string
 	// notBefore is when to try once more to disarm it.
 	notBefore time.Time
 }
@@ -123,9 +126,14 @@ func (w *Watch) close(n *node) {
 // attach puts a node where a directory is now.
 func (w *Watch) attach(n, above *node, name string) {
 	w.detach(n)
+	for up := above; up.above != nil; up = up.above { // what the account has below it is elsewhere: it is above it by now
+		if up.above == n {
+			w.lose(up)
+			break
+		}
+	}
 	if old := above.below[name]; old != nil && old != n {
-		w.detach(old)
-		w.lost[old] = true
+		w.lose(old)
 	}
 	if above.below == nil {
 		above.below = map[string]*node{}
@@ -133,7 +141,16 @@ func (w *Watch) attach(n, above *node, name string) {
 	n.above, n.name = above, name
 	above.below[name] = n
 	delete(w.lost, n)
-	n.lostAt = time.Time{}
+}
+
+// lose is for a directory that is not where the account had it.
+func (w *Watch) lose(n *node) {
+	if path := n.path(); path != "" {
+		n.was = path
+	}
+	w.detach(n)
+	w.lost[n] = true
+	n.lostAt, n.held, n.sought = time.Time{}, false, false
 }
 
 func (w *Watch) detach(n *node) {

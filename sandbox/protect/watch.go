@@ -81,6 +81,9 @@ type Watch struct {
 	again     int       // how often everything was looked through again
 	overflows int       // how often the kernel could not tell all
 	blind     time.Time // since when it could not
+	seeking   time.Time // since when everything is looked through for what is lost
+	seekNext  time.Time // not before
+	settled   time.Time
 	onceMore  bool
 	why       string
 
@@ -335,7 +338,7 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 		delete(w.nodes, n.watch)
 		return
 	case above == nil:
-		w.lost[n] = true
+		w.lose(n)
 		return
 	}
 	n.packages = above.packages || w.options.Names.packages[base(path)]
@@ -481,12 +484,26 @@ func (w *Watch) turn(buffer []byte) (idle bool) {
 			break
 		}
 	}
-	if told || busy {
+	if idle = !told && !busy; !idle && time.Since(w.settled) < settleEvery {
 		return false
 	}
-	w.settle()
-	return !w.isLooking() && !w.isDirty()
+	if !idle {
+		for range maxDrained { // what is tried again is to find the account as it should be
+			if !w.drain(buffer) {
+				break
+			}
+		}
+	}
+	w.settled = time.Now()
+	w.settle(idle)
+	return idle && !w.isLooking() && !w.isDirty()
 }
+
+const (
+	// settleEvery is how long a command that keeps the watch busy may keep it from what is done when it is not.
+	settleEvery = 20 * time.Millisecond
+	maxDrained  = 16
+)
 
 // isDirty reports whether a directory has to be disarmed now.
 func (w *Watch) isDirty() bool {
@@ -514,9 +531,10 @@ func (w *Watch) drain(buffer []byte) (told bool) {
 	}
 }
 
-// settle is for when the kernel has nothing more to tell: what is lost is gone, and what could not be done is tried again.
-func (w *Watch) settle() {
-	w.settleLost()
+// settle is for when the kernel has nothing more to tell: what is lost is gone, and what could not be done is tried again. idle says that
+// there is nothing to look through, either.
+func (w *Watch) settle(idle bool) {
+	w.settleLost(idle)
 	retry := w.retry
 	w.retry = nil
 	for _, again := range retry {
@@ -529,22 +547,46 @@ func (w *Watch) settle() {
 	}
 }
 
-// lostPatience is how long the kernel may take to tell where a directory was moved.
-const lostPatience = 5 * time.Millisecond
+const (
+	// lostPatience is how long the kernel may take to tell where a directory was moved.
+	lostPatience = 5 * time.Millisecond
+	// lostLong is how long a command that has a directory may keep the watch too busy to look for it.
+	lostLong = time.Second
+)
 
-// settleLost is for directories that were moved away: somebody outside moved them out of what is watched. A process of the command that
-// has one can go on making whatever it wants in it, unseen: it is ended.
-func (w *Watch) settleLost() {
+// settleLost is for directories that were moved away. What the account says may be wrong, so they are looked for everywhere. Only what is
+// not found then was moved out of what is watched, by somebody outside. A process of the command that has one can go on making whatever
+// it wants in it, unseen: it is ended.
+func (w *Watch) settleLost(idle bool) {
 	now := time.Now()
-	held := false
+	if idle && !w.seeking.IsZero() { // everything was looked through
+		w.seekNext, w.seeking = now.Add(min(seekRest*now.Sub(w.seeking), time.Second)), time.Time{}
+	}
+	held, seek := false, false
 	for n := range w.lost {
-		switch {
-		case n.lostAt.IsZero() && !w.closing:
+		switch age := now.Sub(n.lostAt); {
+		case n.lostAt.IsZero() && w.closing:
+			n.lostAt, n.unasked, seek = now, true, true
+		case n.lostAt.IsZero():
 			n.lostAt, n.held = now, w.isHeld(n)
-		case w.closing || now.Sub(n.lostAt) > lostPatience:
+		case !idle && age > lostLong && !w.closing: // there is too much to do to look for it
+			n.lostAt, held = now, held || n.held || w.isHeld(n)
+		case idle && n.sought && len(w.retry) == 0:
 			held = held || n.held || !w.closing && w.isHeld(n)
+			if n.unasked && len(w.unmoved) < maxTold {
+				w.unmoved = append(w.unmoved, Told{Path: n.was, Text: "the directory was moved away on the host while the command ended, which may have made something in it since"})
+			}
 			w.forget(n)
+		case idle && !n.sought:
+			seek = seek || w.closing || age > lostPatience && now.After(w.seekNext)
 		}
+	}
+	if seek && idle {
+		for n := range w.lost {
+			n.sought = true
+		}
+		w.seeking = now
+		w.rescan()
 	}
 	if len(w.lost) == 0 {
 		clear(w.moved)
@@ -554,6 +596,10 @@ func (w *Watch) settleLost() {
 		w.why = "was at work in a directory that was moved away on the host, where it could have made anything: look at what is in it"
 	}
 }
+
+// seekRest is for how many times as long as everything was looked through it is not done again, at most a second: what is lost stays
+// watched meanwhile.
+const seekRest = 4
 
 // isHeld reports whether a process of the command has a directory, or one below it.
 func (w *Watch) isHeld(n *node) bool {
@@ -691,15 +737,19 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 	switch {
 	case mask&unix.IN_MOVED_FROM != 0:
 		if below := n.below[string(name)]; isDirectory && below != nil {
-			w.detach(below)
-			w.lost[below] = true
+			w.lose(below)
 			w.moved[cookie] = below
+			if _, err := w.descriptor(n); err == nil { // when two are exchanged, something has the name already
+				w.tryAdopt(n, string(name))
+			}
 		}
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 		if mask&unix.IN_MOVED_TO != 0 {
 			if m := w.moved[cookie]; m != nil && isDirectory {
 				delete(w.moved, cookie)
-				w.place(m, n, string(name), false)
+				if w.lost[m] { // else it was found since
+					w.place(m, n, string(name), false)
+				}
 			}
 		}
 		if isDirectory || w.matters(n, name) {

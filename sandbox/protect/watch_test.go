@@ -2,11 +2,14 @@ package protect
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // watch watches a directory until the test ends.
@@ -163,5 +166,204 @@ func TestANameCountsForAMinute(t *testing.T) {
 	}
 	if w.why == "" {
 		t.Error("four times in a minute are let through")
+	}
+}
+
+// settled waits until all that was done in a directory so far is in the account.
+func settled(t *testing.T, w *Watch, dir string) {
+	t.Helper()
+	if err := os.WriteFile(dir+"/.envrc", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	isGone(t, dir+"/.envrc", 5*time.Second)
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		over := len(w.lost) == 0 && len(w.todo) == 0 && len(w.retry) == 0
+		w.mu.Unlock()
+		if over {
+			return
+		}
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("directories are lost for ever")
+		}
+	}
+}
+
+// isSetAsideEverywhere makes a protected name in every directory, and waits until they are gone.
+func isSetAsideEverywhere(t *testing.T, dir string) {
+	t.Helper()
+	var made []string
+	filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && !isAside(entry.Name()) {
+			made = append(made, path+"/.vscode")
+			os.WriteFile(path+"/.vscode", nil, 0o644)
+		}
+		return nil
+	})
+	for _, path := range made {
+		isGone(t, path, 2*time.Second)
+	}
+}
+
+// exchange gives two directories each other's name, in one step.
+func exchange(t *testing.T, a, b string) {
+	t.Helper()
+	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestADirectoryIsWatchedWhereverItIsMoved(t *testing.T) {
+	rename := func(t *testing.T, from, to string) {
+		if err := unix.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, do := range map[string]func(t *testing.T, dir string){
+		"exchanged":                    func(t *testing.T, dir string) { exchange(t, dir+"/a", dir+"/b") },
+		"with another parent's":        func(t *testing.T, dir string) { exchange(t, dir+"/p/a", dir+"/q/b") },
+		"with one below":               func(t *testing.T, dir string) { exchange(t, dir+"/a", dir+"/p/a") },
+		"exchanged with a file":        func(t *testing.T, dir string) { exchange(t, dir+"/a", dir+"/file") },
+		"three in turn":                func(t *testing.T, dir string) { exchange(t, dir+"/a", dir+"/b"); exchange(t, dir+"/b", dir+"/c") },
+		"there and back":               func(t *testing.T, dir string) { exchange(t, dir+"/a", dir+"/b"); exchange(t, dir+"/a", dir+"/b") },
+		"exchanged, then moved":        func(t *testing.T, dir string) { exchange(t, dir+"/p", dir+"/q"); rename(t, dir+"/p", dir+"/new") },
+		"moved, then exchanged":        func(t *testing.T, dir string) { rename(t, dir+"/p", dir+"/new"); exchange(t, dir+"/new", dir+"/a") },
+		"in the place of an empty one": func(t *testing.T, dir string) { rename(t, dir+"/p", dir+"/a"); rename(t, dir+"/a", dir+"/b") },
+		"and then a parent that is new": func(t *testing.T, dir string) {
+			exchange(t, dir+"/p", dir+"/b")
+			os.Mkdir(dir+"/p/new", 0o755)
+			exchange(t, dir+"/p/new", dir+"/b")
+		},
+		"with one that is called its name": func(t *testing.T, dir string) { exchange(t, dir+"/p/a", dir+"/a"); exchange(t, dir+"/p", dir+"/a") },
+	} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, late=%v", name, late), func(t *testing.T) {
+				dir := treeOf(t, "a/", "b/", "c/", "p/a/x/", "q/b/y/", "file")
+				w, err := NewWatch()
+				if err == nil {
+					_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(w.Close)
+				if late { // all that is told was long ago
+					do(t, dir)
+				}
+				w.Begin(nil, nil)
+				if !late {
+					do(t, dir)
+				}
+				settled(t, w, dir)
+				isSetAsideEverywhere(t, dir)
+			})
+		}
+	}
+}
+
+// Any renaming and exchange of directories, one after the other, as quickly as can be.
+func TestNoOrderOfRenamingHidesADirectory(t *testing.T) {
+	var list []string
+	for i := range 12 {
+		list = append(list, fmt.Sprintf("%d/", i), fmt.Sprintf("%d/x/", i))
+	}
+	dir := treeOf(t, list...)
+	w := watch(t, dir, nil)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 8 {
+		for range 40 {
+			var all []string
+			filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+				if err == nil && entry.IsDir() && path != dir {
+					all = append(all, path)
+				}
+				return nil
+			})
+			a, b := all[random.IntN(len(all))], all[random.IntN(len(all))]
+			switch random.IntN(3) {
+			case 0:
+				os.Rename(a, b+"/"+fmt.Sprint(random.IntN(100)))
+			default: // one cannot be exchanged with what it lies in
+				unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+			}
+		}
+		settled(t, w, dir)
+	}
+	isSetAsideEverywhere(t, dir)
+}
+
+// What is lost because the kernel's words were misunderstood is looked for, and watched meanwhile.
+func TestALostDirectoryIsLookedFor(t *testing.T) {
+	dir := treeOf(t, "a/b/", "c/")
+	w := watch(t, dir, nil)
+	settled(t, w, dir)
+	w.mu.Lock()
+	for _, n := range []*node{w.at(dir + "/a/b"), w.at(dir + "/c")} {
+		w.lose(n)
+	}
+	w.mu.Unlock()
+	settled(t, w, dir)
+	isSetAsideEverywhere(t, dir)
+}
+
+// A directory that is open is looked through wherever it is by now: what was above it may be found below it, before that is told.
+func TestNoDirectoryLiesBelowItself(t *testing.T) {
+	dir := treeOf(t, "a/b/c/")
+	w, err := NewWatch()
+	if err == nil {
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	c := w.at(dir + "/a/b/c")
+	if _, err := w.descriptor(c); err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range [][2]string{{"a/b/c", "c"}, {"a", "c/a"}} {
+		if err := os.Rename(dir+"/"+names[0], dir+"/"+names[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.later(c, allLevels)
+	for w.isLooking() {
+		w.step()
+	}
+	w.Begin(nil, nil)
+	settled(t, w, dir)
+	isSetAsideEverywhere(t, dir)
+}
+
+// What is done when the kernel has nothing more to tell is done in time, too, if it always has.
+func TestACommandThatKeepsTheWatchBusyHidesNothing(t *testing.T) {
+	outside := t.TempDir()
+	dir := treeOf(t, "d/", "busy/x/")
+	w, err := NewWatch()
+	if err == nil {
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Held: func(func(uint64, uint64) bool) bool { return true }})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	if err := os.Rename(dir+"/d", outside+"/d"); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tried := false
+	w.retry = append(w.retry, func() { tried = true })
+	buffer := make([]byte, 4096)
+	for began := time.Now(); !tried || w.why == ""; {
+		os.Mkdir(dir+"/new", 0o755)
+		os.Remove(dir + "/new")
+		w.later(w.at(dir+"/busy"), 0)
+		if w.turn(buffer) {
+			t.Fatal("it is idle")
+		}
+		if time.Since(began) > 4*lostLong {
+			t.Fatalf("tried again: %v; what was moved away was looked for: %v", tried, w.why != "")
+		}
 	}
 }
