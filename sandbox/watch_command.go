@@ -293,20 +293,27 @@ func (w *commandWatch) read(mounter *mounts.Mounter, init int) {
 // held reports whether a process inside has one of some directories.
 func (w *commandWatch) held(is func(device, inode uint64) bool) bool {
 	for _, pid := range descendantsOf(w.init) {
-		base := fmt.Sprintf("/proc/%d/", pid)
-		names := []string{"cwd", "root"}
-		open, _ := os.ReadDir(base + "fd")
-		for _, entry := range open {
-			names = append(names, "fd/"+entry.Name())
-		}
-		for _, name := range names {
-			var stat unix.Stat_t
-			if unix.Stat(base+name, &stat) == nil && stat.Nlink > 0 && is(uint64(stat.Dev), stat.Ino) { // nothing can be made in one that was removed
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // each may have its own (unshare(2))
+		for _, thread := range threads {
+			if holds(fmt.Sprintf("/proc/%d/task/%s/", pid, thread.Name()), is) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// holds reports whether one thread has a directory.
+func holds(base string, is func(device, inode uint64) bool) bool {
+	names := []string{"cwd", "root"}
+	open, _ := os.ReadDir(base + "fd")
+	for _, entry := range open {
+		names = append(names, "fd/"+entry.Name())
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		var stat unix.Stat_t // nothing can be made in a directory that was removed
+		return unix.Stat(base+name, &stat) == nil && stat.Nlink > 0 && is(uint64(stat.Dev), stat.Ino)
+	})
 }
 
 // missing names the paths at which nothing is mounted any more. It is for when the kernel could not tell all.

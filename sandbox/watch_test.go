@@ -107,12 +107,15 @@ func TestACommandInADirectoryThatIsMovedAwayIsEnded(t *testing.T) {
 		where string
 		ended bool
 	}{
-		"in it":          {"cd a", true},
-		"deeper":         {"cd a/b/c", true},
-		"open":           {"exec 3<a/b", true},
-		"a child's":      {"(cd a; sleep 10) & sleep 0.1", true},
-		"in no such":     {"true", false},
-		"no directory":   {"exec 3>a/file", false},
+		"in it":        {"cd a", true},
+		"deeper":       {"cd a/b/c", true},
+		"open":         {"exec 3<a/b", true},
+		"a child's":    {"(cd a; sleep 10) & sleep 0.1", true},
+		"in no such":   {"true", false},
+		"no directory": {"exec 3>a/file", false},
+		"a thread's": {`python3 -c 'import ctypes, os, threading, time
+def sit(): ctypes.CDLL(None).unshare(0x200); os.chdir("a"); open("../sits", "w"); time.sleep(10)
+threading.Thread(target=sit).start()' & until test -e sits; do sleep 0.01; done`, true},
 		"in one removed": {"mkdir b; (cd b; exec sleep 10) & sleep 0.1; rmdir b; mkdir b; mkdir d; mv -T d b", false},
 	} {
 		t.Run(name, func(t *testing.T) {
