@@ -272,7 +272,7 @@ func (w *Watch) place(n, above *node, name string, fresh bool) {
 	case fresh || n.doubt || was != n.packages || whole != n.whole || w.deep:
 		w.later(n, allLevels)
 	default: // a name of several components may end in it now
-		w.later(n, renamedLevels)
+		w.later(n, max(renamedLevels, w.options.Names.longest))
 	}
 }
 
@@ -293,7 +293,7 @@ func (w *Watch) atOnce(n *node, name string, all bool) {
 	for _, name := range list {
 		var stat unix.Stat_t
 		if unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil {
-			w.found(n, name, kindOf(stat.Mode), renamedLevels)
+			w.found(n, name, kindOf(stat.Mode), max(renamedLevels, w.options.Names.longest))
 		}
 	}
 }

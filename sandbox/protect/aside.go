@@ -56,6 +56,9 @@ func (w *Watch) setAside(n *node, name, rule string, kind Kind) {
 		w.stuck(path, err)
 	default:
 		w.add(&item{in: n, dir: n.path(), at: n.object, name: aside, path: path, rule: rule, kind: kind})
+		if below := n.below[name]; below != nil { // what is in it does not go by itself
+			w.place(below, n, aside, false)
+		}
 	}
 }
 

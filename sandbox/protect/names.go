@@ -22,6 +22,7 @@ type Names struct {
 	last     map[string][]suffix // by the last component
 	in       map[string][]string // last components, by the one before
 	packages map[string]bool
+	longest  int    // how many components the longest has, with those of the directory that it counts in
 	List     []Name // all of them
 	// Unprotected are those of git's own names that the person leaves writable.
 	Unprotected map[string]bool
@@ -68,6 +69,7 @@ func (n *Names) Add(name Name) {
 		}
 	}
 	n.last[last] = append(n.last[last], s)
+	n.longest = max(n.longest, strings.Count(s.in+dir, "/")+1)
 	if above := strings.TrimSuffix(s.in+dir, "/"); above != "" {
 		n.in[base(above)] = append(n.in[base(above)], last)
 	}

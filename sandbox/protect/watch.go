@@ -107,7 +107,7 @@ type looking struct {
 
 const (
 	allLevels = 1 << 30
-	// renamedLevels is how far below a directory that has another name now some protected name may end.
+	// renamedLevels is how far below a directory that has another name now some protected name may end, if none is longer.
 	renamedLevels = 8
 )
 
@@ -1150,7 +1150,15 @@ func (w *Watch) found(n *node, name string, kind Kind, levels int) {
 		}
 	}
 	if below := n.below[name]; below != nil && kind == Directory && levels < allLevels {
-		w.later(below, levels-1)
+		switch rule, _ := w.rule(n, name); {
+		case rule == below.whole:
+			w.later(below, levels-1)
+		case n.whole == "" && rule != "": // its name is protected, since those of the directories above are what they are now
+			w.setAside(n, name, rule, kind)
+		default:
+			below.whole = rule
+			w.later(below, allLevels)
+		}
 		return
 	}
 	w.deep = levels == allLevels

@@ -367,3 +367,60 @@ func TestACommandThatKeepsTheWatchBusyHidesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A name of several components comes into being when the first one does: what has the last one may be known for long, however deep it is.
+func TestADirectoryIsProtectedByThoseAboveIt(t *testing.T) {
+	names := func(dir string) *Names {
+		n := NewNames([]Name{{Path: ".envrc"}, {Path: ".github/hooks"}, {Path: ".config/mise/tasks"}}, []string{"node_modules"})
+		n.Add(Name{Path: "hooks", In: dir + "/1/2/3/4/5/6/7/8/9/10/11"})
+		return n
+	}
+	for name, c := range map[string]struct{ from, to, file string }{
+		"two":               {"x", ".github", "/hooks/file"},
+		"two, deeper":       {"x", ".github", "/hooks/a/b/file"},
+		"three":             {"c", ".config", "/mise/tasks/file"},
+		"the one between":   {".config/x", ".config/mise", "/tasks/file"},
+		"below a known one": {"x", "y/.github", "/hooks/file"},
+		"one that is named": {"t", "1", "/2/3/4/5/6/7/8/9/10/11/hooks/pre-commit"},
+		"the same, halfway": {"1/2/3/4/x", "1/2/3/4/5", "/6/7/8/9/10/11/hooks/pre-commit"},
+		"out of packages":   {"node_modules/x", ".github", "/hooks/file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := treeOf(t, c.from+c.file, "y/", ".config/")
+			w, err := NewWatch()
+			if err == nil {
+				_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: names(dir)})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(w.Close)
+			w.Begin(nil, nil)
+			if err := unix.Rename(dir+"/"+c.from, dir+"/"+c.to); err != nil {
+				t.Fatal(err)
+			}
+			isGone(t, dir+"/"+c.to+c.file, 2*time.Second)
+		})
+	}
+}
+
+// What is set aside as a whole is one thing in the quarantine, however much is in it.
+func TestADirectoryThatIsMovedToAProtectedNameIsSetAsideAsOne(t *testing.T) {
+	for _, to := range []string{".vscode", "in/.vscode"} {
+		dir := treeOf(t, "in/")
+		w := watch(t, dir, nil)
+		os.MkdirAll(dir+"/x/sub", 0o755)
+		for i := range 100 {
+			if err := os.WriteFile(fmt.Sprintf("%s/x/%d", dir, i), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settled(t, w, dir)
+		os.Rename(dir+"/x", dir+"/"+to)
+		isGone(t, dir+"/"+to, 2*time.Second)
+		report := w.End(QuarantineIn(t.TempDir()))
+		if report.Why != "" || len(report.Told) != 2 || report.More > 0 || report.Told[1].Path != dir+"/"+to {
+			t.Errorf("%s: %+v", to, report)
+		}
+	}
+}
