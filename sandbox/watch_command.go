@@ -132,6 +132,8 @@ func (s *Step) covers() protect.Cover {
 	switch {
 	case s.hidesAll():
 		return protect.Hides
+	case s.Access != profile.ReadWrite && s.Purpose == "":
+		return protect.Withholds
 	case s.Access != profile.ReadWrite:
 		return protect.Protects
 	}

@@ -137,6 +137,57 @@ threading.Thread(target=sit).start()' & until test -e sits; do sleep 0.01; done`
 	}
 }
 
+// A mount in the workspace goes with what it stands on. What comes to be in its place is watched, and covered again if it is one to be.
+func TestWhatTheHostRemovesIsWatchedWhenItIsMadeAgain(t *testing.T) {
+	needMounts(t)
+	plant := "echo x > $d/.envrc; mkdir -p $d/.vscode; echo x > $d/.vscode/tasks.json; evil $d/r/.git; sleep 0.05; "
+	for name, c := range map[string]struct {
+		path    string
+		access  profile.Access
+		remove  func(path string) error
+		attempt string
+		covered bool // read-only once more
+	}{
+		"read-only":                      {"build", profile.ReadOnly, os.RemoveAll, "mkdir -p $d; ", true},
+		"moved away":                     {"build", profile.ReadOnly, func(p string) error { return os.Rename(p, p+".old") }, "mkdir -p $d; ", true},
+		"with what it lies in":           {"a/b/build", profile.ReadOnly, func(p string) error { return os.RemoveAll(filepath.Dir(filepath.Dir(p))) }, "mkdir -p $d; ", true},
+		"writable":                       {"build", profile.ReadWrite, os.RemoveAll, "mkdir -p $d; ", false},
+		"writable, in one that is":       {"a/build", profile.ReadWrite, func(p string) error { return os.RemoveAll(filepath.Dir(p)) }, "mkdir -p $d; ", false},
+		"another is moved there":         {"build", profile.ReadOnly, os.RemoveAll, "mkdir -p x; echo x > x/y; mv -T x $d; ", true},
+		"writable, another, moved there": {"build", profile.ReadWrite, os.RemoveAll, "mkdir -p x/.vscode; echo x > x/.vscode/tasks.json; mv -T x $d; ", false},
+		"hidden":                         {"build", profile.NoAccess, os.RemoveAll, "mkdir -p $d; ", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			work := h.profile.Workspace
+			path := filepath.Dir(h.write(work+"/"+c.path+"/file", ""))
+			if c.access == profile.NoAccess {
+				h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: path})
+			} else {
+				h.grant(path, c.access)
+			}
+			out := h.mkdir(h.outside() + "/out")
+			h.profile.Environment = append(h.profile.Environment, profile.Variable{Name: "OUT", Value: out})
+			result := make(chan ran, 1)
+			go func() {
+				result <- h.run("/bin/sh", "-c", "exec 2>/dev/null; d="+c.path+"; touch ready; until test -e go; do sleep 0.01; done; "+evil+c.attempt+plant+"true")
+			}()
+			waitUntil(t, "the command runs", func() bool { _, err := os.Stat(work + "/ready"); return err == nil })
+			if err := c.remove(path); err != nil {
+				t.Fatal(err)
+			}
+			h.write(work+"/go", "")
+			r := <-result
+			if list := planted(t, work); r.Failure != nil || len(list) > 0 {
+				t.Errorf("%v; left: %q %v", r.Failure, list, r.Notices)
+			}
+			if told := strings.Contains(fmt.Sprint(r.Notices), "what is there now is covered"); told != c.covered {
+				t.Errorf("covered again: %v: %v", told, r.Notices)
+			}
+		})
+	}
+}
+
 func TestWhatIsHiddenAndReplacedIsHiddenAgain(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)

@@ -299,7 +299,7 @@ func (w *Watch) atOnce(n *node, name string, all bool) {
 }
 
 func (w *Watch) apart(above *node, name string) bool {
-	return len(w.options.Apart) > 0 && w.options.Apart[join(above.path(), name)]
+	return len(w.options.Apart) > 0 && w.isApart(join(above.path(), name))
 }
 
 // unreadable remembers a directory that cannot be watched yet: somebody else owns it.

@@ -39,10 +39,11 @@ type Run struct {
 	Workspace string          `json:"workspace,omitempty"`
 }
 
-// moved is a line behind it, for each thing that was set aside.
+// moved is a line behind it, for each thing that was set aside, or at which nothing is mounted any more.
 type moved struct {
-	Aside string `json:"aside"`
-	Path  string `json:"path"`
+	Aside string `json:"aside,omitempty"`
+	Path  string `json:"path,omitempty"`
+	Bare  string `json:"bare,omitempty"` // no longer apart
 }
 
 // notUTF8 begins what stands for a path that JSON cannot hold as it is. No path has it.
@@ -131,11 +132,15 @@ func NewRecord(state string, run Run) (*Record, error) {
 	return r, nil
 }
 
-func (r *Record) aside(aside, path string) {
+func (r *Record) aside(aside, path string) { r.add(moved{Aside: asText(aside), Path: asText(path)}) }
+
+func (r *Record) bare(path string) { r.add(moved{Bare: asText(path)}) }
+
+func (r *Record) add(line moved) {
 	if r == nil {
 		return
 	}
-	if text, err := json.Marshal(moved{asText(aside), asText(path)}); err == nil {
+	if text, err := json.Marshal(line); err == nil {
 		r.file.Write(append(text, '\n'))
 	}
 }
@@ -210,7 +215,10 @@ func readRun(file *os.File) (run Run, asides []moved, err error) {
 	for lines.Scan() {
 		var m moved
 		if json.Unmarshal(lines.Bytes(), &m) == nil {
-			asides = append(asides, moved{fromText(m.Aside), fromText(m.Path)})
+			delete(run.Apart, fromText(m.Bare))
+			if m.Aside != "" {
+				asides = append(asides, moved{Aside: fromText(m.Aside), Path: fromText(m.Path)})
+			}
 		}
 	}
 	return run, asides, nil

@@ -42,6 +42,7 @@ const (
 	Protects        // read-only
 	Anchors         // only keeps it from being renamed
 	Elsewhere       // somebody else looks after it
+	Withholds       // read-only, whatever it is: a grant says so
 )
 
 // A Watch watches the directories that a command may write. Survey and Prepare come before the command begins, and End when every
@@ -61,6 +62,7 @@ type Watch struct {
 	roots     []*root
 	nodes     map[int32]*node
 	extra     map[int32]string // directories outside the roots, in which something is covered
+	bare      map[string]bool  // of those apart: the host took what was there, and the mount with it
 	lost      map[*node]bool   // moved away, and not seen again yet
 	moved     map[uint32]*node // by the cookie
 	recent    [openNodes]*node
@@ -125,7 +127,7 @@ func NewWatch() (*Watch, error) {
 	}
 	return &Watch{inotify: fd, wake: wake, budget: watchBudget(), over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
 		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, lastNames: map[string]bool{}, attempts: map[string]int{},
-		empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
+		bare: map[string]bool{}, empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
 }
 
 // Descriptor is the number of the inotify instance.
@@ -181,6 +183,7 @@ func (w *Watch) Prepare(o Options) (closed []Closed, late []string, err error) {
 		w.dismiss(s)
 	}
 	w.surveyed = nil
+	w.watchApart()
 	dirs := map[string]bool{}
 	for path := range o.Covers {
 		dirs[parent(path)] = true
@@ -277,7 +280,7 @@ func (w *Watch) addRoot(path string) error {
 		s = w.surveyed[i]
 		w.surveyed = slices.Delete(w.surveyed, i, i+1)
 	} else {
-		s = w.survey(path, w.options.Names, func(path string) bool { return w.options.Apart[path] })
+		s = w.survey(path, w.options.Names, w.isApart)
 		w.closed = append(w.closed, s.result.Closed...) // whoever called Survey knows of those
 	}
 	if s.err != nil {
@@ -332,7 +335,7 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 	}
 	above := byPath[parent(path)]
 	switch {
-	case w.options.Apart[path] || above == apartNode: // the command may not write it after all, nor what is below
+	case w.isApart(path) || above == apartNode: // the command may not write it after all, nor what is below
 		byPath[path] = apartNode
 		unix.InotifyRmWatch(w.inotify, uint32(n.watch))
 		delete(w.nodes, n.watch)
@@ -357,6 +360,7 @@ func (w *Watch) Add(path string, known, git, apart map[string]bool) error {
 	if err := w.addRoot(path); err != nil {
 		return err
 	}
+	w.watchApart()
 	if len(w.closed) > 0 {
 		return fmt.Errorf("%s: %s", w.closed[0].Path, w.closed[0].Why)
 	}
@@ -398,8 +402,38 @@ func (w *Watch) Retain(roots []string, known, git, apart map[string]bool) {
 	})
 	if len(w.roots) != before {
 		w.options.Apart = apart
+		w.watchApart()
 		w.rescan()
 		unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// watchApart has it told when something is removed on which a mount of its own stands.
+func (w *Watch) watchApart() {
+	dirs := map[string]bool{}
+	for path := range w.options.Apart {
+		w.lastNames[base(path)] = true
+		dirs[parent(path)] = true
+	}
+	for dir := range dirs {
+		w.watchRemovals(dir)
+	}
+}
+
+// isApart reports whether what is at a path is not the command's to write, or looked after for itself.
+func (w *Watch) isApart(path string) bool { return w.options.Apart[path] && !w.bare[path] }
+
+// uncovered is about a path at which something was removed or made: nothing is mounted there, nor below. What comes to be there is the
+// command's to write, and is watched like all else.
+func (w *Watch) uncovered(path string) {
+	if !w.lastNames[base(path)] {
+		return
+	}
+	for p := range w.options.Apart {
+		if within(p, path) && !w.bare[p] {
+			w.bare[p] = true
+			w.options.Record.bare(p)
+		}
 	}
 }
 
@@ -664,17 +698,24 @@ func (w *Watch) handle(events []byte) {
 // comes into being.
 func (w *Watch) atCover(e event, path string, events []byte) (covered bool, more []byte) {
 	cover, is := w.options.Covers[path]
+	removed := e.mask&unix.IN_MOVED_TO == 0
+	if removed && (is || w.options.Apart[path]) {
+		w.uncovered(path)
+	}
 	switch {
 	case !is:
 		return false, nil
 	case cover == Elsewhere:
 		return true, nil
-	case cover == Hides:
+	case cover == Hides || cover == Withholds && (removed || w.bare[path]):
+		if removed && cover == Withholds {
+			w.gone(path)
+		}
 		if e.mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0 {
 			w.isCovered(path)
 		}
 		return false, nil
-	case e.mask&unix.IN_MOVED_TO == 0:
+	case removed:
 		w.gone(path)
 		return false, nil
 	}
@@ -702,8 +743,8 @@ func (w *Watch) gone(path string) {
 	if w.options.Covers[path] == 0 {
 		return
 	}
-	for p := range w.options.Covers {
-		if within(p, path) && w.options.Covers[p] != Hides {
+	for p, cover := range w.options.Covers {
+		if within(p, path) && cover != Hides && cover != Withholds {
 			delete(w.options.Covers, p)
 		}
 	}
@@ -720,12 +761,14 @@ func (w *Watch) gone(path string) {
 func (w *Watch) Gone(path string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.uncovered(path)
 	w.gone(path)
 	delete(w.options.Known, path)
 }
 
-func (w *Watch) isHidden(path string) bool {
-	if w.options.Covers[path] != Hides {
+// stays covers what has to be covered whoever made it.
+func (w *Watch) stays(path string) bool {
+	if cover := w.options.Covers[path]; cover != Hides && cover != Withholds {
 		return false
 	}
 	w.isCovered(path)
@@ -860,7 +903,7 @@ func (w *Watch) there(n *node, name, path string) {
 		return
 	}
 	w.known[is] = true
-	if !w.options.Known[path] && !w.options.Apart[path] {
+	if !w.options.Known[path] && !w.isApart(path) {
 		w.late = append(w.late, path)
 		w.mayBeEmpty(path)
 	}
@@ -1025,7 +1068,8 @@ func (w *Watch) coverMissing() {
 		return
 	}
 	for _, path := range w.missing() {
-		if !w.isHidden(path) {
+		w.uncovered(path)
+		if !w.stays(path) {
 			w.gone(path)
 		}
 	}
