@@ -16,16 +16,13 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// maxHTTPConnections leave descriptors for the sandboxes, whoever knocks without a token.
-	maxHTTPConnections = 4 * maxSittings
-	headerPatience     = 10 * time.Second
-	bodyPatience       = 30 * time.Second
-	minToken           = 16 // bytes
+	headerPatience = 10 * time.Second
+	bodyPatience   = 30 * time.Second
+	minToken       = 16 // bytes
 )
 
 // ReadToken reads the token that clients have to send from a file that nobody else may read. Where the file lies is the
@@ -78,8 +75,9 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 		Handler:           guardHTTP(wholeBody(handler, bodyPatience), token, isUnix),
 		ReadHeaderTimeout: headerPatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: withConn,
 	}
-	listener = netutil.LimitListener(&ownListener{Listener: listener}, maxHTTPConnections)
+	listener = &ownListener{Listener: listener}
 	go func() {
 		<-ctx.Done()
 		server.Close()
@@ -135,6 +133,11 @@ func guardHTTP(next http.Handler, token string, isUnix bool) http.Handler {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "a token is needed", http.StatusUnauthorized)
 		default:
+			if conn, is := r.Context().Value(connKey{}).(*ownConn); is && conn.admit() != nil {
+				w.Header().Set("Connection", "close")
+				http.Error(w, "nobody in a sandbox may call", http.StatusForbidden)
+				return
+			}
 			next.ServeHTTP(w, r)
 		}
 	})
