@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -323,4 +324,27 @@ func TestWhatWasReplacedBeforeTheCommandBeganIsCovered(t *testing.T) {
 	if len(w.notices) != 1 {
 		t.Errorf("%v", w.notices)
 	}
+}
+
+// A command that watches all it can leaves enough for other sandboxes, which watch what theirs may write.
+func TestACommandCannotTakeAllWatchesOfTheUser(t *testing.T) {
+	needMounts(t)
+	needProgram(t, "python3")
+	h := newHost(t)
+	text, err := os.ReadFile("/proc/sys/user/max_inotify_instances")
+	if err != nil {
+		t.Skip(err)
+	}
+	limit, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	s := h.liveShell()
+	h.write(h.profile.Workspace+"/take.py", "import ctypes, sys\nlibc = ctypes.CDLL(None)\nn = 0\nwhile n < 1000 and libc.inotify_init() >= 0: n += 1\nprint(n, flush=True)\nsys.stdin.read()\n")
+	took, _ := strconv.Atoi(s.sh("mkfifo in out; exec 3<>in; python3 take.py < in > out 3<&- & read n < out; echo $n"))
+	if took == 0 || took > limit/4 {
+		t.Errorf("%d of %d instances", took, limit)
+	}
+	other := newHost(t)
+	if r := other.run("/bin/true"); r.Failure != nil {
+		t.Errorf("another sandbox: %v", r.Failure)
+	}
+	s.sh("exec 3<&-; kill $!; wait; true")
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -122,6 +124,7 @@ func enter(init int) *trampoline.List {
 	keep(sandbox, sandboxFD)
 	owner := l.Call(0, unix.SYS_IOCTL, l.Result(sandbox), unix.NS_GET_USERNS)
 	l.Call(0, unix.SYS_SETNS, l.Result(owner), unix.CLONE_NEWUSER)
+	limitWatching(l)
 	l.Call(0, unix.SYS_UNSHARE, unix.CLONE_NEWNS)
 	// Nothing goes back to the host; what is mounted there later is seen.
 	l.Call(0, unix.SYS_MOUNT, 0, l.Text("/"), 0, unix.MS_REC|unix.MS_SLAVE, 0)
@@ -136,6 +139,27 @@ func enter(init int) *trampoline.List {
 	l.Call(0, unix.SYS_CAPSET, l.Words(unix.LINUX_CAPABILITY_VERSION_3), l.Words(capabilities|capabilities<<32, 0, 0))
 	l.Call(0, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	return l
+}
+
+// limitWatching leaves a part of what the user may watch to others: a command that takes all of it keeps the person's editors and every
+// other sandbox from starting. Each user namespace has limits of its own, besides those above it. (The process is in the sandbox's by now: the
+// kernel does not let it enter the one it is in, so those of the host are never written.)
+func limitWatching(l *trampoline.List) {
+	for _, of := range []struct {
+		name string
+		part int
+	}{{"max_inotify_instances", 4}, {"max_inotify_watches", 2}} {
+		file := "/proc/sys/user/" + of.name
+		text, err := os.ReadFile(file)
+		limit, failed := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || failed != nil {
+			continue
+		}
+		value := strconv.Itoa(max(limit/of.part, 1))
+		open := l.Call(trampoline.MayFail, unix.SYS_OPENAT, atCWD, l.Text(file), unix.O_WRONLY|unix.O_CLOEXEC)
+		l.Call(trampoline.MayFail, unix.SYS_WRITE, l.Result(open), l.Text(value), uint64(len(value)))
+		l.Call(trampoline.MayFail, unix.SYS_CLOSE, l.Result(open))
+	}
 }
 
 // openFiles is the hard limit on open files as both limits.
