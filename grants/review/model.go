@@ -14,9 +14,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// guard is how long a request stands on the screen before a key can answer it: what comes while somebody types is not
-// answered by what they typed for the one before.
-const guard = 400 * time.Millisecond
+// guard is how long no key must have been pressed since a request stands on the screen before one can answer it: what comes while
+// somebody types is not answered by what they type for the one before.
+const guard = time.Second
 
 // via names this way of answering.
 const via = "terminal"
@@ -30,8 +30,11 @@ type model struct {
 	requests []grants.Request
 	chosen   string           // the id of the request on the screen
 	since    time.Time        // when it came there
+	pressed  time.Time        // the last key
+	settled  bool             // the person has paused since then
 	drafts   map[string]draft // what a person has changed, by request
 	asking   question         // what the input line is for
+	over     string           // what has become of the request meanwhile, so that the line answers nothing any more
 	input    textinput.Model
 	message  string          // what became of the last key
 	busy     map[string]bool // decisions on their way
@@ -112,6 +115,15 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // take replaces the list by what the broker says.
 func (m *model) take(list []grants.Request) {
+	if at := m.at(m.chosen); at >= 0 && m.asking != askNothing {
+		now := slices.IndexFunc(list, func(r grants.Request) bool { return r.ID == m.chosen })
+		switch {
+		case now < 0:
+			list, m.over = append(slices.Clone(list), m.requests[at]), "it has ended without you"
+		case list[now].ResolvedPath != m.requests[at].ResolvedPath:
+			m.over = elsewhere
+		}
+	}
 	m.requests = list
 	m.choose(m.chosen)
 }
@@ -129,10 +141,16 @@ func (m *model) choose(id string) {
 		}
 	}
 	if id != m.chosen {
-		m.chosen, m.since = id, m.now()
+		m.chosen = id
 		m.asking = askNothing
+		m.unsettle()
 	}
 }
+
+// unsettle makes what is on the screen something that has only just come.
+func (m *model) unsettle() { m.since, m.settled = m.now(), false }
+
+const elsewhere = "the path leads elsewhere than before: look again"
 
 func (m *model) event(e grants.Event) {
 	if e.Request == nil {
@@ -149,12 +167,19 @@ func (m *model) event(e grants.Event) {
 			m.requests[at] = *e.Request
 			delete(m.drafts, e.Request.ID)
 			if m.chosen == e.Request.ID { // it is another question now
-				m.since, m.asking = m.now(), askNothing
-				m.message = "the path leads elsewhere than before: look again"
+				m.unsettle()
+				m.message = elsewhere
+				if m.asking != askNothing {
+					m.over = elsewhere
+				}
 			}
 		}
 	case grants.EventRequestEnded:
-		if at >= 0 {
+		switch {
+		case at < 0:
+		case m.chosen == e.Request.ID && m.asking != askNothing: // the screen stays until the person has finished typing
+			m.over = "ended without you: " + ended(e.Outcome)
+		default:
 			m.requests = slices.Delete(m.requests, at, at+1)
 			delete(m.drafts, e.Request.ID)
 			if m.chosen == e.Request.ID && !m.busy[e.Request.ID] {
@@ -213,6 +238,12 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
 		return tea.Quit
 	}
+	from := m.since
+	if m.pressed.After(from) {
+		from = m.pressed
+	}
+	m.pressed = m.now()
+	m.settled = m.settled || m.pressed.Sub(from) >= guard
 	if m.asking != askNothing {
 		return m.typed(msg)
 	}
@@ -237,8 +268,8 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 	switch key := msg.String(); {
 	case !strings.Contains("oaprcd", key):
 		m.message = "press ? for the keys"
-	case m.now().Sub(m.since) < guard:
-		m.message = "this request has only just come: look at it, and press the key again"
+	case !m.settled:
+		m.message = "this request has only just come: look at it, and press the key again in a second"
 	case !m.fits():
 		m.message = "the window is too small to show the whole path: enlarge it first"
 	case m.busy[r.ID]:
@@ -299,13 +330,15 @@ func (m *model) edit(msg tea.Msg) (cmd tea.Cmd) {
 
 // typed is a key while the person types.
 func (m *model) typed(msg tea.KeyPressMsg) tea.Cmd {
-	switch msg.String() {
-	case "esc":
+	switch key := msg.String(); {
+	case key != "esc" && key != "enter":
+		return m.edit(msg)
+	case m.over != "":
+		m.endOver()
+		return nil
+	case key == "esc":
 		m.asking = askNothing
 		return nil
-	case "enter":
-	default:
-		return m.edit(msg)
 	}
 	r, d, ok := m.current()
 	what, text := m.asking, strings.TrimSpace(m.input.Value())
@@ -334,6 +367,18 @@ func (m *model) typed(msg tea.KeyPressMsg) tea.Cmd {
 		}
 	}
 	return m.decide(r, grants.Decision{Kind: grants.AllowAlways, Path: d.path, Access: d.access, Scope: grants.ScopeAlways, ExpiresIn: grants.Duration(expiry)})
+}
+
+// endOver ends an input line whose request has ended, or become another.
+func (m *model) endOver() {
+	at := m.at(m.chosen)
+	if m.over != elsewhere && at >= 0 {
+		m.requests = slices.Delete(m.requests, at, at+1)
+		delete(m.drafts, m.chosen)
+	}
+	m.asking, m.message, m.over = askNothing, m.over, ""
+	m.unsettle()
+	m.choose(m.chosen)
 }
 
 // decide sends an answer on its way.

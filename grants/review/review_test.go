@@ -131,7 +131,7 @@ func TestARequestHasToStandBeforeAKeyAnswersIt(t *testing.T) {
 	if len(d.broker.ids) != 2 || d.broker.ids[1] != "r2" {
 		t.Errorf("%v", d.broker.ids)
 	}
-	// One that comes does not take the place of one that is there, and one that goes takes its input line with it.
+	// One that comes does not take the place of one that is there.
 	d = newDesk(t, request("r1", "/data"))
 	d.send(eventMsg{Kind: grants.EventRequestPending, Request: ptr(request("r0", "/new"))})
 	if d.chosen != "r1" {
@@ -152,6 +152,55 @@ func TestARequestHasToStandBeforeAKeyAnswersIt(t *testing.T) {
 	d.keys("o")
 	if len(d.broker.ids) != 0 || !strings.Contains(d.screen(), "leads to  /elsewhere") {
 		t.Errorf("%v\n%s", d.broker.ids, d.screen())
+	}
+}
+
+// What a person types about a request answers no other, whatever becomes of the first meanwhile, and however slowly they type.
+func TestWhatIsTypedForOneRequestAnswersNoOther(t *testing.T) {
+	first, moved := request("r1", "/data"), request("r1", "/data")
+	moved.ResolvedPath = "/elsewhere"
+	ended := eventMsg{Kind: grants.EventRequestEnded, Request: &first, Outcome: grants.OutcomeWithdrawn}
+	for name, becomes := range map[string]tea.Msg{
+		"withdrawn":          ended,
+		"another path":       eventMsg{Kind: grants.EventRequestChanged, Request: &moved},
+		"gone from the list": pendingMsg{request("r2", "/secret")},
+		"other in the list":  pendingMsg{moved, request("r2", "/secret")},
+	} {
+		for _, opens := range []string{"d", "a", "p"} {
+			for _, ends := range []string{"<enter>", "<esc>"} {
+				d := newDesk(t, first, request("r2", "/secret"))
+				d.keys(opens)
+				d.send(becomes)
+				if !strings.Contains(d.screen(), "answers nothing") {
+					t.Errorf("%s: it is not told:\n%s", name, d.screen())
+				}
+				for _, r := range "no, you do not need that one at all" {
+					d.clock = d.clock.Add(500 * time.Millisecond)
+					d.keys(string(r))
+				}
+				d.keys(ends + "oa<enter>")
+				d.clock = d.clock.Add(guard / 2)
+				d.keys("oa<enter>")
+				if len(d.broker.decided) != 0 {
+					t.Errorf("%s, %s, %s: %v %+v", name, opens, ends, d.broker.ids, d.broker.decided)
+				}
+				d.clock = d.clock.Add(guard)
+				d.keys("o")
+				if len(d.broker.decided) != 1 {
+					t.Errorf("%s: %v", name, d.broker.decided)
+				}
+			}
+		}
+	}
+	// Nor before the line is there.
+	d := newDesk(t, first, request("r2", "/secret"))
+	d.send(ended)
+	for _, r := range "do you need that one at all" {
+		d.keys(string(r))
+		d.clock = d.clock.Add(guard - time.Millisecond)
+	}
+	if len(d.broker.decided) != 0 {
+		t.Errorf("%v %+v", d.broker.ids, d.broker.decided)
 	}
 }
 
@@ -277,12 +326,15 @@ func (s *screenOf) sees(parts ...string) {
 	}
 }
 
-// presses a key until it has done something: a request that has only just come takes no answer.
+// presses a key until it has done something: a request that has only just come takes no answer, nor one at which keys keep coming.
 func (s *screenOf) presses(key, then string) {
 	s.t.Helper()
-	for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		s.keys.WriteString(key)
-		time.Sleep(50 * time.Millisecond)
+	var pressed time.Time
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if time.Since(pressed) > guard+100*time.Millisecond {
+			s.keys.WriteString(key)
+			pressed = time.Now()
+		}
 		s.mu.Lock()
 		text := s.vt.String()
 		s.mu.Unlock()

@@ -72,6 +72,9 @@ func (m *model) parts() (top, body, bottom []string) {
 		bottom = append(bottom, m.wrapped("", m.message, 3)...)
 	}
 	if m.asking != askNothing {
+		if m.over != "" {
+			bottom = append(bottom, m.line(m.over+": what you type answers nothing"))
+		}
 		bottom = append(bottom, m.line(prompts[m.asking]), m.inputLine(), m.line("enter: done   esc: not after all"))
 	} else {
 		bottom = append(bottom, m.line("o once   a always   p path   r read only   c copy   d deny   ? keys   q quit"))
