@@ -123,9 +123,13 @@ func (w *Watch) close(n *node) {
 	}
 }
 
-// attach puts a node where a directory is now.
+// attach puts a node where a directory is now. The account is a tree: nothing else makes a node another one's.
 func (w *Watch) attach(n, above *node, name string) {
 	w.detach(n)
+	if n == above { // what was told was taken for something else
+		w.lose(n)
+		return
+	}
 	for up := above; up.above != nil; up = up.above { // what the account has below it is elsewhere: it is above it by now
 		if up.above == n {
 			w.lose(up)
@@ -162,11 +166,11 @@ func (w *Watch) detach(n *node) {
 
 // forget ends the watch of a directory and of all below it.
 func (w *Watch) forget(n *node) {
-	for list := []*node{n}; len(list) > 0; {
-		n, list = list[len(list)-1], list[:len(list)-1]
-		for _, below := range n.below {
-			list = append(list, below)
-		}
+	list := []*node{n}
+	for i := 0; i < len(list); i++ {
+		list = slices.AppendSeq(list, maps.Values(list[i].below))
+	}
+	for _, n := range slices.Backward(list) { // what lies in another one first
 		unix.InotifyRmWatch(w.inotify, uint32(n.watch))
 		w.drop(n)
 	}
@@ -175,6 +179,9 @@ func (w *Watch) forget(n *node) {
 // drop takes a node out of the account.
 func (w *Watch) drop(n *node) {
 	w.detach(n)
+	for _, below := range n.below { // it is empty, so they are elsewhere
+		w.lose(below)
+	}
 	w.close(n)
 	delete(w.nodes, n.watch)
 	delete(w.lost, n)

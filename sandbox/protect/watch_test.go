@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -330,6 +331,8 @@ func TestNoDirectoryLiesBelowItself(t *testing.T) {
 	for w.isLooking() {
 		w.step()
 	}
+	w.lose(c)
+	w.place(c, c, "c", false) // what was told was taken for something else
 	w.Begin(nil, nil)
 	settled(t, w, dir)
 	isSetAsideEverywhere(t, dir)
@@ -423,4 +426,37 @@ func TestADirectoryThatIsMovedToAProtectedNameIsSetAsideAsOne(t *testing.T) {
 			t.Errorf("%s: %+v", to, report)
 		}
 	}
+}
+
+// Several processes exchange and rename directories at random: what the watch reads is never what is there.
+func TestAStormOfRenamingHidesNoDirectory(t *testing.T) {
+	var list, all []string
+	for i := range 3 {
+		for _, below := range []string{"", "/a", "/b", "/a/c", "/b/d"} {
+			list = append(list, fmt.Sprintf("%d%s/", i, below))
+			all = append(all, fmt.Sprintf("%d%s", i, below))
+		}
+	}
+	dir := treeOf(t, list...)
+	w := watch(t, dir, nil)
+	var storm sync.WaitGroup
+	until := time.Now().Add(time.Second)
+	for i := range 3 {
+		storm.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 1))
+			for time.Now().Before(until) {
+				a, b := dir+"/"+all[random.IntN(len(all))], dir+"/"+all[random.IntN(len(all))]
+				unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+				if random.IntN(4) == 0 {
+					os.Rename(a, b+"/x")
+				}
+			}
+		})
+	}
+	storm.Wait()
+	if why := w.Why(); why != "" {
+		t.Skip(why)
+	}
+	settled(t, w, dir)
+	isSetAsideEverywhere(t, dir)
 }
