@@ -39,7 +39,7 @@ first() { clai-sandbox grants "$1" --json | grep -o "\"$2\":\"[^\"]*\"" | head -
 	id=$(first pending requestId)
 	echo
 	outside 'clai-sandbox grants pending'
-	outside "clai-sandbox grants allow ${id:0:4} --path $base/srv/plans/2027 --access ro"
+	outside "clai-sandbox grants allow ${id:0:8} --path $base/srv/plans/2027 --access ro"
 	echo
 	inside 'wait; cat answer'
 	inside "cat $base/srv/plans/2027/plan.md"

@@ -60,14 +60,14 @@ func grantsCommand() *cli.Command {
 				}
 				return handOver([]string{hosted.Review})
 			}),
-			sub("allow", "grant what was asked for, or less", "ID", "ID is a request's, as pending shows it, or its beginning. A path can only be the one asked for or one below it.",
+			sub("allow", "grant what was asked for, or less", "ID", "ID is a request's, as pending shows it, or its first 8 characters. A path can only be the one asked for or one below it.",
 				grantsAllow,
 				&cli.StringFlag{Name: "path", DefaultText: "what was asked for", Usage: "grant `PATH` only, which is below what was asked for"},
 				access("grant `ro|cow|rw`, at most what was asked for", "what was asked for"),
 				&cli.BoolFlag{DisableDefaultText: true, Name: "once", Usage: "for the session that asked; this is the default"},
 				&cli.BoolFlag{DisableDefaultText: true, Name: "always", Usage: "for the agent, in later sessions too"},
 				expiry(), asJSON()),
-			sub("deny", "say no; the session is not asked about it again", "ID", "ID is a request's, as pending shows it, or its beginning.", grantsDeny,
+			sub("deny", "say no; the session is not asked about it again", "ID", "ID is a request's, as pending shows it, or its first 8 characters.", grantsDeny,
 				&cli.StringFlag{Name: "reason", Usage: "tell the agent why: `TEXT`"}),
 			sub("revoke", "take a grant away, also from live sandboxes", "ID…", "ID is a grant's, as list shows it, or its beginning. What still gives the agent the path is said, and which running sandboxes could\nnot be reached; then the exit status is 1.", grantsRevoke),
 			sub("narrow", "make a grant read-only", "ID", "ID is a grant's, as list shows it, or its beginning.", grantsNarrow),
@@ -159,7 +159,15 @@ func byPrefix[T any](list []T, id func(T) string, typed, what, command string) (
 	return found, &usage{fmt.Sprintf("%d %ss have ids that begin with %s", len(matching), what, profile.Printable(typed)), hint}
 }
 
+// requestBeginning is how much of a request's id has to be typed: an agent may take back what a person has seen, and ask for other things until
+// one of their ids begins alike.
+const requestBeginning = 8
+
 func requestNamed(ctx context.Context, broker *client.Client, typed string) (grants.Request, error) {
+	if len(typed) < requestBeginning {
+		return grants.Request{}, &usage{fmt.Sprintf("%s is too short for a request's id: at least %d characters of it", profile.Printable(typed), requestBeginning),
+			"clai-sandbox grants pending lists them"}
+	}
 	list, err := broker.Pending(ctx)
 	if err != nil {
 		return grants.Request{}, err
@@ -242,7 +250,7 @@ func grantsAllow(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		// What was resolved when the person was shown it, so that nothing else is granted by now.
+		// What it is resolved to as the broker has it: if it leads elsewhere by now, the broker refuses, and the person is told.
 		d := grants.Decision{Kind: grants.AllowOnce, Path: r.ResolvedPath, Access: access, Via: via}
 		if c.IsSet("path") {
 			if d.Path, err = pathTyped(c.String("path")); err != nil {
