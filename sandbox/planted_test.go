@@ -233,6 +233,11 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace
 	h.write(work+"/.npmrc", "mine")
+	h.write(work+"/half/.git/description", "")
+	h.write(work+"/ours/.git/config", "[alias]\n\tx = !mine\n")
+	h.symlink("../gd", h.mkdir(work+"/linked")+"/.git")
+	h.symlink("../../scripts/missing/pc", work+"/.git/hooks/pre-commit")
+	h.mkdir(work + "/scripts")
 	cmd := h.launch("/bin/sh", "-c", "echo x > .mcp.json; echo ready; sleep 1000")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -257,17 +262,31 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h.mkdir(work + "/sub/.git/objects")
 	h.mkdir(work + "/sub/.git/refs")
 	h.write(work+"/.git/commondir", "../sub")
+	h.write(work+"/half/.git/config", "[core]\n\tfsmonitor = x\n")
+	h.write(work+"/half/.git/hooks/post-checkout", "x")
+	h.write(work+"/ours/.git/hooks/post-checkout", "x")
+	h.symlink("../sub", h.mkdir(work+"/new")+"/.git")
+	h.symlink("../sub", work+"/scripts/missing")
+	h.symlink("../sub", work+"/ordinary")
 	notices := Sweep(h.launcher.State)
-	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", "sub/.git"} {
+	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing"} {
 		if !slices.ContainsFunc(notices, func(n Notice) bool { return n.Path == filepath.Join(work, name) }) {
 			t.Errorf("%s is not told: %v", name, notices)
 		}
 	}
-	if list := planted(t, work); len(list) > 0 {
+	mine := work + "/.git/hooks/pre-commit"
+	if list := planted(t, work); !slices.Equal(list, []string{mine}) {
 		t.Errorf("left: %q", list)
 	}
-	if text, _ := os.ReadFile(work + "/.npmrc"); string(text) != "mine" {
-		t.Error("what was there before is gone")
+	for name, want := range map[string]string{".npmrc": "mine", "ours/.git/config": "alias"} {
+		if text, _ := os.ReadFile(work + "/" + name); !strings.Contains(string(text), want) {
+			t.Errorf("%s, which was there before, is gone", name)
+		}
+	}
+	for _, name := range []string{"linked/.git", "ordinary", ".git/hooks/pre-commit"} {
+		if _, err := os.Lstat(work + "/" + name); err != nil {
+			t.Error(err)
+		}
 	}
 	if again := Sweep(h.launcher.State); len(again) > 0 {
 		t.Errorf("%v", again)

@@ -175,7 +175,6 @@ type homecoming struct {
 	host    *os.Root
 	closed  []protect.Closed // not looked through: nothing there is brought
 	useless []string         // sockets and the like, of processes that are gone
-	links   []protect.Told   // symbolic links that something outside would follow
 	report  protect.Report
 	notices []Notice
 }
@@ -194,10 +193,7 @@ func (h *homecoming) bring() (err error) {
 	for _, name := range h.useless {
 		h.upper.Remove(name)
 	}
-	for _, link := range h.links {
-		h.setAside(link.Path, link.Rule)
-	}
-	for _, f := range found.Found {
+	for _, f := range append(found.Links, found.Found...) {
 		if f.Rule != "" {
 			h.setAside(f.Path, f.Rule)
 		}
@@ -242,9 +238,6 @@ func (h *homecoming) read(path string, each func(name []byte, kind protect.Kind)
 				kind = protect.Directory
 			case entry.Type()&fs.ModeSymlink != 0:
 				kind = protect.Link
-				if rule, is := h.p.names.MatchLink(path, name); is {
-					h.links = append(h.links, protect.Told{Path: join(path, name), Rule: rule})
-				}
 			case entry.Type()&fs.ModeCharDevice != 0: // what stands for a removed file; there are no others
 				continue
 			case !entry.Type().IsRegular():

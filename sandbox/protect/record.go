@@ -284,9 +284,12 @@ func (s *sweep) all(asides []moved) {
 	isApart := func(path string) bool { return s.run.Apart[path] }
 	for _, root := range s.run.Roots {
 		result := names.Scan(root, isApart, DefaultLimits, nil)
-		for _, found := range result.Found {
+		var repositories []string // that were there, whole or in part
+		for _, found := range append(result.Links, result.Found...) {
 			switch {
-			case s.run.Known[found.Path] || s.run.Git[found.Path]:
+			case found.Repository && (s.run.Known[found.Path] || s.run.Git[found.Path]):
+				repositories = append(repositories, found.Path)
+			case s.run.Known[found.Path]:
 			case found.Repository:
 				s.repository(found.Path)
 			default:
@@ -295,10 +298,13 @@ func (s *sweep) all(asides []moved) {
 		}
 		for dir := range s.run.Git {
 			if within(dir, root) {
-				for _, name := range gitNames {
-					if path := join(dir, name); !s.run.Known[path] && !names.Unprotected[name] {
-						s.put(path, path, ".git/"+name)
-					}
+				repositories = append(repositories, dir)
+			}
+		}
+		for _, dir := range repositories {
+			for _, name := range gitNames {
+				if path := join(dir, name); !s.run.Known[path] && !names.Unprotected[name] {
+					s.put(path, path, ".git/"+name)
 				}
 			}
 		}

@@ -40,6 +40,7 @@ type Closed struct {
 // A Result is what a scan found.
 type Result struct {
 	Found       []Found // by path
+	Links       []Found // symbolic links that nobody but a command makes there, by path
 	Closed      []Closed
 	Directories int
 }
@@ -76,7 +77,9 @@ func (n *Names) scan(root string, apart func(string) bool, limits Limits, read R
 	}
 	s.deadline = time.Now().Add(limits.Time)
 	s.work(workers)
-	slices.SortFunc(s.result.Found, func(a, b Found) int { return strings.Compare(a.Path, b.Path) })
+	for _, list := range [][]Found{s.result.Found, s.result.Links} {
+		slices.SortFunc(list, func(a, b Found) int { return strings.Compare(a.Path, b.Path) })
+	}
 	s.result.Closed = RollUp(s.result.Closed, root, max(limits.Closed, 1))
 	return s.result
 }
@@ -159,6 +162,7 @@ func (s *scan) step() bool {
 	s.left -= found.used
 	s.result.Directories += take
 	s.result.Found = append(s.result.Found, found.found...)
+	s.result.Links = append(s.result.Links, found.links...)
 	s.result.Closed = append(s.result.Closed, found.closed...)
 	s.todo = append(s.todo, found.below...)
 	s.changed.Broadcast()
@@ -169,7 +173,7 @@ func (s *scan) step() bool {
 type look struct {
 	*scan
 	seen, left, used int
-	found            []Found
+	found, links     []Found
 	closed           []Closed
 	below            []string
 }
@@ -207,6 +211,11 @@ func (l *look) directory(dir string, turn int) {
 			if rule, is := l.names.Match(dir, string(name), packages); is {
 				l.found = append(l.found, Found{Path: join(dir, string(name)), Rule: rule})
 				return true // read-only as a whole
+			}
+		}
+		if kind == Link {
+			if rule, is := l.names.MatchLink(dir, string(name)); is {
+				l.links = append(l.links, Found{Path: join(dir, string(name)), Rule: rule})
 			}
 		}
 		if kind == Directory {
