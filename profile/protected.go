@@ -43,32 +43,36 @@ var projectFiles = []string{
 	// Shells and what they are extended with, on entering the directory.
 	".envrc", ".direnv", ".autoenv", ".autoenv.zsh", ".autoenv_leave.zsh", ".envrc.local", ".envrc.private", ".shadowenv.d", ".flox",
 	".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".mise", "mise/config.toml", "mise/conf.d", ".config/mise.toml", ".config/mise",
-	".rtx.toml", ".tool-versions", ".prototools", ".git/safe",
+	".rtx.toml", ".rtx.local.toml", ".miserc.toml", "mise/config.local.toml", ".tool-versions", ".prototools", ".git/safe", ".rvmrc", ".rbenv-vars", ".pyenv-vars",
 	// Editors, on opening it.
 	".vscode", ".idea", ".fleet", ".zed", ".theia", ".helix", ".devcontainer", ".devcontainer.json", ".exrc", ".nvim.lua", ".nvimrc", ".lvimrc",
-	".dir-locals.el", ".dir-locals-2.el", ".lite_project.lua", ".vim/coc-settings.json", ".luarc.json", ".luarc.jsonc",
+	".dir-locals.el", ".dir-locals-2.el", ".lite_project.lua", ".vim/coc-settings.json", ".luarc.json", ".luarc.jsonc", ".gvimrc", "Session.vim", ".bsp",
+	"hie.yaml", ".externalToolBuilders", ".kateproject", ".neoconf.json", ".nvim", ".vs",
 	// Agents: settings, hooks, and which servers of the Model Context Protocol they start.
 	".mcp.json", ".claude", ".claude.json", ".claude-plugin", ".codex", ".cursor", ".gemini", ".qwen", ".windsurf", ".codeium", ".cline", ".clinerules",
 	".continue", ".continuerc.json", ".roo", ".kilocode", ".kiro", ".amazonq", ".amp", ".agents", ".goose", ".opencode", "opencode.json", "opencode.jsonc",
 	".crush.json", "crush.json", ".aider.conf.yml", ".aider.conf.yaml", ".copilot", ".github/copilot", ".github/hooks", ".github/mcp.json", ".junie",
-	".augment", ".trae", ".factory", ".rovodev", ".openhands", ".codebuddy", ".iflow", ".kimi", ".vibe", ".grok", ".tabnine", ".zencoder",
+	".augment", ".pi", ".warp", ".serena", "gptme.toml", ".mcphost.yml", ".trae", ".factory", ".rovodev", ".openhands", ".codebuddy", ".iflow", ".kimi", ".vibe", ".grok", ".tabnine", ".zencoder",
 	// Hooks of git that are kept in the project, and other programs' settings for git. Not .gitmodules: git takes no command from it
 	// (since 2.24), and "git submodule add" writes it.
 	".husky", ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml", ".gitconfig",
 	"lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json", ".lefthook.yml", ".lefthook.yaml", ".lefthook.toml", ".lefthook.json",
 	"lefthook-local.yml", "lefthook-local.yaml", "lefthook-local.toml", "lefthook-local.json",
 	".lefthook-local.yml", ".lefthook-local.yaml", ".lefthook-local.toml", ".lefthook-local.json", ".config/lefthook.yml", ".config/lefthook-local.yml",
-	".lefthook", ".lefthook-local", "captainhook.json", "grumphp.yml", ".rusty-hook.toml", ".cargo-husky", "hk.pkl", "hk.local.pkl",
+	".git/lazygit.yml", ".lazygit.yml", ".git/glab-cli/config.yml", ".gh-dash.yml", ".huskyrc", ".huskyrc.js", "lefthook.jsonc", "hk.toml", "hk.yaml",
+	".lefthook", ".lefthook-local", "captainhook.json", "grumphp.yml", "grumphp.yaml", ".rusty-hook.toml", ".cargo-husky", "hk.pkl", "hk.local.pkl",
 	// Settings of other systems that keep versions, beside what they keep.
 	".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config", ".jj/repo/config.toml", ".jj/workspace-config.toml", ".pijul/config",
-	".bzr/branch/branch.conf", ".bzr/branch/location", ".arcconfig", ".git/arc/config", ".git/sl/config", "_darcs/prefs/defaults", ".p4config",
+	".bzr/branch/branch.conf", ".bzr/branch/location", ".arcconfig", ".git/arc/config", ".git/sl/config", "_darcs/prefs/defaults", "_darcs/prefs/prefs", ".p4config", ".reviewboardrc",
 	// Package managers and toolchains, whatever they are asked for.
 	".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", ".cargo/config.toml", ".cargo/config", "rust-toolchain.toml", "rust-toolchain",
-	".yarn/releases", ".yarn/plugins", "bunfig.toml", ".bundle/config", ".gemrc", ".ripgreprc",
+	".yarn/releases", ".yarn/plugins", ".corepack.env", ".luarocks", "bunfig.toml", ".bundle/config", ".gemrc", ".ripgreprc",
 	".mvn/jvm.config", ".mvn/maven.config", ".mvn/extensions.xml", ".sbtopts", ".jvmopts", ".bazelrc", ".bazeliskrc", "tools/bazel",
 	// Interpreters and debuggers, on starting in the directory.
 	".pdbrc", ".pdbrc.py", ".irbrc", ".pryrc", ".byebugrc", ".rdbgrc", ".rdbgrc.rb", ".Rprofile", ".Renviron", ".RData", ".ghci", ".octaverc", ".lldbinit",
-	".ocamlinit", ".iex.exs", ".perldb",
+	".ocamlinit", ".iex.exs", ".perldb", ".psysh.php", ".valgrindrc",
+	"jupyter_config.py", "jupyter_config.json", "jupyter_notebook_config.py", "jupyter_notebook_config.json", "jupyter_server_config.py",
+	"jupyter_server_config.json", "jupyter_lab_config.py", "jupyter_lab_config.json",
 }
 
 // startupFiles are what shells and sessions execute, in a home directory.

@@ -59,7 +59,6 @@ func TestOrdinaryGitWorksInside(t *testing.T) {
 		"name and address":         "git config user.email c@d.e && git config user.name 'C D'",
 		"a remote":                 "git remote add other git@example.com:a/b.git && git remote add third /srv/x.git",
 		"a remote's name":          "git remote rename origin up",
-		"a remote goes":            "git remote remove origin",
 		"a remote's address":       "git remote add other /srv/x.git && git remote set-url other https://example.com/x.git && git remote set-url --add --push other https://example.com/y.git",
 		"push -u":                  "git checkout -q -b new && git push -q -u origin new",
 		"a branch goes":            "git switch -q topic && git branch -q -D main",

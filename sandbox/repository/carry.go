@@ -109,8 +109,9 @@ func carry(base, inside, host string, r rules) (string, []Left, error) {
 	if base == inside {
 		return host, nil, nil
 	}
+	before := b.values()
 	renameSections(b, i, h, r)
-	c := carrying{rules: r, base: b.values(), inside: i.values(), host: &h, spelled: i.names(), sections: i.sections()}
+	c := carrying{rules: r, before: before, base: b.values(), inside: i.values(), host: &h, spelled: i.names(), sections: i.sections()}
 	was := h.values()
 	for _, key := range keys(b, i) {
 		if !slices.Equal(c.base[key], c.inside[key]) {
@@ -137,6 +138,7 @@ func (d document) names() map[string]string {
 type carrying struct {
 	rules        rules
 	base, inside map[string][]string
+	before       map[string][]string // base, when its sections had the names that they had
 	host         *document
 	spelled      map[string]string
 	sections     map[string]bool // that are left inside
@@ -171,8 +173,12 @@ func (c *carrying) key(key string, now []string) {
 	case !isAllowed:
 		leave(Left{Removed: true, Why: c.rules.value(key, "")})
 	case slices.Equal(next, base), slices.Equal(next, now):
-	case len(next) > 0 && c.rules.leads(key) && c.redirects(key, next):
-		leave(Left{Value: next[len(next)-1], Why: Leads})
+	case c.rules.leads(key) && c.redirects(key, next):
+		l := Left{Removed: len(next) == 0, Why: Leads}
+		if !l.Removed {
+			l.Value = next[len(next)-1]
+		}
+		leave(l)
 	case !slices.Equal(now, base):
 		l := Left{Theirs: true, Removed: len(next) == 0}
 		if !l.Removed {
@@ -185,43 +191,72 @@ func (c *carrying) key(key string, now []string) {
 }
 
 // leadsPerson reports whether a key says to which address, or by default to which remote repository, the person's next push goes, or from
-// which the next pull comes.
+// which the next pull comes, and what is pushed.
 func leadsPerson(key string) bool {
 	switch shape(key) {
-	case "remote.*.url", "remote.*.pushurl", "branch.*.remote", "branch.*.pushremote", "remote.pushdefault":
+	case "remote.*.url", "remote.*.pushurl", "remote.*.push", "branch.*.remote", "branch.*.pushremote", "remote.pushdefault":
 		return true
 	}
 	return false
 }
 
-// redirects reports whether new values lead the person elsewhere than before: to an address that none of their remote repositories had,
-// where there was one. What the command made itself may lead anywhere.
+// redirects reports whether new values lead the person elsewhere than before. What the command made itself may lead anywhere; what
+// was there may have another name for the address that it had, and a remote repository no other address. Nothing is taken away but with all
+// that is said of it: what a later command adds under the same name would be new.
 func (c *carrying) redirects(key string, next []string) bool {
-	section, there := sectionOf(key), len(c.base[key]) > 0
-	addresses := next
+	section := sectionOf(key)
 	switch shape(key) {
+	case "remote.*.url":
+		return c.leaves(c.base[key], next) || len(next) == 0 && !c.isRenamed(c.base[key])
 	case "remote.*.pushurl":
-		there = len(c.base[section+".url"]) > 0
-	case "branch.*.remote", "branch.*.pushremote", "remote.pushdefault":
-		there = there || key == "remote.pushdefault" || len(c.base[section+".remote"]) > 0
-		addresses = nil
-		for _, name := range next {
-			if name != "." {
-				addresses = append(addresses, append(c.inside["remote."+name+".pushurl"], c.inside["remote."+name+".url"]...)...)
-			}
+		return c.leaves(c.addressesOf(c.base, section), next)
+	case "remote.*.push":
+		return len(c.base[section+".url"]) > 0
+	case "branch.*.remote":
+		return len(c.base[key]) > 0 && (len(next) == 0 && !c.isGone(key) || c.leaves(c.named(c.before, c.base[key]), c.named(c.inside, next)))
+	case "branch.*.pushremote":
+		was := append(c.named(c.before, c.base[key]), c.named(c.before, c.base[section+".remote"])...)
+		return c.leaves(was, c.named(c.inside, next))
+	}
+	var used []string // remote.pushdefault
+	for key, names := range c.before {
+		if shape := shape(key); shape == "branch.*.remote" || shape == "branch.*.pushremote" || shape == "remote.pushdefault" {
+			used = append(used, c.named(c.before, names)...)
 		}
 	}
-	return there && slices.ContainsFunc(addresses, func(address string) bool { return !c.had(address) })
+	return len(next) > 0 && (len(used) == 0 || c.leaves(used, c.named(c.inside, next)))
 }
 
-// had reports whether one of the person's remote repositories had an address.
-func (c *carrying) had(address string) bool {
-	for key, values := range c.base {
-		if shape := shape(key); (shape == "remote.*.url" || shape == "remote.*.pushurl") && slices.Contains(values, address) {
+// leaves reports whether there were addresses, and others are among those that come.
+func (c *carrying) leaves(were, come []string) bool {
+	return len(were) > 0 && slices.ContainsFunc(come, func(address string) bool { return !slices.Contains(were, address) })
+}
+
+// isRenamed reports whether a remote repository still has the addresses, under whatever name.
+func (c *carrying) isRenamed(addresses []string) bool {
+	for key, values := range c.inside {
+		if shape(key) == "remote.*.url" && slices.Equal(values, addresses) {
 			return true
 		}
 	}
 	return false
+}
+
+// named are the addresses of remote repositories by their names. A name that none has is one itself.
+func (c *carrying) named(settings map[string][]string, names []string) []string {
+	var list []string
+	for _, name := range names {
+		addresses := c.addressesOf(settings, "remote."+name)
+		if len(addresses) == 0 {
+			addresses = []string{name}
+		}
+		list = append(list, addresses...)
+	}
+	return list
+}
+
+func (c *carrying) addressesOf(settings map[string][]string, section string) []string {
+	return append(slices.Clone(settings[section+".url"]), settings[section+".pushurl"]...)
 }
 
 // isGone reports whether a key's section is of a branch, a remote repository or a submodule that was removed as a whole.

@@ -50,7 +50,6 @@ func TestOrdinaryChangesAreCarriedOver(t *testing.T) {
 		"a branch that goes":    {"config --remove-section branch.main"},
 		"a branch's new name":   {"config --rename-section branch.main branch.other"},
 		"a remote's new name":   {"config --rename-section remote.origin remote.up", "config --replace-all remote.up.fetch +refs/heads/*:refs/remotes/up/*", "config branch.main.remote up"},
-		"a remote that goes":    {"config --remove-section remote.origin", "config --remove-section branch.main"},
 		"a key that goes":       {"config --unset user.name", "config --unset branch.main.merge"},
 		"what pull does":        {"config pull.rebase true", "config branch.main.rebase merges", "config push.autoSetupRemote true"},
 		"a key in mixed case":   {"config branch.Main.pushRemote origin"},
@@ -105,12 +104,40 @@ func TestAHostileChangeOfWhatIsThereLeavesIt(t *testing.T) {
 		{"url = https://example.com/a.git", "url = https://example.com/a.git\n\tpushurl = git@example.com:b.git"},
 		{`[branch "main"]`, "[branch \"a\x1b\"]\n\tremote = ext::evil\n[branch \"main\"]"},
 		{`[remote "origin"]`, "[remote \"origin\"]\n\tuploadpack = evil"},
+		{`[remote "origin"]`, "[remote \"origin\"]\n\tpush = refs/heads/x:refs/heads/main"},
+		{"remote = origin", "remote = up"}, // which none is called, but a file in .git/remotes may be
+		{"remote = origin", "remote = sub/evil"},
+		{"\turl = https://example.com/a.git\n", ""},
+		{"\tremote = origin\n", ""},
 	} {
 		inside := strings.Replace(original, change[0], change[1], 1)
 		text, left, err := Carry(original, inside, original)
 		if err != nil || len(left) != 1 || text != original {
 			t.Errorf("%q: %+v %v\n%s", change, left, err, text)
 		}
+	}
+}
+
+// What one command added, a later one does not turn the person's branches to.
+func TestAnEarlierCommandsRemoteDoesNotTakeABranchOver(t *testing.T) {
+	const evil = "[remote \"evil\"]\n\turl = https://example.com/evil.git\n"
+	for _, change := range [][2]string{
+		{"remote = origin", "remote = evil"},
+		{"remote = origin", "remote = origin\n\tpushRemote = evil"},
+		{"[user] name = A", "[remote]\n\tpushDefault = evil\n[user] name = A"},
+		{"url = https://example.com/a.git", "url = https://example.com/evil.git"},
+		{"url = https://example.com/a.git", "url = https://example.com/a.git\n\tpushurl = https://example.com/evil.git"},
+	} {
+		text, left, err := Carry(original+evil, strings.Replace(original, change[0], change[1], 1)+evil, original+evil)
+		if err != nil || len(left) != 1 || left[0].Why != Leads || text != original+evil {
+			t.Errorf("%q: %+v %v\n%s", change, left, err, text)
+		}
+	}
+	// A remote repository that is taken away could be added again, with another address.
+	inside := original[:strings.Index(original, "[remote")] + "[user] name = A\n"
+	text, left, err := Carry(original, inside, original)
+	if err != nil || len(left) == 0 || !strings.Contains(text, "url = https://example.com/a.git") {
+		t.Errorf("%+v %v\n%s", left, err, text)
 	}
 }
 

@@ -60,6 +60,7 @@ func DisarmAt(dir int, place string, aside func(dir int, name string) error) ([]
 	d.settings("config.worktree")
 	d.hooks()
 	d.leads()
+	d.remotes()
 	return d.taken, errors.Join(d.failed...)
 }
 
@@ -234,6 +235,24 @@ func (d *disarming) leads() {
 	text, err = readSmall(d.dir, "gitdir")
 	if !errors.Is(err, unix.ENOENT) && (err != nil || !isWorktree || !d.comesBack(strings.TrimRight(text, "\n"))) {
 		d.whole(d.dir, "gitdir", "gitdir", Leads)
+	}
+}
+
+// remotes sets aside the files by which git was told of remote repositories before it had settings for that. It still reads them.
+func (d *disarming) remotes() {
+	for _, name := range []string{"remotes", "branches"} { // "git init" makes one that is empty
+		fd, err := unix.Openat2(d.dir, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve})
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err == nil {
+			dir := os.NewFile(uintptr(fd), name)
+			_, err = dir.Readdirnames(1)
+			dir.Close()
+		}
+		if !errors.Is(err, io.EOF) {
+			d.whole(d.dir, name, name, Leads)
+		}
 	}
 }
 

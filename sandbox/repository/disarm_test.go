@@ -184,6 +184,13 @@ func TestHooksAndWhatLeadsElsewhereAreSetAside(t *testing.T) {
 			write(t, dir+"/hooks/post-checkout", "")
 			write(t, dir+"/hooks/pre-push.sample", "")
 		}, []string{"hooks/post-checkout", "hooks/pre-commit"}},
+		"old files with remotes": {func(dir string) {
+			os.Mkdir(dir+"/remotes", 0o755)
+			write(t, dir+"/remotes/origin", "URL: ext::evil\n")
+			os.Mkdir(dir+"/branches", 0o755)
+			write(t, dir+"/branches/up", "ext::evil\n")
+		}, []string{"branches", "remotes"}},
+		"none in them":          {func(dir string) { os.Mkdir(dir+"/branches", 0o755) }, nil},
 		"a hook that is a link": {func(dir string) { os.Mkdir(dir+"/hooks", 0o755); os.Symlink("/bin/true", dir+"/hooks/pre-commit") }, []string{"hooks/pre-commit"}},
 		"hooks that are a link": {func(dir string) { os.Symlink("/tmp", dir+"/hooks") }, []string{"hooks"}},
 		"hooks nobody may read": {func(dir string) { os.Mkdir(dir+"/hooks", 0) }, map[bool][]string{true: nil, false: {"hooks"}}[os.Geteuid() == 0]},
