@@ -3,13 +3,13 @@ package grants
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
 // Where the sockets are.
@@ -41,7 +41,7 @@ const RelayPrefix = "l-"
 func SweepSockets(dir string) {
 	list, _ := filepath.Glob(filepath.Join(dir, RelayPrefix+"*.sock"))
 	for _, path := range list {
-		short, done, err := ShortSocketPath(path)
+		short, done, err := socket.ShortPath(path)
 		if err != nil {
 			continue
 		}
@@ -54,19 +54,4 @@ func SweepSockets(dir string) {
 		}
 		done()
 	}
-}
-
-// maxSocketPath is what fits into an address (unix(7)), its NUL included.
-const maxSocketPath = 108
-
-// ShortSocketPath returns a name for a socket that fits into an address. done lets go of it, after it was used.
-func ShortSocketPath(path string) (short string, done func(), err error) {
-	if len(path) < maxSocketPath {
-		return path, func() {}, nil
-	}
-	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", nil, fmt.Errorf("%s: %w", profile.Printable(filepath.Dir(path)), err)
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)), func() { unix.Close(dir) }, nil
 }

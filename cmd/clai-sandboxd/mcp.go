@@ -15,12 +15,12 @@ import (
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants/client"
-	"github.com/clairun/clai-sandbox/grants/server"
 	"github.com/clairun/clai-sandbox/integration/mcp"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
 // mcpAction serves agents' tools. Standard output is the protocol's.
@@ -109,7 +109,7 @@ func listenMCP(directories profile.Directories, address, tokenFile string) (net.
 		if err := checkOwnPlace(directories, "--listen", path); err != nil {
 			return nil, "", err
 		}
-		l, err := server.Listen(path)
+		l, err := socket.Listen(path)
 		return l, token, err
 	}
 	host, _, err := net.SplitHostPort(address)

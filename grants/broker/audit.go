@@ -13,6 +13,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	shown "github.com/clairun/clai-sandbox/profile/text"
 )
 
 // An Audit is the file that says what was asked and decided, one JSON object a line, only ever appended to. Text in it
@@ -165,7 +166,7 @@ func (b *Broker) auditTaking(e event) (position int64) {
 func lineOf(e event, user string) ([]byte, error) {
 	e.Time, e.User = time.Now().UTC().Format(time.RFC3339Nano), user
 	text, err := json.Marshal(e)
-	return append(grants.PlainJSON(text), '\n'), err
+	return append(shown.PlainJSON(text), '\n'), err
 }
 
 func (a *Audit) append(e event, user string, sync bool) (position int64, err error) {

@@ -75,11 +75,11 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 		return complain(complaints, err)
 	}
 	if asJSON {
-		text, err := json.Marshal(answer)
+		line, err := json.Marshal(answer)
 		if err != nil {
 			return complain(complaints, err)
 		}
-		fmt.Fprintf(out, "%s\n", grants.PlainJSON(text))
+		fmt.Fprintf(out, "%s\n", text.PlainJSON(line))
 	} else {
 		fmt.Fprintln(out, Sentence(a, answer))
 	}

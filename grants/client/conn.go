@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/grants"
+	sockets "github.com/clairun/clai-sandbox/wire/socket"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 
 // dial connects to a unix socket. The context ends everything that goes on over it.
 func dial(ctx context.Context, path string) (*os.File, error) {
-	short, done, err := grants.ShortSocketPath(path)
+	short, done, err := sockets.ShortPath(path)
 	if err != nil {
 		return nil, err
 	}

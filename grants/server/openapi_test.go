@@ -18,6 +18,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/broker"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/wire"
 )
 
 //go:generate go test -run OpenAPI . -update
@@ -78,7 +79,7 @@ func openAPI(t *testing.T) []byte {
 	}
 	failure := object{"description": codes, "content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/ErrorBody"}}}}
 	paths := object{}
-	for _, r := range routes {
+	for _, r := range New("", "").routes() {
 		responses := object{"200": object{"description": "done", "content": content(r.Gives)}, "default": object{"$ref": "#/components/responses/Error"}}
 		operation := object{"summary": r.Summary, "responses": responses}
 		if r.Takes != nil {
@@ -139,6 +140,7 @@ func TestAnswersAreAsTheOpenAPIFileSays(t *testing.T) {
 		}
 	}
 	grant := ""
+	routes := b.server.routes()
 	for _, c := range []struct {
 		method, route, body string
 		status              int
@@ -158,7 +160,7 @@ func TestAnswersAreAsTheOpenAPIFileSays(t *testing.T) {
 		{"DELETE", "/v1/grants/{id}", "", 200},
 		{"POST", "/v1/sessions/{id}/applied", `{"grantId":"x"}`, 404},
 	} {
-		at := slices.IndexFunc(routes, func(r route) bool { return r.Method == c.method && r.Path == c.route })
+		at := slices.IndexFunc(routes, func(r wire.Route) bool { return r.Method == c.method && r.Path == c.route })
 		if at < 0 {
 			t.Fatalf("no route %s %s", c.method, c.route)
 		}

@@ -5,118 +5,112 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/wire"
 )
 
-// A route is one thing that can be asked of the broker. openapi.json is made from these.
-type route struct {
-	Method, Path string
-	Summary      string
-	Takes        any // what the body is; nil: nothing
-	Gives        any // what the answer is; grants.Event: a stream of them
-	Query        map[string]string
-	Body         int64 // the most bytes of the body, where it is more than usual
-	handle       handler
-}
-
-// routes are those of the people's socket.
-var routes = []route{
-	{Method: "POST", Path: "/v1/sessions", Summary: "begin a session, which lasts as long as this connection; the first event names it, the others are the grants that come and go in it",
-		Takes: grants.SessionSpec{}, Gives: grants.Event{}, Body: maxSessionBody, handle: openSession},
-	{Method: "POST", Path: "/v1/sessions/{id}/applied", Summary: "tell what became of a change in the running sandboxes of a session that is live",
-		Takes: grants.Applied{}, Gives: grants.Nothing{}, handle: applied},
-	{Method: "POST", Path: "/v1/grants/requests", Summary: "ask for a path within a session, and wait for the answer",
-		Takes: grants.AskBody{}, Gives: grants.Answer{}, handle: askForSession},
-	{Method: "GET", Path: "/v1/grants/requests", Summary: "list the requests that wait for a decision, the oldest first",
-		Gives: grants.RequestList{}, handle: pending},
-	{Method: "POST", Path: "/v1/grants/requests/{id}/decision", Summary: "answer a request; an answer that is not valid is refused, and the request still waits",
-		Takes: grants.Decision{}, Gives: grants.Answer{}, handle: decide},
-	{Method: "GET", Path: "/v1/grants", Summary: "list what is granted", Gives: grants.GrantList{}, handle: list},
-	{Method: "POST", Path: "/v1/grants", Summary: "grant a path that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, handle: add},
-	{Method: "DELETE", Path: "/v1/grants/{id}", Summary: "revoke a grant; the answer says what still covers its path, and which running sandboxes it could not be taken from", Gives: grants.Taking{}, handle: revoke},
-	{Method: "POST", Path: "/v1/grants/{id}/confirm", Summary: "take a stale grant for what its path leads to now", Takes: grants.ConfirmBody{}, Gives: grants.Grant{}, handle: confirm},
-	{Method: "POST", Path: "/v1/grants/{id}/narrow", Summary: "take writing away from a grant", Takes: grants.Nothing{}, Gives: grants.Taking{}, handle: narrow},
-	{Method: "GET", Path: "/v1/grants/log", Summary: "list requests that have ended, the latest first", Gives: grants.RecordList{},
-		Query: map[string]string{"limit": "how many at most, from 1 to 1000; 100 if not said"}, handle: records},
-	{Method: "GET", Path: "/v1/events", Summary: "hear of everything that happens from now on; a stream that ends was too slow, or the broker stops", Gives: grants.Event{}, handle: events},
-	{Method: "GET", Path: "/v1/status", Summary: "which broker this is", Gives: grants.Status{}, handle: status},
+// routes are those of the people's socket. openapi.json is made from them.
+func (s *Server) routes() []wire.Route {
+	return []wire.Route{
+		{Method: "POST", Path: "/v1/sessions", Summary: "begin a session, which lasts as long as this connection; the first event names it, the others are the grants that come and go in it",
+			Takes: grants.SessionSpec{}, Gives: grants.Event{}, Body: maxSessionBody, Handle: s.openSession},
+		{Method: "POST", Path: "/v1/sessions/{id}/applied", Summary: "tell what became of a change in the running sandboxes of a session that is live",
+			Takes: grants.Applied{}, Gives: grants.Nothing{}, Handle: s.applied},
+		{Method: "POST", Path: "/v1/grants/requests", Summary: "ask for a path within a session, and wait for the answer",
+			Takes: grants.AskBody{}, Gives: grants.Answer{}, Handle: s.askForSession},
+		{Method: "GET", Path: "/v1/grants/requests", Summary: "list the requests that wait for a decision, the oldest first",
+			Gives: grants.RequestList{}, Handle: s.pending},
+		{Method: "POST", Path: "/v1/grants/requests/{id}/decision", Summary: "answer a request; an answer that is not valid is refused, and the request still waits",
+			Takes: grants.Decision{}, Gives: grants.Answer{}, Handle: s.decide},
+		{Method: "GET", Path: "/v1/grants", Summary: "list what is granted", Gives: grants.GrantList{}, Handle: s.list},
+		{Method: "POST", Path: "/v1/grants", Summary: "grant a path that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, Handle: s.add},
+		{Method: "DELETE", Path: "/v1/grants/{id}", Summary: "revoke a grant; the answer says what still covers its path, and which running sandboxes it could not be taken from", Gives: grants.Taking{}, Handle: s.revoke},
+		{Method: "POST", Path: "/v1/grants/{id}/confirm", Summary: "take a stale grant for what its path leads to now", Takes: grants.ConfirmBody{}, Gives: grants.Grant{}, Handle: s.confirm},
+		{Method: "POST", Path: "/v1/grants/{id}/narrow", Summary: "take writing away from a grant", Takes: grants.Nothing{}, Gives: grants.Taking{}, Handle: s.narrow},
+		{Method: "GET", Path: "/v1/grants/log", Summary: "list requests that have ended, the latest first", Gives: grants.RecordList{},
+			Query: map[string]string{"limit": "how many at most, from 1 to 1000; 100 if not said"}, Handle: s.records},
+		{Method: "GET", Path: "/v1/events", Summary: "hear of everything that happens from now on; a stream that ends was too slow, or the broker stops", Gives: grants.Event{}, Handle: s.events},
+		{Method: "GET", Path: "/v1/status", Summary: "which broker this is", Gives: grants.Status{}, Handle: s.status},
+	}
 }
 
 // askRoutes are all that the inside of a sandbox can do.
-var askRoutes = []route{
-	{Method: "POST", Path: "/v1/grants/requests", Takes: grants.Asking{}, Gives: grants.Answer{}, handle: askFromInside},
+func (s *Server) askRoutes() []wire.Route {
+	return []wire.Route{
+		{Method: "POST", Path: "/v1/grants/requests", Takes: grants.Asking{}, Gives: grants.Answer{}, Handle: s.askFromInside},
+	}
 }
 
-func askForSession(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) askForSession(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var body grants.AskBody
-	if err := receive(r, &body); err != nil {
+	if err := wire.Receive(r, &body); err != nil {
 		return nil, err
 	}
-	return result(s.broker.Ask(r.Context(), body.Session, body.Asking))
+	return wire.Result(s.broker.Ask(r.Context(), body.Session, body.Asking))
 }
 
 // askFromInside knows who asks by the socket. A body that names a session or an agent has a key too many.
-func askFromInside(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) askFromInside(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var body grants.Asking
-	if err := receive(r, &body); err != nil {
+	if err := wire.Receive(r, &body); err != nil {
 		return nil, err
 	}
-	session, _ := r.Context().Value(sessionKey{}).(string)
-	return result(s.broker.Ask(r.Context(), session, body))
+	return wire.Result(s.broker.Ask(r.Context(), wire.Through(r), body))
 }
 
-func pending(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) pending(_ http.ResponseWriter, r *http.Request) (any, error) {
 	list, err := s.broker.Pending(r.Context())
 	return grants.RequestList{Requests: list}, err
 }
 
 // decide wants every key of a decision known, and the kind written out.
-func decide(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) decide(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var raw json.RawMessage
-	if err := receive(r, &raw); err != nil {
+	if err := wire.Receive(r, &raw); err != nil {
 		return nil, err
 	}
 	var d grants.Decision
 	if err := d.Parse(raw); err != nil {
 		return nil, err
 	}
-	return result(s.broker.Decide(r.Context(), r.PathValue("id"), d))
+	return wire.Result(s.broker.Decide(r.Context(), r.PathValue("id"), d))
 }
 
-func list(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) list(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := s.broker.Grants(r.Context())
 	return grants.GrantList{Grants: all}, err
 }
 
-func add(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) add(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var n grants.NewGrant
-	if err := receive(r, &n); err != nil {
+	if err := wire.Receive(r, &n); err != nil {
 		return nil, err
 	}
-	return result(s.broker.Add(r.Context(), n))
+	return wire.Result(s.broker.Add(r.Context(), n))
 }
 
-func revoke(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
-	return result(s.broker.Revoke(r.Context(), r.PathValue("id")))
+func (s *Server) revoke(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return wire.Result(s.broker.Revoke(r.Context(), r.PathValue("id")))
 }
 
-func confirm(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) confirm(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var body grants.ConfirmBody
-	if err := receive(r, &body); err != nil {
+	if err := wire.Receive(r, &body); err != nil {
 		return nil, err
 	}
-	return result(s.broker.Confirm(r.Context(), r.PathValue("id"), body.Resolved))
+	return wire.Result(s.broker.Confirm(r.Context(), r.PathValue("id"), body.Resolved))
 }
 
-func narrow(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := receive(r, &grants.Nothing{}); err != nil {
+func (s *Server) narrow(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := wire.Receive(r, &grants.Nothing{}); err != nil {
 		return nil, err
 	}
-	return result(s.broker.Narrow(r.Context(), r.PathValue("id")))
+	return wire.Result(s.broker.Narrow(r.Context(), r.PathValue("id")))
 }
 
-func records(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) records(_ http.ResponseWriter, r *http.Request) (any, error) {
 	limit := 100
 	if text := r.URL.Query().Get("limit"); text != "" {
 		var err error
@@ -128,16 +122,46 @@ func records(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
 	return grants.RecordList{Records: ended}, err
 }
 
-func applied(s *Server, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *Server) applied(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var body grants.Applied
-	if err := receive(r, &body); err != nil {
+	if err := wire.Receive(r, &body); err != nil {
 		return nil, err
 	}
 	return grants.Nothing{}, s.broker.Applied(r.Context(), r.PathValue("id"), body)
 }
 
-func status(s *Server, _ http.ResponseWriter, _ *http.Request) (any, error) {
+func (s *Server) status(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	return grants.Status{Version: s.version, PID: os.Getpid(), Notices: s.notices}, nil
 }
 
-func result[T any](answer T, err error) (any, error) { return answer, err }
+// newStream begins a stream of events.
+func newStream(w http.ResponseWriter) *wire.Stream[grants.Event] {
+	return wire.NewStream(w, func(e grants.Event) string { return string(e.Kind) })
+}
+
+func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
+	events, err := s.broker.Events(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	newStream(w).Follow(r, events)
+	return wire.Streamed, nil
+}
+
+// openSession begins a session that ends with the connection, however the other end goes away.
+func (s *Server) openSession(w http.ResponseWriter, r *http.Request) (any, error) {
+	var spec grants.SessionSpec
+	if err := wire.Receive(r, &spec); err != nil {
+		return nil, err
+	}
+	session, err := s.broker.Open(r.Context(), spec)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	out := newStream(w)
+	if err := out.Send(grants.Event{Kind: grants.EventSession, AtUnixMs: time.Now().UnixMilli(), Session: session.ID, Socket: session.Socket}); err == nil {
+		out.Follow(r, session.Events)
+	}
+	return wire.Streamed, nil
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/clairun/clai-sandbox/integration/notify"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
+	sockets "github.com/clairun/clai-sandbox/wire/socket"
 )
 
 // Options are what one gateway works with.
@@ -105,7 +106,7 @@ func (o Options) serve(ctx context.Context, s *server.Server, b *broker.Broker, 
 	l := o.Listener
 	if l == nil {
 		var err error
-		if l, err = server.Listen(socket); err != nil {
+		if l, err = sockets.Listen(socket); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
 		// The name goes first, while the lock is held: whoever comes then starts another gateway, which waits for the lock.
@@ -201,7 +202,7 @@ func takeLock(ctx context.Context, path, socket string) (*os.File, error) {
 }
 
 func answers(socket string) bool {
-	short, done, err := grants.ShortSocketPath(socket)
+	short, done, err := sockets.ShortPath(socket)
 	if err != nil {
 		return false
 	}

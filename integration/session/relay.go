@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
 // A relay is the socket at which the inside of a session's sandboxes asks. It is the session's own, and stays as long as that: what comes
@@ -33,7 +34,7 @@ const maxAskers = 32
 // newRelay listens beside a broker's socket for a session. to opens a connection to the broker of now.
 func newRelay(beside string, to func() (*net.UnixConn, error)) (*relay, error) {
 	r := &relay{path: filepath.Join(filepath.Dir(beside), grants.RelayPrefix+strings.ToLower(rand.Text()[:12])+".sock"), room: make(chan struct{}, maxAskers)}
-	short, done, err := grants.ShortSocketPath(r.path)
+	short, done, err := socket.ShortPath(r.path)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func (s *Session) toBroker() (*net.UnixConn, error) {
 	s.mu.Lock()
 	path := s.broker.Socket
 	s.mu.Unlock()
-	short, done, err := grants.ShortSocketPath(path)
+	short, done, err := socket.ShortPath(path)
 	if err != nil {
 		return nil, err
 	}

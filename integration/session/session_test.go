@@ -13,10 +13,10 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
-	"github.com/clairun/clai-sandbox/grants/server"
 	"github.com/clairun/clai-sandbox/integration/gateway"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
 // The test binary is also what a sandbox shows as fs_request_grant, and the mounter.
@@ -604,7 +604,7 @@ func TestALeavingSessionWaitsForNoGatewayThatStandsStill(t *testing.T) {
 	s := p.open(true)
 	p.stop()
 	p.until("the session has noticed", func() bool { return !s.joined() })
-	l, err := server.Listen(filepath.Join(grants.SocketDirectory(p.caller.Directories()), grants.SocketName))
+	l, err := socket.Listen(filepath.Join(grants.SocketDirectory(p.caller.Directories()), grants.SocketName))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,9 @@
-package grants
+package text
 
 import (
 	"fmt"
 	"unicode/utf16"
 	"unicode/utf8"
-
-	shown "github.com/clairun/clai-sandbox/profile/text"
 )
 
 // PlainJSON escapes, in JSON text, what JSON lets stand and a terminal would obey or hide: control characters, overrides
@@ -15,7 +13,7 @@ func PlainJSON(text []byte) []byte {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
 		switch {
-		case r < utf8.RuneSelf && r != 0x7f || !shown.Hidden(r):
+		case r < utf8.RuneSelf && r != 0x7f || !Hidden(r):
 			out = append(out, text[:n]...)
 		case r > 0xFFFF:
 			high, low := utf16.EncodeRune(r)
