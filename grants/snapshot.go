@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/aside"
 )
 
 // The names of the database and of its snapshot in the state directory.
@@ -90,7 +91,7 @@ func (s *Snapshot) Write(dir string, transaction uint64) error {
 
 	path := filepath.Join(dir, SnapshotName)
 	for _, name := range []string{path, path + ".new"} {
-		if err := SetAsideUnlessFile(name); err != nil {
+		if err := aside.UnlessFile(name); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/clairun/clai-sandbox/audit"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/profile"
@@ -20,7 +21,7 @@ import (
 type Options struct {
 	Rules grants.Rules
 	Store *store.Store
-	Audit *Audit
+	Audit *audit.Log
 	User  string // who decides: the one whose broker it is
 
 	Timeout     time.Duration // how long a request waits
@@ -63,9 +64,10 @@ type Broker struct {
 	ended    []endedRequest
 	hub      hub
 	expiry   *time.Timer
-	away     map[string]*presence    // sessions of an earlier broker that have not come back
-	owed     map[string]grants.Grant // what was revoked, and could not be stored yet
-	done     map[string]grants.Done  // changes that were made, by the name that they were asked for under
+	away     map[string]*presence      // sessions of an earlier broker that have not come back
+	owed     map[string]grants.Grant   // what was revoked, and could not be stored yet
+	told     map[askedAs]grants.Answer // to questions of before this broker began
+	done     map[string]grants.Done    // changes that were made, by the name that they were asked for under
 
 	changing sync.Mutex // one change of a stored grant at a time; taken before mu
 }

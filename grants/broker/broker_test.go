@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clairun/clai-sandbox/audit"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/brokertest"
 	"github.com/clairun/clai-sandbox/grants/store"
@@ -38,17 +39,17 @@ func newBench(t testing.TB, o Options) *bench {
 	if b.store, notices, err = store.Open(b.state); err != nil || len(notices) > 0 {
 		t.Fatal(err, notices)
 	}
-	audit, notices := OpenAudit(filepath.Join(b.state, AuditName), 0)
-	if len(notices) > 0 {
-		t.Fatal(notices)
+	record, problems := audit.Open(filepath.Join(b.state, audit.Name), 0)
+	if len(problems) > 0 {
+		t.Fatal(problems)
 	}
-	o.Rules, o.Store, o.Audit, o.User = grants.NewRules(home, []string{b.state}, nil), b.store, audit, "tester"
+	o.Rules, o.Store, o.Audit, o.User = grants.NewRules(home, []string{b.state}, nil), b.store, record, "tester"
 	if b.Broker, err = New(o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		b.Close()
-		audit.Close()
+		record.Close()
 		b.store.Close()
 	})
 	return b
@@ -93,7 +94,7 @@ func TestTheAuditFileHasEveryDecisionBeforeItTakesEffect(t *testing.T) {
 	if _, err := b.Decide(t.Context(), r.ID, grants.Decision{Kind: grants.AllowAlways, Path: "~/a", Access: profile.ReadOnly, Scope: grants.ScopeAlways}); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(b.state, AuditName)
+	path := filepath.Join(b.state, audit.Name)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Error(info.Mode(), err)
 	}
@@ -126,7 +127,7 @@ func TestTheAuditFileHasEveryDecisionBeforeItTakesEffect(t *testing.T) {
 // Whatever cannot be written did not happen: the request waits on.
 func TestADecisionThatCannotBeWrittenIsNone(t *testing.T) {
 	for name, breakIt := range map[string]func(*bench){
-		"audit": func(b *bench) { b.options.Audit.file.Close() },
+		"audit": func(b *bench) { b.options.Audit.Close() },
 		"store": func(b *bench) { b.store.Close() },
 	} {
 		for _, kind := range []grants.DecisionKind{grants.Deny, grants.AllowOnce, grants.AllowAlways} {
@@ -319,66 +320,13 @@ func TestAThousandRequestsWaitAtOnce(t *testing.T) {
 	answered.Wait()
 }
 
-func TestAShorterAuditFileIsToldOf(t *testing.T) {
-	path := filepath.Join(t.TempDir(), AuditName)
-	os.WriteFile(path, []byte("{}\n{\"cut"), 0o600)
-	a, notices := OpenAudit(path, 1000)
-	if len(notices) != 1 {
-		t.Fatal(notices)
-	}
-	a.append(event{Event: "x"}, "u", true)
-	a.Close()
-	text, _ := os.ReadFile(path)
-	if lines := strings.Split(string(text), "\n"); len(lines) != 4 || !json.Valid([]byte(lines[2])) {
-		t.Errorf("%q", text)
-	}
-	os.Chmod(path, 0o644)
-	a, notices = OpenAudit(path, 0)
-	a.Close()
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || len(notices) != 0 {
-		t.Errorf("others can read it: %v, %v, %v", info.Mode(), err, notices)
-	}
-}
-
-// Nothing that may stand in the audit file's place keeps the broker from taking away; what cannot be recorded is not given.
-func TestWhatStandsInTheAuditFilesPlaceKeepsNobodyFromRevoking(t *testing.T) {
-	for name, make := range map[string]func(path string) error{
-		"a directory":          func(path string) error { return os.MkdirAll(path+"/full", 0o700) },
-		"a link":               func(path string) error { return os.Symlink("/etc/passwd", path) },
-		"a link to nothing":    func(path string) error { return os.Symlink("nowhere", path) },
-		"a fifo":               func(path string) error { return syscall.Mkfifo(path, 0o600) },
-		"a file without modes": func(path string) error { return os.WriteFile(path, []byte("{}\n"), 0) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), AuditName)
-			if err := make(path); err != nil {
-				t.Fatal(err)
-			}
-			a, notices := OpenAudit(path, 0)
-			defer a.Close()
-			if a.broken != nil {
-				t.Fatal(a.broken)
-			}
-			if kept, _ := filepath.Glob(path + ".set-aside-*"); len(kept) != len(notices) {
-				t.Errorf("%v, %v", kept, notices)
-			}
-			if _, err := a.append(event{Event: "x"}, "u", true); err != nil {
-				t.Error(err)
-			}
-			if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), `"event":"x"`) {
-				t.Errorf("%q, %v", text, err)
-			}
-		})
-	}
-}
-
 func TestWithoutAnAuditFileNothingIsGivenAndAllIsTakenAway(t *testing.T) {
 	b := newBench(t, Options{})
 	g, err := b.Add(t.Context(), grants.NewGrant{Agent: "main", Path: "~/a", Access: profile.ReadOnly})
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken, notices := OpenAudit(filepath.Join(b.state, "no-such-directory", AuditName), 0)
+	broken, notices := audit.Open(filepath.Join(b.state, "no-such-directory", audit.Name), 0)
 	if len(notices) != 1 {
 		t.Errorf("%v", notices)
 	}

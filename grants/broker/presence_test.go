@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -122,27 +125,60 @@ func TestTheNextBrokerEndsWhatWaited(t *testing.T) {
 	b := newBench(t, Options{})
 	s := b.session(t, "main")
 	for _, path := range []string{"~/waits", "~/decided", "~/denied"} {
-		go b.Ask(t.Context(), s.ID, grants.Asking{Path: path, Access: profile.ReadOnly})
+		go b.Ask(grants.WithRequestID(t.Context(), filepath.Base(path)), s.ID, grants.Asking{Path: path, Access: profile.ReadOnly})
 	}
 	for _, r := range b.pendingOf(t, 3) {
 		switch filepath.Base(r.RequestedPath) {
 		case "decided":
 			b.Decide(t.Context(), r.ID, grants.Decision{Kind: grants.AllowOnce, Path: r.RequestedPath, Access: profile.ReadOnly})
 		case "denied":
-			b.Decide(t.Context(), r.ID, grants.Decision{})
+			b.Decide(t.Context(), r.ID, grants.Decision{Reason: "not that"})
 		}
 	}
-	left := b.options.Audit.unfinished()
+	left, _ := b.unfinished()
 	if len(left) != 1 || filepath.Base(left[0].RequestedPath) != "waits" {
 		t.Fatalf("%+v", left)
 	}
 	next := b.again(t) // the first was killed
-	if left := b.options.Audit.unfinished(); len(left) != 0 {
+	if left, _ := b.unfinished(); len(left) != 0 {
 		t.Errorf("%+v", left)
 	}
 	list, err := next.Log(t.Context(), 10)
-	if err != nil || len(list) != 3 || list[0].ID != left[0].ID || list[0].Outcome != grants.OutcomeWithdrawn {
+	if err != nil || len(list) != 3 || list[0].ID != left[0].ID || list[0].Outcome != grants.OutcomeDenied {
 		t.Errorf("%+v, %v", list, err)
+	}
+	// Who asks again is told, if it is the same agent and the same question.
+	session := func(agent string) string {
+		s, err := next.Open(t.Context(), grants.SessionSpec{Agent: agent, Workspace: "/w"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.ID
+	}
+	for name, want := range map[string]string{"waits": "the gateway restarted", "denied": "not that"} {
+		answer, err := next.Ask(grants.WithRequestID(t.Context(), name), session("main"), grants.Asking{Path: "~/" + name, Access: profile.ReadOnly})
+		if err != nil || answer.Outcome != grants.OutcomeDenied || answer.Reason != want {
+			t.Errorf("%s: %+v, %v", name, answer, err)
+		}
+	}
+	for agent, name := range map[string]string{"main": "another", "other": "waits"} {
+		soon, cancel := context.WithCancel(t.Context())
+		asked := make(chan error, 1)
+		go func() {
+			_, err := next.Ask(grants.WithRequestID(soon, name), session(agent), grants.Asking{Path: "~/waits", Access: profile.ReadOnly})
+			asked <- err
+		}()
+		for list, _ := next.Pending(t.Context()); len(list) == 0; list, _ = next.Pending(t.Context()) {
+			runtime.Gosched()
+		}
+		cancel()
+		if err := <-asked; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s, %s: %v", agent, name, err)
+		}
+	}
+	var ended *grants.EndedError
+	if _, err := next.Decide(t.Context(), list[0].ID, grants.Decision{}); !errors.As(err, &ended) || ended.Outcome != grants.OutcomeDenied {
+		t.Errorf("%v", err)
 	}
 }
 

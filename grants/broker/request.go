@@ -48,6 +48,13 @@ func (b *Broker) Ask(ctx context.Context, sessionID string, a grants.Asking) (gr
 	if err := b.mayAsk(s); err != nil {
 		return grants.Answer{}, err
 	}
+	name := grants.RequestID(ctx)
+	if len(name) > grants.MaxRequestID {
+		name = ""
+	}
+	if answer, told := b.toldBefore(s.spec.Agent, name); told {
+		return b.answered(s, a, answer)
+	}
 	q, err := b.options.Rules.AskSeeing(b.sight(s), a.Path, a.Access, a.Reason)
 	var never *grants.NeverError
 	switch {
@@ -61,7 +68,7 @@ func (b *Broker) Ask(ctx context.Context, sessionID string, a grants.Asking) (gr
 	case b.covered(s, q):
 		return b.answered(s, a, alreadyGranted(q))
 	}
-	r, answer, err := b.join(s, q)
+	r, answer, err := b.join(s, q, name)
 	switch {
 	case err != nil:
 		return answer, err
@@ -181,7 +188,7 @@ func (b *Broker) covered(s *session, q grants.Question) bool {
 }
 
 // join makes a request of a question, or finds the one that waits already. No request and no error means an answer.
-func (b *Broker) join(s *session, q grants.Question) (*request, grants.Answer, error) {
+func (b *Broker) join(s *session, q grants.Question, name string) (*request, grants.Answer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.ended || b.closed {
@@ -207,7 +214,7 @@ func (b *Broker) join(s *session, q grants.Question) (*request, grants.Answer, e
 		return nil, grants.Answer{}, b.tooOften()
 	}
 	r := b.newRequest(s, q)
-	if err := b.audit(event{Event: "grant_requested", Request: &r.Request}); err != nil {
+	if err := b.audit(event{Event: "grant_requested", Request: &r.Request, Name: name}); err != nil {
 		return nil, grants.Answer{}, unavailable(err)
 	}
 	a.pending++

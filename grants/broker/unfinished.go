@@ -3,66 +3,85 @@ package broker
 import (
 	"bytes"
 	"encoding/json"
-	"io"
+	"slices"
 	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/store"
 )
 
-// maxUnfinished is how much of the audit file's end is looked through for questions that a killed broker left, in bytes.
-const maxUnfinished = 4 << 20
+// restarted is why a request was denied that waited when the last broker was killed.
+const restarted = "the gateway restarted"
 
-// unfinished lists the requests that the file has no end of: those who asked went with the broker that was killed.
-func (a *Audit) unfinished() []grants.Request {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.file == nil {
-		return nil
-	}
-	begin := max(0, a.size-maxUnfinished)
-	text, err := io.ReadAll(io.NewSectionReader(a.file, begin, a.size-begin))
+// restartPatience is for how long it is told to who asks again, beside the time that a request waits.
+const restartPatience = time.Hour
+
+// An unfinished request is one that the audit file has no end of: those who asked went with the broker that was killed.
+type unfinished struct {
+	grants.Request
+	name string // under which it was asked
+}
+
+// unfinished reads the file's end. told is what was answered, by the names that it was asked under: who asked may not have heard it.
+func (b *Broker) unfinished() (waiting []unfinished, told map[askedAs]grants.Answer) {
+	told = map[askedAs]grants.Answer{}
+	text, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - restartPatience))
 	if err != nil {
-		return nil
+		return nil, told
 	}
-	if begin > 0 {
-		_, text, _ = bytes.Cut(text, []byte("\n")) // what is left of a line
-	}
-	var list []grants.Request
-	at := map[string]int{}
 	for line := range bytes.Lines(text) {
-		var e struct {
-			Event   string          `json:"event"`
-			Request *grants.Request `json:"request"`
-		}
+		var e event
 		if json.Unmarshal(line, &e) != nil || e.Request == nil {
 			continue
 		}
-		switch e.Event {
-		case "grant_requested", "grant_decision_not_stored": // it waited on
-			at[e.Request.ID] = len(list)
-			list = append(list, *e.Request)
-		case "grant_decided", "grant_request_ended":
-			if i, found := at[e.Request.ID]; found {
-				list[i].ID = ""
+		at := slices.IndexFunc(waiting, func(u unfinished) bool { return u.ID == e.Request.ID })
+		switch {
+		case e.Event == "grant_requested" && at < 0:
+			waiting = append(waiting, unfinished{*e.Request, e.Name})
+		case e.Event == "grant_decision_not_stored" && at < 0: // it waited on
+			waiting = append(waiting, unfinished{Request: *e.Request})
+		case (e.Event == "grant_decided" || e.Event == "grant_request_ended") && at >= 0:
+			if u := waiting[at]; u.name != "" && e.Outcome != grants.OutcomeGranted {
+				reason := e.Reason
+				if e.Decision != nil {
+					reason = e.Decision.Reason
+				}
+				if len(told) >= maxDone {
+					clear(told)
+				}
+				told[askedAs{u.Agent, u.name}] = grants.Answer{RequestID: u.ID, Outcome: e.Outcome, Reason: reason}
 			}
+			waiting = slices.Delete(waiting, at, at+1)
 		}
 	}
-	left := list[:0]
-	for _, r := range list {
-		if r.ID != "" {
-			left = append(left, r)
-		}
-	}
-	return left
+	return waiting, told
 }
 
-// endUnfinished records the end of what waited when the last broker was killed.
+// endUnfinished denies what waited when the last broker was killed, and remembers what to tell whoever asks again.
 func (b *Broker) endUnfinished() {
-	for _, r := range b.options.Audit.unfinished() {
-		const why = "the gateway ended before anybody answered"
-		b.auditTaking(event{Event: "grant_request_ended", Request: &r, Outcome: grants.OutcomeWithdrawn, Reason: why})
-		record := grants.Record{Request: r, Outcome: grants.OutcomeWithdrawn, EndedAtUnixMs: time.Now().UnixMilli()}
+	waiting, told := b.unfinished()
+	for _, u := range waiting {
+		b.auditTaking(event{Event: "grant_request_ended", Request: &u.Request, Outcome: grants.OutcomeDenied, Reason: restarted})
+		record := grants.Record{Request: u.Request, Outcome: grants.OutcomeDenied, EndedAtUnixMs: time.Now().UnixMilli()}
 		_ = b.options.Store.Apply(store.Change{Records: []grants.Record{record}})
+		b.ended = append(b.ended, endedRequest{u.ID, grants.OutcomeDenied})
+		if u.name != "" {
+			told[askedAs{u.Agent, u.name}] = grants.Answer{RequestID: u.ID, Outcome: grants.OutcomeDenied, Reason: restarted}
+		}
 	}
+	b.told = told
+}
+
+// askedAs is an agent and the name that it asked under.
+type askedAs struct{ agent, name string }
+
+// toldBefore is what an earlier broker answered to this, or what its end did. What is granted is in the store: that is found as ever.
+func (b *Broker) toldBefore(agent, name string) (grants.Answer, bool) {
+	if name == "" {
+		return grants.Answer{}, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	answer, found := b.told[askedAs{agent, name}]
+	return answer, found
 }

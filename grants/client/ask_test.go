@@ -1,9 +1,12 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +100,46 @@ func TestWhoAsksIsToldThatTheBrokerEnded(t *testing.T) {
 		if status := AskProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), want) || out.Len() > 0 {
 			t.Errorf("%s: %d, %q", socket, status, complaints.String())
 		}
+	}
+}
+
+// The next broker is asked under the same name: it knows what became of the question.
+func TestWhoAsksInsideAsksTheNextBrokerUnderTheSameName(t *testing.T) {
+	dir, err := os.MkdirTemp("", "again")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", dir+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	names := make(chan string, 2)
+	go func() {
+		for _, answer := range []string{"", "HTTP/1.0 200 OK\r\n\r\n{\"outcome\":\"denied\",\"reason\":\"the gateway restarted\"}"} {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r, err := http.ReadRequest(bufio.NewReader(conn))
+			if err != nil {
+				t.Error(err)
+			} else {
+				io.Copy(io.Discard, r.Body)
+				names <- r.Header.Get(grants.RequestIDHeader)
+			}
+			io.WriteString(conn, answer)
+			conn.Close()
+		}
+	}()
+	t.Setenv(SocketVariable, dir+"/socket")
+	var out, complaints strings.Builder
+	if status := AskProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskDenied || !strings.Contains(out.String(), "denied: the gateway restarted") {
+		t.Errorf("%d, %q, %q", status, out.String(), complaints.String())
+	}
+	if first, second := <-names, <-names; first == "" || first != second {
+		t.Errorf("%q, then %q", first, second)
 	}
 }
 

@@ -219,8 +219,24 @@ func (c *Client) Ask(ctx context.Context, session string, a grants.Asking) (answ
 	if session == "" { // on a socket that knows the session
 		body = a
 	}
-	err = c.call(ctx, "POST", asking, body, &answer)
-	return answer, err
+	if session != "" || grants.RequestID(ctx) != "" {
+		err = c.call(ctx, "POST", asking, body, &answer)
+		return answer, err
+	}
+	// The socket inside stays while brokers come and go. The next one knows by the name what became of the question.
+	ctx = grants.WithRequestID(ctx, rand.Text())
+	for attempt := 0; ; attempt++ {
+		err = c.call(ctx, "POST", asking, body, &answer)
+		var unavailable *grants.UnavailableError
+		if attempt == maxAttempts || !errors.As(err, &unavailable) || unavailable.Why != endedBefore {
+			return answer, err
+		}
+		select {
+		case <-time.After(time.Millisecond << attempt):
+		case <-ctx.Done():
+			return answer, ctx.Err()
+		}
+	}
 }
 
 // sendable finds what JSON cannot say, and would arrive as something else.

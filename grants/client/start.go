@@ -15,6 +15,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/aside"
 )
 
 // A Starter starts the broker's program where nothing else, such as systemd, does so on demand.
@@ -117,7 +118,7 @@ func (s Starter) wait(ctx context.Context, ended <-chan *os.ProcessState, said f
 
 // openLog opens the log, and says where in it what is said from now on begins.
 func openLog(path string) (log *os.File, begin int64, err error) {
-	if err := grants.SetAsideUnlessFile(path); err != nil {
+	if err := aside.UnlessFile(path); err != nil {
 		return nil, 0, err
 	}
 	if log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); err != nil {

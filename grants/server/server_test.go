@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clairun/clai-sandbox/audit"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/broker"
 	"github.com/clairun/clai-sandbox/grants/brokertest"
@@ -53,12 +54,12 @@ func newBench(t testing.TB, o broker.Options, configure ...func(*Server)) *bench
 	if err != nil {
 		t.Fatal(err)
 	}
-	audit, _ := broker.OpenAudit(filepath.Join(b.state, broker.AuditName), 0)
+	record, _ := audit.Open(filepath.Join(b.state, audit.Name), 0)
 	b.server = New(filepath.Dir(b.socket), "test")
 	for _, c := range configure {
 		c(b.server)
 	}
-	o.Rules, o.Store, o.Audit, o.User = grants.NewRules(home, []string{b.state}, nil), kept, audit, "tester"
+	o.Rules, o.Store, o.Audit, o.User = grants.NewRules(home, []string{b.state}, nil), kept, record, "tester"
 	o.Listen = b.server.ListenForSession
 	if b.broker, err = broker.New(o); err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func newBench(t testing.TB, o broker.Options, configure ...func(*Server)) *bench
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		audit.Close()
+		record.Close()
 		kept.Close()
 	})
 	return b

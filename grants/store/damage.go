@@ -14,6 +14,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/aside"
 )
 
 // DamagedError means that the database cannot be trusted as a whole, so that nothing in it is.
@@ -127,7 +128,7 @@ func readAll(db *bbolt.DB) error {
 func replaceDamaged(dir string, damaged *DamagedError) (*bbolt.DB, grants.Notice, error) {
 	path := filepath.Join(dir, grants.DatabaseName)
 	saved, snapshotErr := grants.ReadWholeSnapshot(dir)
-	kept, err := grants.SetAside(path, "damaged", time.Now())
+	kept, err := aside.Put(path, "damaged", time.Now())
 	if err != nil {
 		return nil, grants.Notice{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile/aside"
 )
 
 // takeUses reads the file that runs write, and moves it aside first: they make a new one. done removes what was read.
@@ -25,7 +26,7 @@ func takeUses(dir string) (uses []grants.Use, done func() error, err error) {
 			return nil, nil, err
 		}
 	}
-	if err := grants.SetAsideUnlessFile(taken); err != nil {
+	if err := aside.UnlessFile(taken); err != nil {
 		return nil, nil, err
 	}
 	file, err := os.OpenFile(taken, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)

@@ -210,7 +210,10 @@ func (c *campaign) ask(ctx context.Context, person *client.Client) error {
 		}
 		r := list[0]
 		answer, err := person.Decide(ctx, r.ID, grants.Decision{Kind: grants.AllowAlways, Path: r.ResolvedPath, Access: profile.ReadOnly, Scope: grants.ScopeAlways})
+		var ended *grants.EndedError
 		switch {
+		case errors.As(err, &ended) && ended.Outcome == grants.OutcomeDenied: // as the next gateway does with what waited
+			return nil
 		case errors.As(err, new(*grants.UnknownError)): // it went with the gateway
 			return nil
 		case err != nil:

@@ -10,12 +10,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/clairun/clai-sandbox/audit"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/broker"
 	"github.com/clairun/clai-sandbox/grants/server"
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/notify"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/aside"
 	"github.com/clairun/clai-sandbox/sandbox"
 	sockets "github.com/clairun/clai-sandbox/wire/socket"
 )
@@ -66,9 +68,12 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	audit, more := broker.OpenAudit(filepath.Join(o.Directories.State, broker.AuditName), known)
-	defer audit.Close()
-	notices = append(notices, more...)
+	path := filepath.Join(o.Directories.State, audit.Name)
+	record, problems := audit.Open(path, known)
+	defer record.Close()
+	for _, problem := range problems {
+		notices = append(notices, grants.Notice{Kind: grants.NoticeStore, Path: path, Text: problem})
+	}
 
 	for _, n := range sandbox.Sweep(o.Directories.State) { // of commands whose launcher was killed
 		notices = append(notices, grants.Notice{Kind: grants.NoticeKind(n.Kind), Path: n.Path, Text: n.Text})
@@ -77,7 +82,7 @@ func Run(ctx context.Context, o Options) error {
 	sockets := filepath.Join(grants.SocketDirectory(o.Directories), "ask")
 	grants.SweepSockets(sockets)
 	s := server.New(sockets, o.Version)
-	b, err := broker.New(broker.Options{Rules: o.rules(), Store: kept, Audit: audit, User: o.User, Timeout: o.Timeout, Listen: s.ListenForSession,
+	b, err := broker.New(broker.Options{Rules: o.rules(), Store: kept, Audit: record, User: o.User, Timeout: o.Timeout, Listen: s.ListenForSession,
 		Presence: filepath.Join(grants.SocketDirectory(o.Directories), grants.SessionsName)})
 	if err != nil {
 		return err
@@ -168,7 +173,7 @@ func (o Options) rules() grants.Rules {
 // takeLock makes this gateway the only one. The lock goes with the process, however that ends.
 func takeLock(ctx context.Context, path, socket string) (*os.File, error) {
 	// Whatever stands there keeps nobody from revoking.
-	if err := grants.SetAsideUnlessFile(path); err != nil {
+	if err := aside.UnlessFile(path); err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	const flags = os.O_RDWR | os.O_CREATE | syscall.O_NOFOLLOW | syscall.O_NONBLOCK

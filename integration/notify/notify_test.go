@@ -14,6 +14,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"github.com/clairun/clai-sandbox/audit"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/broker"
 	"github.com/clairun/clai-sandbox/grants/store"
@@ -171,9 +172,9 @@ func newDesk(t *testing.T) *desk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kept.Close() })
-	audit, _ := broker.OpenAudit(home+"/state/audit.log", 0)
-	t.Cleanup(func() { audit.Close() })
-	b, err := broker.New(broker.Options{Rules: grants.Rules{Home: home}, Store: kept, Audit: audit, User: "somebody"})
+	record, _ := audit.Open(home+"/state/audit.log", 0)
+	t.Cleanup(func() { record.Close() })
+	b, err := broker.New(broker.Options{Rules: grants.Rules{Home: home}, Store: kept, Audit: record, User: "somebody"})
 	if err != nil {
 		t.Fatal(err)
 	}

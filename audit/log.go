@@ -1,4 +1,6 @@
-package broker
+// Package audit keeps the file that says what was asked, what was decided and what became of it: one JSON object a line, only ever
+// appended to. What a line says is its writer's business; that it is one line which holds nothing that a terminal obeys is this package's.
+package audit
 
 import (
 	"encoding/json"
@@ -11,17 +13,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/clairun/clai-sandbox/grants"
-	"github.com/clairun/clai-sandbox/profile"
-	shown "github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/profile/aside"
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// An Audit is the file that says what was asked and decided, one JSON object a line, only ever appended to. Text in it
-// that came from an agent is escaped beyond what JSON wants: nothing that a terminal obeys is in the file.
+// A Log is the file. Text in it that came from an agent is escaped beyond what JSON wants: nothing that a terminal obeys is in it.
 //
 // A line about what was given is in the file, or it was not given. What is taken away does not wait for the file: blocks are kept
 // for its lines, which nothing else uses, and a line that even so cannot be written is written later.
-type Audit struct {
+type Log struct {
 	mu     sync.Mutex
 	file   *os.File // nil: there is none
 	broken error    // why
@@ -31,30 +31,30 @@ type Audit struct {
 	owed   [][]byte // lines about what was taken away
 }
 
-// AuditName is the name of the file in the state directory.
-const AuditName = "audit.log"
+// Name is the name of the file in the state directory.
+const Name = "audit.log"
 
 const (
-	auditRoom    = 64 << 10 // kept for lines about what is taken away
+	takingRoom   = 64 << 10 // kept for lines about what is taken away
 	maxOwedLines = 1000
 )
 
-// OpenAudit opens the file. known is how far it had come when that was last stored; a notice says if some of it is gone. What stands
+// Open opens the file. known is how far it had come when that was last stored; a notice, for people, says if some of it is gone. What stands
 // there and is no file of ours is set aside. Where there can be no file, nothing is given, and what is given can be taken away.
-func OpenAudit(path string, known int64) (*Audit, []grants.Notice) {
-	a := &Audit{}
-	var notices []grants.Notice
+func Open(path string, known int64) (*Log, []string) {
+	a := &Log{}
+	var notices []string
 	tell := func(format string, v ...any) {
-		notices = append(notices, grants.Notice{Kind: grants.NoticeStore, Path: path, Text: fmt.Sprintf(format, v...)})
+		notices = append(notices, fmt.Sprintf(format, v...))
 	}
 	if why := notOurs(path); why != "" {
-		kept, err := grants.SetAside(path, "set-aside", time.Now())
+		kept, err := aside.Put(path, "set-aside", time.Now())
 		if err != nil {
 			a.broken = fmt.Errorf("%s %s: %w", path, why, err)
 			tell("the audit file cannot be used, so nothing is granted: %v", a.broken)
 			return a, notices
 		}
-		tell("the audit file %s; it is kept as %s, and a new one was begun", why, profile.Printable(kept))
+		tell("the audit file %s; it is kept as %s, and a new one was begun", why, text.Line(kept))
 		known = 0
 	}
 	if a.file, a.broken = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); a.broken == nil {
@@ -90,7 +90,7 @@ func notOurs(path string) string {
 }
 
 // begin takes the file as it is. A line that a crash cut off is ended before the next one.
-func (a *Audit) begin() error {
+func (a *Log) begin() error {
 	if err := a.file.Chmod(0o600); err != nil {
 		return err
 	}
@@ -106,12 +106,12 @@ func (a *Audit) begin() error {
 		}
 		a.partly = last[0] != '\n'
 	}
-	_ = a.keepRoom(a.size + auditRoom)
+	_ = a.keepRoom(a.size + takingRoom)
 	return nil
 }
 
 // Close closes the file.
-func (a *Audit) Close() error {
+func (a *Log) Close() error {
 	if a.file == nil {
 		return nil
 	}
@@ -119,11 +119,11 @@ func (a *Audit) Close() error {
 }
 
 // keepRoom makes sure that the file has blocks up to an offset. A file system that keeps none is taken as it is.
-func (a *Audit) keepRoom(end int64) error {
+func (a *Log) keepRoom(end int64) error {
 	if end <= a.kept {
 		return nil
 	}
-	end += auditRoom // not for each line anew
+	end += takingRoom // not for each line anew
 	err := unix.Fallocate(int(a.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, a.size, end-a.size)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return &os.PathError{Op: "write", Path: a.file.Name(), Err: err}
@@ -132,45 +132,14 @@ func (a *Audit) keepRoom(end int64) error {
 	return nil
 }
 
-// event is one line.
-type event struct {
-	Time     string           `json:"time"`
-	Event    string           `json:"event"`
-	User     string           `json:"user,omitempty"`
-	Request  *grants.Request  `json:"request,omitempty"`
-	Asking   *grants.Asking   `json:"asking,omitempty"`
-	Agent    string           `json:"agentId,omitempty"`
-	Session  string           `json:"sessionId,omitempty"`
-	Decision *grants.Decision `json:"decision,omitempty"`
-	Outcome  grants.Outcome   `json:"outcome,omitempty"`
-	Scope    grants.Scope     `json:"scope,omitempty"`
-	Grant    *grants.Grant    `json:"grant,omitempty"`
-	Reason   string           `json:"reason,omitempty"`
+func lineOf(value any) ([]byte, error) {
+	line, err := json.Marshal(value)
+	return append(text.PlainJSON(line), '\n'), err
 }
 
-func (b *Broker) audit(e event) error {
-	_, err := b.options.Audit.append(e, b.options.User, false)
-	return err
-}
-
-// auditSynced returns when the line is on the disk.
-func (b *Broker) auditSynced(e event) (position int64, err error) {
-	return b.options.Audit.append(e, b.options.User, true)
-}
-
-// auditTaking writes a line about what was taken away, now or when there is room.
-func (b *Broker) auditTaking(e event) (position int64) {
-	return b.options.Audit.appendTaking(e, b.options.User)
-}
-
-func lineOf(e event, user string) ([]byte, error) {
-	e.Time, e.User = time.Now().UTC().Format(time.RFC3339Nano), user
-	text, err := json.Marshal(e)
-	return append(shown.PlainJSON(text), '\n'), err
-}
-
-func (a *Audit) append(e event, user string, sync bool) (position int64, err error) {
-	line, err := lineOf(e, user)
+// Append appends a line, and returns how far the file has come with it. With sync, it is on the disk by then.
+func (a *Log) Append(line any, sync bool) (position int64, err error) {
+	written, err := lineOf(line)
 	if err != nil {
 		return 0, err
 	}
@@ -180,10 +149,10 @@ func (a *Audit) append(e event, user string, sync bool) (position int64, err err
 		return 0, fmt.Errorf("audit file: %w", a.broken)
 	}
 	if err = a.settle(); err == nil {
-		err = a.keepRoom(a.size + int64(len(line)) + auditRoom)
+		err = a.keepRoom(a.size + int64(len(written)) + takingRoom)
 	}
 	if err == nil {
-		err = a.write(line)
+		err = a.write(written)
 	}
 	if err == nil && sync {
 		err = a.file.Sync()
@@ -194,25 +163,26 @@ func (a *Audit) append(e event, user string, sync bool) (position int64, err err
 	return a.size, nil
 }
 
-func (a *Audit) appendTaking(e event, user string) (position int64) {
-	line, err := lineOf(e, user)
+// AppendTaking appends a line about what was taken away, now or when there is room.
+func (a *Log) AppendTaking(line any) (position int64) {
+	written, err := lineOf(line)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil || a.file == nil {
 		return 0
 	}
 	if len(a.owed) < maxOwedLines {
-		a.owed = append(a.owed, line)
+		a.owed = append(a.owed, written)
 	}
 	if a.settle() == nil {
 		_ = a.file.Sync()
 	}
-	_ = a.keepRoom(a.size + auditRoom)
+	_ = a.keepRoom(a.size + takingRoom)
 	return a.size
 }
 
 // settle writes what is owed.
-func (a *Audit) settle() error {
+func (a *Log) settle() error {
 	for len(a.owed) > 0 {
 		if err := a.write(a.owed[0]); err != nil {
 			return err
@@ -223,7 +193,7 @@ func (a *Audit) settle() error {
 }
 
 // write appends a line as a whole or not at all.
-func (a *Audit) write(line []byte) error {
+func (a *Log) write(line []byte) error {
 	if a.partly {
 		line = append([]byte("\n"), line...)
 	}

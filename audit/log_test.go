@@ -1,0 +1,98 @@
+package audit
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+type line struct {
+	Time  time.Time `json:"time"`
+	Event string    `json:"event"`
+}
+
+func TestAShorterAuditFileIsToldOf(t *testing.T) {
+	path := filepath.Join(t.TempDir(), Name)
+	os.WriteFile(path, []byte("{}\n{\"cut"), 0o600)
+	a, notices := Open(path, 1000)
+	if len(notices) != 1 {
+		t.Fatal(notices)
+	}
+	a.Append(line{Event: "x"}, true)
+	a.Close()
+	text, _ := os.ReadFile(path)
+	if lines := strings.Split(string(text), "\n"); len(lines) != 4 || !json.Valid([]byte(lines[2])) {
+		t.Errorf("%q", text)
+	}
+	os.Chmod(path, 0o644)
+	a, notices = Open(path, 0)
+	a.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || len(notices) != 0 {
+		t.Errorf("others can read it: %v, %v, %v", info.Mode(), err, notices)
+	}
+}
+
+// Nothing that may stand in the audit file's place keeps the broker from taking away; what cannot be recorded is not given.
+func TestWhatStandsInTheAuditFilesPlaceKeepsNobodyFromRevoking(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"a directory":          func(path string) error { return os.MkdirAll(path+"/full", 0o700) },
+		"a link":               func(path string) error { return os.Symlink("/etc/passwd", path) },
+		"a link to nothing":    func(path string) error { return os.Symlink("nowhere", path) },
+		"a fifo":               func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a file without modes": func(path string) error { return os.WriteFile(path, []byte("{}\n"), 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), Name)
+			if err := make(path); err != nil {
+				t.Fatal(err)
+			}
+			a, notices := Open(path, 0)
+			defer a.Close()
+			if a.broken != nil {
+				t.Fatal(a.broken)
+			}
+			if kept, _ := filepath.Glob(path + ".set-aside-*"); len(kept) != len(notices) {
+				t.Errorf("%v, %v", kept, notices)
+			}
+			if _, err := a.Append(line{Event: "x"}, true); err != nil {
+				t.Error(err)
+			}
+			if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), `"event":"x"`) {
+				t.Errorf("%q, %v", text, err)
+			}
+		})
+	}
+}
+
+// What is looked for in the file's end is found however much was written since, and not the whole file is read for it.
+func TestTheEndOfTheFileHasEveryLineSinceATime(t *testing.T) {
+	a, _ := Open(filepath.Join(t.TempDir(), Name), 0)
+	defer a.Close()
+	begin := time.Now().UTC()
+	for i := range 2000 {
+		e := line{begin.Add(time.Duration(i) * time.Second), strings.Repeat("x", 200)}
+		switch i {
+		case 900:
+			e.Event = "before"
+		case 1000:
+			e.Event = "wanted"
+		}
+		if _, err := a.Append(e, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := a.Since(begin.Add(1000 * time.Second))
+	if err != nil || !strings.Contains(string(text), "wanted") {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if text, _ := a.Since(begin.Add(1900 * time.Second)); strings.Contains(string(text), "before") {
+		t.Error("more was read than was needed")
+	}
+	if text, _ := a.Since(begin); strings.Count(string(text), "\n") != 2000 {
+		t.Errorf("%d bytes", len(text))
+	}
+}
