@@ -36,7 +36,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"profile/aside":              {},
 		"wire":                       {},
 		"wire/socket":                {},
-		"integration/gateway":        {"profile", "audit", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "grants", "grants/store", "grants/broker", "grants/server", "wire", "integration/notify", "policy"},
+		"integration/gateway":        {"profile", "audit", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "grants", "grants/store", "grants/broker", "grants/server", "wire", "integration/notify", "policy", "policy/host"},
 		"integration/instructions":   {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline"},
 		"integration/mcp":            {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "sandbox/lack", "grants", "integration/session", "integration/instructions", "integration/mcp/files"},
 		"integration/notify":         {"profile", "grants"},
@@ -44,6 +44,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 		"integration/session":        {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "grants"},
 		"cmd/clai-sandbox":           {"profile", "sandbox", "sandbox/lack", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "grants", "grants/client", "integration/session", "integration/instructions", "cmd/hosted"},
 		"policy":                     {},
+		"policy/host":                {"profile", "policy"},
 		"cmd/hosted":                 {"profile"},
 		// What runs inside a sandbox starts with every call of a file tool.
 		"integration/mcp/files": {},
@@ -59,7 +60,7 @@ func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 				t.Errorf("%s imports %s", room, other)
 			}
 			if room == "wire" || room == "grants/server" || room == "grants/store" || room == "grants/broker" || room == "grants/review" || room == "sandbox/cow/changes/screen" || room == "sandbox/image/store" || room == "integration/notify" || room == "integration/mcp" || room == "integration/gateway" ||
-				room == "policy" {
+				room == "policy" || room == "policy/host" {
 				continue // the daemon's
 			}
 			// What a start of the command does not need is not linked into it.

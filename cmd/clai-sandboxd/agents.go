@@ -18,6 +18,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/policy"
+	"github.com/clairun/clai-sandbox/policy/host"
 	"github.com/clairun/clai-sandbox/profile"
 )
 
@@ -76,7 +77,7 @@ func (h household) show(name string) (agentShown, error) {
 	if n := len(list); n > 0 {
 		a.Left = append(a.Left, fmt.Sprintf("%d grants: clai-sandbox grants list --agent %s", n, name))
 	}
-	store := policy.Store{Path: filepath.Join(h.directories.Config, approvalsName)}
+	store := policy.Store{Path: filepath.Join(h.directories.Config, host.ApprovalsName)}
 	if snapshot, err := store.Load(); err == nil && snapshot.Approvals.Agents[name] != nil {
 		a.Left = append(a.Left, "approvals: clai-sandbox approvals list --agent "+name)
 	}

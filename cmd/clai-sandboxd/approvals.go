@@ -71,7 +71,7 @@ func getAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshot, err := h.store.Load()
+	snapshot, err := h.Store.Load()
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func setAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshot, err := h.store.Set(text, c.String("base-hash"))
+	snapshot, err := h.Store.Set(text, c.String("base-hash"))
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func listAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshot, err := h.store.Load()
+	snapshot, err := h.Store.Load()
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func addAction(c *cli.Context, deny bool) error {
 	}
 	agent := c.String("agent")
 	var at string
-	_, err = h.store.Update(func(a *policy.Approvals) error {
+	_, err = h.Store.Update(func(a *policy.Approvals) error {
 		if a.Agents[agent] == nil {
 			if strings.TrimSpace(agent) != agent || agent == "" {
 				return &misuse{fmt.Sprintf("agent %q", agent), "name an agent, or \"*\" for all"}
@@ -275,7 +275,7 @@ func removeAction(c *cli.Context) error {
 		return err
 	}
 	removed := []listed{}
-	_, err = h.store.Update(func(a *policy.Approvals) error {
+	_, err = h.Store.Update(func(a *policy.Approvals) error {
 		for _, e := range entriesOf(a, "") {
 			if e.ID == what || e.Pattern == what && (!c.IsSet("agent") || e.Agent == c.String("agent")) {
 				removed = append(removed, e)
@@ -324,7 +324,7 @@ func editAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := h.store.Load()
+	before, err := h.Store.Load()
 	if err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ func editAction(c *cli.Context) error {
 		fmt.Println("nothing was changed")
 		return os.Remove(copied)
 	}
-	after, err := h.store.Set(text, before.Hash)
+	after, err := h.Store.Set(text, before.Hash)
 	if err != nil {
 		return &misuse{fmt.Sprintf("the file is as it was: %v", err), "what you wrote is in " + copied}
 	}

@@ -68,8 +68,8 @@ func decide(c *cli.Context, on policy.Host) (policy.Decision, error) {
 	if err != nil {
 		return policy.Decision{}, err
 	}
-	d := h.policy(on).Decide(r)
-	if h.outside.Security == "" {
+	d := h.Policy(policy.Layers{Session: policy.Wish{Host: &on, Source: "as asked"}}).Decide(r)
+	if h.Outside.Security == "" {
 		d.Why = append(d.Why, policy.Step{About: "hint", Text: "nothing runs outside the sandbox until the configuration sets outside.security to allowlist or full"})
 	}
 	return d, nil

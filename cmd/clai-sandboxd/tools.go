@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/policy"
+	"github.com/clairun/clai-sandbox/policy/host"
 	"github.com/clairun/clai-sandbox/profile"
 )
 
@@ -131,7 +132,7 @@ func explainHostExec(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	rules, err := hostExecRules(config, c.String("agent"))
+	rules, err := host.HostExec(config, c.String("agent"))
 	if err != nil {
 		return err
 	}
@@ -141,9 +142,4 @@ func explainHostExec(c *cli.Context) error {
 	}
 	fmt.Printf("%s\n%s: %s\n", policy.DisplayText(policy.CanonicalArgv(words)), verdict, why)
 	return nil
-}
-
-func hostExecRules(config *profile.Config, agent string) (*policy.HostExecRules, error) {
-	global, own := config.HostExec(agent)
-	return policy.NewHostExecRules(policy.HostExecLists(global), policy.HostExecLists(own))
 }
