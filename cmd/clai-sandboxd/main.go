@@ -71,7 +71,7 @@ func newApp() *cli.App {
 		Usage:           "the long-running modes of clai-sandbox",
 		Version:         version,
 		HideHelpCommand: true,
-		Commands: []*cli.Command{gatewayCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Changes(changesAction, usageError), hosted.Config(configAction, usageError), hosted.Agents(agentsAction, usageError), hosted.Decision(explainAction, usageError), hosted.Image(imageAction, usageError), hosted.MCP(mcpAction, usageError),
+		Commands: []*cli.Command{gatewayCommand(), runnerCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Changes(changesAction, usageError), hosted.Config(configAction, usageError), hosted.Agents(agentsAction, usageError), hosted.Decision(explainAction, usageError), hosted.Image(imageAction, usageError), hosted.MCP(mcpAction, usageError),
 			{Name: hosted.Review, Hidden: true, Action: reviewAction, OnUsageError: usageError, HideHelpCommand: true}},
 
 		DisableSliceFlagSeparator: true,

@@ -1,0 +1,136 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killPatience is how long a command has to end when its time is over.
+const killPatience = 2 * time.Second
+
+// children are the commands that run.
+type children struct {
+	mu  sync.Mutex
+	pid map[int]bool
+}
+
+// run starts a command and waits for it. When its time is over, or whoever asked has left, its process group is ended.
+func (c *children) run(ctx context.Context, command *exec.Cmd, timeout time.Duration) (late bool, err error) {
+	// The signal at the runner's death is sent when the thread ends that started the command.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if err := c.start(command); err != nil {
+		return false, err
+	}
+	defer c.forget(command.Process.Pid)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			// It is still there to be waited for, and so is its number: what is signalled is its group and no other.
+			err := unix.Waitid(unix.P_PID, command.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+			if err != unix.EINTR {
+				return
+			}
+		}
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return false, wait(command)
+	case <-timer.C:
+		late = true
+	case <-ctx.Done():
+	}
+	group := -command.Process.Pid
+	_ = syscall.Kill(group, syscall.SIGTERM)
+	select {
+	case <-ended:
+	case <-time.After(killPatience):
+	}
+	_ = syscall.Kill(group, syscall.SIGKILL)
+	<-ended
+	return late, wait(command)
+}
+
+// wait takes the status of a command that has ended. Its outputs are not waited for.
+func wait(command *exec.Cmd) (err error) {
+	command.ProcessState, err = command.Process.Wait()
+	return err
+}
+
+func (c *children) start(command *exec.Cmd) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := command.Start(); err != nil {
+		return err
+	}
+	if c.pid == nil {
+		c.pid = map[int]bool{}
+	}
+	c.pid[command.Process.Pid] = true
+	return nil
+}
+
+func (c *children) forget(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pid, pid)
+}
+
+// adopt makes this process the parent of what commands leave behind, so that every process which descends from a command descends
+// from this one as long as it lives: that is how it is known again (socket.Descends).
+func (c *children) adopt() (stop func()) {
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	over := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-died:
+				c.bury()
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(died)
+		close(over)
+		<-done
+	}
+}
+
+// bury waits for the dead that are no commands: nobody else does.
+func (c *children) bury() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
+	for _, path := range lists {
+		text, _ := os.ReadFile(path)
+		for field := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(field); err == nil && !c.pid[pid] {
+				_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+			}
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package runner
+
+import (
+	"context"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/clairun/clai-sandbox/policy"
+)
+
+// drainPatience is how long output is still taken when a command has ended, and something that it started holds its outputs open.
+const drainPatience = 500 * time.Millisecond
+
+// run runs what was decided. Right before, everything that the decision is bound to is looked at again.
+func (r *Runner) run(ctx context.Context, q Request, d policy.Decision, m *policy.Machine) Answer {
+	argv := d.Argv
+	if argv == nil {
+		argv = []string{m.Shell, "-c", d.Command}
+	}
+	program, err := m.Find(argv[0], q.Cwd)
+	if err != nil {
+		return failed(ReasonNotFound, err.Error())
+	}
+	command := &exec.Cmd{Path: program.Real, Args: argv, Dir: q.Cwd, Env: environment(r.Caller.Environ, q.Env, d.Shell),
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
+	output, err := collect(command)
+	if err != nil {
+		return failed(ReasonRunner, err.Error())
+	}
+	defer output.close()
+	if err := m.StillBound(d.BoundTo); err != nil {
+		return failed(ReasonChanged, err.Error())
+	}
+	timeout := DefaultTimeout
+	if q.TimeoutMs > 0 {
+		timeout = time.Duration(q.TimeoutMs) * time.Millisecond
+	}
+	begin := time.Now()
+	late, err := r.runs.run(ctx, command, timeout)
+	if err != nil {
+		return failed(ReasonRunner, err.Error())
+	}
+	answer := Answer{Status: Completed, ExitCode: exitCode(command.ProcessState), TookMs: time.Since(begin).Milliseconds()}
+	if late {
+		answer.Status = TimedOut
+	}
+	output.into(&answer)
+	return answer
+}
+
+func exitCode(s *os.ProcessState) int {
+	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return s.ExitCode()
+}
+
+// environment is what the command starts with, as a list.
+func environment(inherited []string, overrides map[string]string, shell bool) []string {
+	have := map[string]string{}
+	for _, pair := range inherited {
+		name, value, _ := strings.Cut(pair, "=")
+		have[name] = value
+	}
+	env := policy.Environment(have, overrides, shell)
+	list := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+env[name])
+	}
+	return list
+}
+
+// An output takes what a command writes.
+type output struct {
+	mu      sync.Mutex
+	have    policy.Output
+	ours    []*os.File // the ends that are read
+	theirs  []*os.File
+	reading sync.WaitGroup
+}
+
+// collect gives a command pipes for its outputs.
+func collect(c *exec.Cmd) (*output, error) {
+	o := &output{}
+	for i := range 2 {
+		read, write, err := os.Pipe()
+		if err != nil {
+			o.close()
+			return nil, err
+		}
+		o.ours, o.theirs = append(o.ours, read), append(o.theirs, write)
+		o.reading.Go(func() {
+			buffer := make([]byte, 32<<10)
+			for {
+				n, err := read.Read(buffer)
+				o.mu.Lock()
+				o.have.Add(i == 1, buffer[:n])
+				o.mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	c.Stdout, c.Stderr = o.theirs[0], o.theirs[1]
+	return o, nil
+}
+
+// into waits for the end of the outputs, for a moment: a process in the background may hold them open for good.
+func (o *output) into(a *Answer) {
+	for _, f := range o.theirs {
+		f.Close()
+	}
+	over := make(chan struct{})
+	go func() { o.reading.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-time.After(drainPatience):
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a.Stdout, a.Stderr, a.Truncated = slices.Clone(o.have.Stdout), slices.Clone(o.have.Stderr), o.have.Truncated
+}
+
+func (o *output) close() {
+	for _, f := range append(o.ours, o.theirs...) {
+		f.Close()
+	}
+}

@@ -1,0 +1,153 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/wire/socket"
+)
+
+// What a runner is handed when it is started, by descriptor.
+const (
+	secretFD   = 3 // the secret, to its end
+	listenerFD = 4 // the socket
+	gatewayFD  = 5 // ends when the gateway does
+)
+
+// A Starter starts runners, one at a time.
+type Starter struct {
+	Program string
+	Args    []string // the program's own mode
+	Socket  string
+	Log     *os.File // takes what it says
+
+	mu      sync.Mutex
+	running *process
+}
+
+type process struct {
+	client Client
+	hold   *os.File // the runner ends when this does
+	ended  chan struct{}
+}
+
+// Client returns a client of the runner, which is started if it does not run.
+func (s *Starter) Client() (Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.running; p != nil {
+		select {
+		case <-p.ended:
+			p.hold.Close()
+			s.running = nil
+		default:
+			return p.client, nil
+		}
+	}
+	p, err := s.start()
+	if err != nil {
+		return Client{}, fmt.Errorf("start the runner: %w", err)
+	}
+	s.running = p
+	return p.client, nil
+}
+
+// Close ends the runner, and with it what it runs.
+func (s *Starter) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return
+	}
+	s.running.hold.Close()
+	<-s.running.ended
+	s.running = nil
+	os.Remove(s.Socket)
+}
+
+func (s *Starter) start() (*process, error) {
+	p := &process{client: Client{Socket: s.Socket}, ended: make(chan struct{})}
+	_, _ = rand.Read(p.client.Secret[:]) // it never fails
+	l, err := socket.Listen(s.Socket)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	listening, err := l.(*net.UnixListener).File()
+	if err != nil {
+		return nil, err
+	}
+	defer listening.Close()
+	secret, handed, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer secret.Close()
+	defer handed.Close()
+	if _, err := handed.Write(p.client.Secret[:]); err != nil { // a pipe holds it
+		return nil, err
+	}
+	handed.Close()
+	lives, hold, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer lives.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, errors.Join(err, hold.Close())
+	}
+	defer null.Close()
+	started, err := os.StartProcess(s.Program, append([]string{s.Program}, s.Args...), &os.ProcAttr{
+		Dir: "/", Env: os.Environ(), Files: []*os.File{null, s.Log, s.Log, secret, listening, lives}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return nil, errors.Join(err, hold.Close())
+	}
+	p.hold = hold
+	go func() {
+		_, _ = started.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// Main is the process of a runner, until its gateway ends.
+func Main(ctx context.Context, caller profile.Caller) error {
+	// What it runs has its user, and is not to read its secret, nor to make it do something else (ptrace(2)).
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	for _, fd := range []int{secretFD, listenerFD, gatewayFD} {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			return errors.New("a gateway starts the runner, and hands it what it needs")
+		}
+		syscall.CloseOnExec(fd)
+	}
+	secret, err := ReadSecret(secretFD)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(listenerFD, "socket")
+	l, err := net.FileListener(file)
+	file.Close()
+	if err != nil {
+		return fmt.Errorf("the socket that the gateway hands over: %w", err)
+	}
+	defer l.Close()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		_, _ = os.NewFile(gatewayFD, "gateway").Read(make([]byte, 1))
+		end()
+	}()
+	return (&Runner{Caller: caller, Secret: secret}).Serve(ctx, l)
+}

@@ -1,0 +1,93 @@
+package socket
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process is known for a descendant also where its parent has ended, and it has left session and group.
+func TestADescendantIsKnownHoweverItWasStarted(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range map[string]string{
+		"a child":      "echo $$; exec sleep 60",
+		"a grandchild": "sh -c 'echo $$; exec sleep 60'; true",
+		"an orphan":    "(setsid sh -c 'echo $$; exec sleep 60' &) & wait",
+	} {
+		command := exec.Command("sh", "-c", script)
+		out, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		pid, other := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil || other != nil {
+			t.Fatal(err, other)
+		}
+		if name == "an orphan" {
+			command.Process.Wait()
+		}
+		if is, err := Descends(pid, os.Getpid()); !is || err != nil {
+			t.Errorf("%s: %v, %v", name, is, err)
+		}
+		process, _ := os.FindProcess(pid)
+		process.Kill()
+		command.Process.Kill()
+		command.Process.Wait()
+		process.Wait()
+		if _, err := Descends(pid, os.Getpid()); err == nil {
+			t.Errorf("%s: told of one that has ended", name)
+		}
+	}
+	if is, err := Descends(os.Getppid(), os.Getpid()); is || err != nil {
+		t.Errorf("its own parent: %v, %v", is, err)
+	}
+}
+
+// Whom admit does not want has no answer, and takes no room.
+func TestAGuardTurnsAwayWhomItIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := make(chan bool, 8)
+	g := Guard(l, "", 1, func(p Peer) bool { return p.PID == os.Getpid() && <-wanted })
+	defer g.CloseAll()
+	go func() {
+		for {
+			conn, err := g.Accept()
+			if err != nil {
+				return
+			}
+			conn.Write([]byte("in"))
+			conn.Close()
+		}
+	}()
+	for _, want := range []bool{false, false, true} {
+		wanted <- want
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		text, _ := bufio.NewReader(conn).ReadString(0)
+		if (text == "in") != want {
+			t.Errorf("%q, want %v", text, want)
+		}
+		conn.Close()
+	}
+}
