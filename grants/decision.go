@@ -47,8 +47,10 @@ type Decision struct {
 	// Scope of allowAlways says for whom, and there is one so far.
 	Scope     Scope    `json:"scope,omitempty" jsonschema:"of allowAlways: agent"`
 	ExpiresIn Duration `json:"expiresIn,omitempty" jsonschema:"of allowAlways: how long it holds, as 90m or 2h30m; without it, until it is revoked"`
-	Reason    string   `json:"reason,omitempty" jsonschema:"of deny: why, for the agent"`
-	Via       string   `json:"via,omitempty" jsonschema:"how the person answered: terminal, web, desktop, mcp"`
+	// Shown says what the person was shown of a command: CommandRequest.Shown. Nothing else of an allowance is said of one.
+	Shown  string `json:"shown,omitempty" jsonschema:"of an allowance of a command: the digest of what was shown"`
+	Reason string `json:"reason,omitempty" jsonschema:"of deny: why, for the agent"`
+	Via    string `json:"via,omitempty" jsonschema:"how the person answered: terminal, web, desktop, mcp"`
 }
 
 // Parse reads a decision from outside. It wants the kind written out: one that is missing would read as a denial that nobody
@@ -154,12 +156,38 @@ func (d Decision) check(q Question) error {
 		return refuse("kind must be deny, allowOnce or allowAlways")
 	}
 	switch {
+	case d.Shown != "":
+		return refuse("shown is said of a command, and this is a path")
 	case d.Path == "":
 		return refuse("path is missing: write out what is granted")
 	case !d.Access.Grantable():
 		return refuse("access must be " + profile.Accesses)
 	case d.Access > q.Access:
 		return refuse("only " + q.Access.String() + " was asked for")
+	}
+	return nil
+}
+
+// ForCommand holds a decision about a command against what was shown. The error is a *DecisionError or an *InvalidError.
+func (d Decision) ForCommand(r CommandRequest) error {
+	if err := checkText("reason", d.Reason); err != nil {
+		return err
+	}
+	if err := checkVia(d.Via); err != nil {
+		return err
+	}
+	refuse := func(why string) error { return &DecisionError{Why: why} }
+	switch {
+	case d.Kind == Deny:
+		return nil
+	case d.Kind != AllowOnce && d.Kind != AllowAlways:
+		return refuse("kind must be deny, allowOnce or allowAlways")
+	case d.Path != "" || d.Access != profile.NoAccess || d.ExpiresIn != 0:
+		return refuse("it is a command: neither path nor access nor expiresIn is said of it")
+	case d.Shown != r.Shown:
+		return refuse("shown must be the digest of the command as it was shown")
+	case d.Kind == AllowAlways && len(r.Always) == 0:
+		return refuse("this command cannot be allowed for always")
 	}
 	return nil
 }

@@ -33,13 +33,15 @@ type Request struct {
 	Workspace       string         `json:"workspaceId" jsonschema:"the directory that it works in"`
 	Session         string         `json:"sessionId" jsonschema:"the session that it asks in"`
 	Command         string         `json:"command,omitempty" jsonschema:"what the session runs"`
-	RequestedPath   string         `json:"requestedPath" jsonschema:"the path as it was asked for, absolute and clean"`
-	ResolvedPath    string         `json:"resolvedPath" jsonschema:"where that leads, with symbolic links followed"`
-	RequestedAccess profile.Access `json:"requestedAccess" jsonschema:"what it would do there"`
-	Reason          string         `json:"reason" jsonschema:"why, in the agent's words"`
-	Warnings        []Warning      `json:"warnings" jsonschema:"what a person should know before deciding"`
-	AskedAtUnixMs   int64          `json:"askedAtUnixMs"`
-	ExpiresAtUnixMs int64          `json:"expiresAtUnixMs" jsonschema:"when the request ends undecided"`
+	RequestedPath   string         `json:"requestedPath,omitempty" jsonschema:"the path as it was asked for, absolute and clean"`
+	ResolvedPath    string         `json:"resolvedPath,omitempty" jsonschema:"where that leads, with symbolic links followed"`
+	RequestedAccess profile.Access `json:"requestedAccess,omitempty" jsonschema:"what it would do there"`
+	// Outside is a command that is to run outside of any sandbox: then no path is asked for.
+	Outside         *CommandRequest `json:"outside,omitempty" jsonschema:"the command that is asked for, in place of a path"`
+	Reason          string          `json:"reason" jsonschema:"why, in the agent's words"`
+	Warnings        []Warning       `json:"warnings" jsonschema:"what a person should know before deciding"`
+	AskedAtUnixMs   int64           `json:"askedAtUnixMs"`
+	ExpiresAtUnixMs int64           `json:"expiresAtUnixMs" jsonschema:"when the request ends undecided"`
 }
 
 // An Outcome is how a question ended.

@@ -17,6 +17,7 @@ type HostExecRules struct{ auto, manual []hostExecRule }
 
 type hostExecRule struct {
 	place      string
+	text       string // the expression as it was written
 	expression *regexp.Regexp
 }
 
@@ -48,7 +49,7 @@ func NewHostExecRules(global, project HostExecLists) (*HostExecRules, error) {
 			if err != nil {
 				return nil, &HostExecError{place, err}
 			}
-			*part.into = append(*part.into, hostExecRule{place, expression})
+			*part.into = append(*part.into, hostExecRule{place, text, expression})
 		}
 	}
 	return r, nil
@@ -56,24 +57,41 @@ func NewHostExecRules(global, project HostExecLists) (*HostExecRules, error) {
 
 // Decide answers for words that no shell will read: the automatic list first, then the manual one, else deny.
 func (r *HostExecRules) Decide(argv []string) (Verdict, string) {
+	verdict, rule, why := r.match(argv)
+	switch verdict {
+	case Run:
+		return verdict, rule.place + " allows it"
+	case AskPerson:
+		return verdict, rule.place + " wants a person asked"
+	}
+	return verdict, why
+}
+
+// Matched is the same with the expression that decided, as it was written; without one, the words are denied.
+func (r *HostExecRules) Matched(argv []string) (Verdict, string) {
+	verdict, rule, _ := r.match(argv)
+	return verdict, rule.text
+}
+
+func (r *HostExecRules) match(argv []string) (v Verdict, by hostExecRule, why string) {
 	if len(argv) == 0 {
-		return Deny, "no command"
+		return Deny, by, "no command"
 	}
 	text := CanonicalArgv(argv)
 	if len(text) > MaxLine || strings.ContainsRune(text, 0) {
-		return Deny, fmt.Sprintf("a command of more than %d bytes, or with a zero byte", MaxLine)
+		return Deny, by, fmt.Sprintf("a command of more than %d bytes, or with a zero byte", MaxLine)
 	}
 	for _, rule := range r.auto {
 		if rule.expression.MatchString(text) {
-			return Run, rule.place + " allows it"
+			return Run, rule, ""
 		}
 	}
 	for _, rule := range r.manual {
 		if rule.expression.MatchString(text) {
-			return AskPerson, rule.place + " wants a person asked"
+			return AskPerson, rule, ""
 		}
 	}
-	return Deny, "neither list has it"
+	return Deny, by, "neither list has it"
 }
 
 // CanonicalArgv is the one text of a list of words: a word of [A-Za-z0-9-_./:@+=] as it stands, every other in single quotes.

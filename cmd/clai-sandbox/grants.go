@@ -246,6 +246,9 @@ func grantsAllow(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
+		if r.Outside != nil {
+			return allowCommand(ctx, c, broker, r)
+		}
 		access, err := accessFlag(c, r.RequestedAccess)
 		if err != nil {
 			return err
@@ -270,6 +273,32 @@ func grantsAllow(c *cli.Context) error {
 		fmt.Printf("%s may now %s %s%s\n", profile.Printable(r.Agent), answer.Access.Verb(), profile.Printable(answer.Path), lasting(answer))
 		return nil
 	})
+}
+
+// allowCommand lets a command run outside of any sandbox, as it was shown.
+func allowCommand(ctx context.Context, c *cli.Context, broker *client.Client, r grants.Request) error {
+	for _, name := range []string{"path", "access", "for"} {
+		if c.IsSet(name) {
+			return &usage{fmt.Sprintf("--%s is about paths, and %s is a command", name, r.ID), "clai-sandbox grants allow " + r.ID + " lets it run once, with --always this and the same later"}
+		}
+	}
+	d := grants.Decision{Kind: grants.AllowOnce, Shown: r.Outside.Shown, Via: via}
+	if c.Bool("always") {
+		d.Kind = grants.AllowAlways
+	}
+	answer, err := broker.Decide(ctx, r.ID, d)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(os.Stdout, answer)
+	}
+	often := "once"
+	if answer.Scope == grants.ScopeAlways {
+		often = "now and later: clai-sandbox approvals list"
+	}
+	fmt.Printf("%s may run %s, %s\n", profile.Printable(r.Agent), profile.Printable(r.Outside.Text), often)
+	return nil
 }
 
 // pathTyped is a path as a shell's user writes it.
@@ -307,6 +336,10 @@ func grantsDeny(c *cli.Context) error {
 		}
 		if _, err := broker.Decide(ctx, r.ID, grants.Decision{Kind: grants.Deny, Reason: c.String("reason"), Via: via}); err != nil {
 			return err
+		}
+		if r.Outside != nil {
+			fmt.Printf("%s may not run %s\n", profile.Printable(r.Agent), profile.Printable(r.Outside.Text))
+			return nil
 		}
 		fmt.Printf("%s may not %s %s\n", profile.Printable(r.Agent), r.RequestedAccess.Verb(), profile.Printable(r.ResolvedPath))
 		return nil

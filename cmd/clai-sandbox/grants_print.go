@@ -82,8 +82,16 @@ func printRequests(to io.Writer, list []grants.Request, now time.Time) {
 		if i > 0 {
 			fmt.Fprintln(to)
 		}
-		fmt.Fprintf(to, "%s  agent %s asks to %s %s\n", r.ID, profile.Printable(r.Agent), r.RequestedAccess.Verb(), profile.Printable(r.RequestedPath))
 		line := func(name, text string) { fmt.Fprintf(to, "  %-9s %s\n", name, text) }
+		if r.Outside != nil {
+			fmt.Fprintf(to, "%s  agent %s asks to run a command outside of any sandbox\n", r.ID, profile.Printable(r.Agent))
+			first, rest := r.Outside.Facts()
+			for _, f := range append(first, rest...) {
+				line(f.Name, f.Text)
+			}
+		} else {
+			fmt.Fprintf(to, "%s  agent %s asks to %s %s\n", r.ID, profile.Printable(r.Agent), r.RequestedAccess.Verb(), profile.Printable(r.RequestedPath))
+		}
 		if r.ResolvedPath != r.RequestedPath {
 			line("leads to", profile.Printable(r.ResolvedPath))
 		}
@@ -96,10 +104,16 @@ func printRequests(to io.Writer, list []grants.Request, now time.Time) {
 		if r.Command != "" {
 			line("command", profile.Printable(r.Command))
 		}
-		line("in", profile.Printable(r.Workspace))
+		if r.Outside == nil {
+			line("in", profile.Printable(r.Workspace))
+		}
 		line("asked", fmt.Sprintf("%s, and waits %s more", ago(now, r.AskedAtUnixMs), rough(time.UnixMilli(r.ExpiresAtUnixMs).Sub(now))))
 	}
-	fmt.Fprintf(to, "\nanswer with clai-sandbox grants review, or for example:\n  clai-sandbox grants allow %s --access ro\n  clai-sandbox grants deny %s\n", list[0].ID, list[0].ID)
+	less := " --access ro"
+	if list[0].Outside != nil {
+		less = ""
+	}
+	fmt.Fprintf(to, "\nanswer with clai-sandbox grants review, or for example:\n  clai-sandbox grants allow %s%s\n  clai-sandbox grants deny %s\n", list[0].ID, less, list[0].ID)
 }
 
 // printRecords writes a line a request that has ended.

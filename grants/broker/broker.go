@@ -77,19 +77,19 @@ var _ grants.Broker = (*Broker)(nil)
 // agent is what is counted of one agent while it has sessions.
 type agent struct {
 	sessions, pending int
-	bothers           allowance // of requests that a person hears of
-	questions         allowance // of questions at all
+	bothers           Allowance // of requests that a person hears of
+	questions         Allowance // of questions at all
 	silenced          bool      // it was recorded that it asks too often
 }
 
-// An allowance is how often something may be done now.
-type allowance struct {
+// An Allowance is how often something may be done now.
+type Allowance struct {
 	tokens   float64
 	filledAt time.Time
 }
 
-// take takes one, of at most burst, if there is one. Every so often there is one more.
-func (a *allowance) take(now time.Time, burst int, every time.Duration) bool {
+// Take takes one, of at most burst, if there is one. Every so often there is one more.
+func (a *Allowance) Take(now time.Time, burst int, every time.Duration) bool {
 	if a.filledAt.IsZero() {
 		a.tokens = float64(burst)
 	} else {
@@ -228,6 +228,13 @@ func (b *Broker) listen(ctx context.Context, quiet bool) (<-chan grants.Event, e
 	return l.events, nil
 }
 
+// Publish tells everyone who listens of something that is no grant's.
+func (b *Broker) Publish(e grants.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.publish(e)
+}
+
 // publish tells listeners. The lock is held, so that all see the same order.
 func (b *Broker) publish(e grants.Event) {
 	e.AtUnixMs = time.Now().UnixMilli()
@@ -264,7 +271,7 @@ func (b *Broker) agentOf(name string) *agent {
 
 // mayBother takes one of the times that an agent may bother a person.
 func (b *Broker) mayBother(a *agent) bool {
-	return a.bothers.take(time.Now(), b.options.MaxPending, b.options.AskEvery)
+	return a.bothers.Take(time.Now(), b.options.MaxPending, b.options.AskEvery)
 }
 
 // forget drops an agent that has nothing any more. Its allowance is full again by the time that it takes to notice.

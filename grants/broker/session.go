@@ -83,6 +83,15 @@ func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 	return &grants.Session{ID: s.id, Key: spec.Key, Socket: socket, Events: s.listener.events, Close: func() { b.endSession(s) }}, nil
 }
 
+// Of says who has a session and where it works. over is closed when it has ended.
+func (b *Broker) Of(id string) (agent, workspace string, over <-chan struct{}, err error) {
+	s, err := b.session(id)
+	if err != nil {
+		return "", "", nil, err
+	}
+	return s.spec.Agent, s.spec.Workspace, s.over, nil
+}
+
 func checkSpec(spec grants.SessionSpec) error {
 	if err := checkAgent(spec.Agent); err != nil {
 		return err

@@ -27,7 +27,10 @@ type Client struct {
 	patience time.Duration // shorter in tests
 }
 
-var _ grants.Broker = (*Client)(nil)
+var (
+	_ grants.Broker = (*Client)(nil)
+	_ grants.Runner = (*Client)(nil)
+)
 
 // send passes a request on. Where nobody listens, it starts somebody.
 func (c *Client) send(ctx context.Context, method, target string, body any) (*exchange, error) {
@@ -59,14 +62,17 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 
 // patienceFor is how long an answer may take; 0: as long as a person does.
 func (c *Client) patienceFor(method, target string) time.Duration {
-	if method == "POST" && target == asking {
+	if method == "POST" && (target == asking || target == commands) {
 		return 0
 	}
 	return cmp.Or(c.patience, answerPatience)
 }
 
-// asking is where a person is asked.
-const asking = "/v1/grants/requests"
+// asking is where a person is asked, and commands where one is run, for which a person may be asked.
+const (
+	asking   = "/v1/grants/requests"
+	commands = "/v1/commands"
+)
 
 // maxAttempts is how often something is said again, within half a second in all.
 const maxAttempts = 8
@@ -82,7 +88,7 @@ func cutOff(err error) bool {
 
 // repeatable reports whether something may be said again to another broker: what is asked within a session is not for that one.
 func repeatable(method, target string) bool {
-	return method == "GET" || target != asking && !strings.HasSuffix(target, "/applied")
+	return method == "GET" || target != asking && target != commands && !strings.HasSuffix(target, "/applied")
 }
 
 // call asks for something, under a name if it changes something.
@@ -221,20 +227,35 @@ func (c *Client) Ask(ctx context.Context, session string, a grants.Asking) (answ
 	}
 	if session != "" || grants.RequestID(ctx) != "" {
 		err = c.call(ctx, "POST", asking, body, &answer)
-		return answer, err
+	} else { // the socket inside stays while brokers come and go
+		err = c.askAgain(ctx, asking, body, &answer)
 	}
-	// The socket inside stays while brokers come and go. The next one knows by the name what became of the question.
+	return answer, err
+}
+
+// RunOutside has a command run. Without a session it is the person's own, or that of the sandbox whose socket this is.
+func (c *Client) RunOutside(ctx context.Context, session string, inside bool, command grants.Command) (answer grants.CommandAnswer, err error) {
+	var body any = grants.CommandBody{Session: session, Command: command}
+	if inside {
+		body = command
+	}
+	err = c.askAgain(ctx, commands, body, &answer)
+	return answer, err
+}
+
+// askAgain asks the next broker under the same name where one ended before it answered: that one knows what became of it, and does nothing twice.
+func (c *Client) askAgain(ctx context.Context, target string, body, into any) error {
 	ctx = grants.WithRequestID(ctx, rand.Text())
 	for attempt := 0; ; attempt++ {
-		err = c.call(ctx, "POST", asking, body, &answer)
+		err := c.call(ctx, "POST", target, body, into)
 		var unavailable *grants.UnavailableError
 		if attempt == maxAttempts || !errors.As(err, &unavailable) || unavailable.Why != endedBefore {
-			return answer, err
+			return err
 		}
 		select {
 		case <-time.After(time.Millisecond << attempt):
 		case <-ctx.Done():
-			return answer, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

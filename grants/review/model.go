@@ -274,6 +274,8 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 		m.message = "the window is too small to show the whole path: enlarge it first"
 	case m.busy[r.ID]:
 		m.message = "the answer is on its way"
+	case r.Outside != nil:
+		return m.command(key, r)
 	case key == "o":
 		return m.decide(r, grants.Decision{Kind: grants.AllowOnce, Path: d.path, Access: d.access})
 	case key == "a":
@@ -295,6 +297,24 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 		}
 		m.narrow(r, d, profile.CopyOnWrite)
 	}
+	return nil
+}
+
+// command is a key for a command, which is allowed as it is or not at all.
+func (m *model) command(key string, r grants.Request) tea.Cmd {
+	switch key {
+	case "o":
+		return m.decide(r, grants.Decision{Kind: grants.AllowOnce, Shown: r.Outside.Shown})
+	case "a":
+		if len(r.Outside.Always) == 0 {
+			m.message = "this cannot be allowed for always: o lets it run once"
+			return nil
+		}
+		return m.decide(r, grants.Decision{Kind: grants.AllowAlways, Shown: r.Outside.Shown})
+	case "d":
+		return m.ask(askReason, "")
+	}
+	m.message = "a command runs as it is, or not"
 	return nil
 }
 
@@ -394,6 +414,16 @@ func (m *model) decide(r grants.Request, d grants.Decision) tea.Cmd {
 // done says what an answer did.
 func done(r grants.Request, d grants.Decision) string {
 	agent, path := profile.Printable(r.Agent), profile.Printable(d.Path)
+	if r.Outside != nil {
+		command := text.Line(r.Outside.Text)
+		switch d.Kind {
+		case grants.AllowOnce:
+			return agent + " may run, once: " + command
+		case grants.AllowAlways:
+			return agent + " may run, now and later: " + command
+		}
+		return agent + " may not run: " + command
+	}
 	switch d.Kind {
 	case grants.AllowOnce:
 		return agent + " may " + d.Access.Verb() + " " + path + ", in this session"

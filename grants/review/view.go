@@ -77,7 +77,11 @@ func (m *model) parts() (top, body, bottom []string) {
 		}
 		bottom = append(bottom, m.line(prompts[m.asking]), m.inputLine(), m.line("enter: done   esc: not after all"))
 	} else {
-		bottom = append(bottom, m.line("o once   a always   p path   r read only   c copy   d deny   ? keys   q quit"))
+		keys := "o once   a always   p path   r read only   c copy   d deny   ? keys   q quit"
+		if r, _, ok := m.current(); ok && r.Outside != nil {
+			keys = "o once   a always   d deny   ? keys   q quit"
+		}
+		bottom = append(bottom, m.line(keys))
 	}
 	return top, body, bottom
 }
@@ -105,6 +109,18 @@ func shownTyped(text []rune) string {
 // request describes a request. The path comes apart from the rest: a person must see all of it.
 func (m *model) request(r grants.Request, d draft) (path, rest []string) {
 	add := func(name, text string) { rest = append(rest, m.wrapped(name, text, 6)...) }
+	if r.Outside != nil {
+		path = append(path, m.line(bold+profile.Printable(r.Agent)+plain+" asks to "+bold+"run, outside of any sandbox"+plain))
+		first, facts := r.Outside.Facts()
+		for _, f := range first {
+			path = append(path, m.wrapped(f.Name, f.Text, maxPathLines)...)
+		}
+		for _, f := range facts {
+			add(f.Name, f.Text)
+		}
+		m.describe(r, add)
+		return path, rest
+	}
 	path = append(path, m.line(bold+profile.Printable(r.Agent)+plain+" asks to "+bold+r.RequestedAccess.Verb()+plain))
 	path = append(path, m.wrapped("", profile.Printable(r.RequestedPath), maxPathLines)...)
 	if r.ResolvedPath != r.RequestedPath {
@@ -113,6 +129,12 @@ func (m *model) request(r grants.Request, d draft) (path, rest []string) {
 	if (d != draft{r.ResolvedPath, r.RequestedAccess}) {
 		path = append(path, m.wrapped("you give", d.access.Verb()+" "+profile.Printable(d.path), maxPathLines)...)
 	}
+	m.describe(r, add)
+	return path, rest
+}
+
+// describe adds what paths and commands have.
+func (m *model) describe(r grants.Request, add func(name, text string)) {
 	for _, w := range r.Warnings {
 		add("warning", text.Line(w.Text))
 	}
@@ -122,10 +144,11 @@ func (m *model) request(r grants.Request, d draft) (path, rest []string) {
 	if r.Command != "" {
 		add("command", profile.Printable(r.Command))
 	}
-	add("in", profile.Printable(r.Workspace))
+	if r.Outside == nil {
+		add("in", profile.Printable(r.Workspace))
+	}
 	now := m.now()
 	add("asked", fmt.Sprintf("%s ago; it waits %s more", span(now.Sub(time.UnixMilli(r.AskedAtUnixMs))), span(time.UnixMilli(r.ExpiresAtUnixMs).Sub(now))))
-	return path, rest
 }
 
 // maxPathLines is more than any path of the kernel's takes on a window that is 40 wide.

@@ -24,6 +24,8 @@ func (s *Server) routes() []wire.Route {
 			Gives: grants.RequestList{}, Handle: s.pending},
 		{Method: "POST", Path: "/v1/grants/requests/{id}/decision", Summary: "answer a request; an answer that is not valid is refused, and the request still waits",
 			Takes: grants.Decision{}, Gives: grants.Answer{}, Handle: s.decide},
+		{Method: "POST", Path: "/v1/commands", Summary: "have a command run outside of any sandbox, and wait for whoever decides and for its end; what waits for a person is among the requests",
+			Takes: grants.CommandBody{}, Gives: grants.CommandAnswer{}, Handle: s.runOutside},
 		{Method: "GET", Path: "/v1/grants", Summary: "list what is granted", Gives: grants.GrantList{}, Handle: s.list},
 		{Method: "POST", Path: "/v1/grants", Summary: "grant a path that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, Handle: s.add},
 		{Method: "DELETE", Path: "/v1/grants/{id}", Summary: "revoke a grant; the answer says what still covers its path, and which running sandboxes it could not be taken from", Gives: grants.Taking{}, Handle: s.revoke},
@@ -40,6 +42,7 @@ func (s *Server) routes() []wire.Route {
 func (s *Server) askRoutes() []wire.Route {
 	return []wire.Route{
 		{Method: "POST", Path: "/v1/grants/requests", Takes: grants.Asking{}, Gives: grants.Answer{}, Handle: s.askFromInside},
+		{Method: "POST", Path: "/v1/commands", Takes: grants.Command{}, Gives: grants.CommandAnswer{}, Handle: s.runFromInside},
 	}
 }
 
@@ -58,6 +61,34 @@ func (s *Server) askFromInside(_ http.ResponseWriter, r *http.Request) (any, err
 		return nil, err
 	}
 	return wire.Result(s.broker.Ask(r.Context(), wire.Through(r), body))
+}
+
+func (s *Server) runOutside(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var body grants.CommandBody
+	if err := wire.Receive(r, &body); err != nil {
+		return nil, err
+	}
+	return s.command(r, body.Session, false, body.Command)
+}
+
+// runFromInside knows who asks by the socket.
+func (s *Server) runFromInside(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var body grants.Command
+	if err := wire.Receive(r, &body); err != nil {
+		return nil, err
+	}
+	if body.Agent != "" {
+		return nil, &grants.InvalidError{Field: "agentId", Why: "is known by the socket"}
+	}
+	return s.command(r, wire.Through(r), true, body)
+}
+
+func (s *Server) command(r *http.Request, session string, inside bool, c grants.Command) (any, error) {
+	runner, ok := s.broker.(grants.Runner)
+	if !ok {
+		return nil, &grants.UnavailableError{Why: "no command is run outside of a sandbox here"}
+	}
+	return wire.Result(runner.RunOutside(r.Context(), session, inside, c))
 }
 
 func (s *Server) pending(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -21,6 +21,8 @@ type Server struct {
 	broker  grants.Broker
 	notices []grants.Notice
 
+	admit func(socket.Peer) bool // who reaches the people's socket
+
 	people  *wire.Server
 	askers  *wire.Server
 	started sync.WaitGroup
@@ -55,9 +57,12 @@ func (s *Server) Attach(b grants.Broker, notices []grants.Notice) {
 	s.notices = append([]grants.Notice{}, notices...)
 }
 
+// Admit lets only those reach the people's socket of whom it says so. Call it before Serve.
+func (s *Server) Admit(admit func(socket.Peer) bool) { s.admit = admit }
+
 // Serve answers people on a socket until Close.
 func (s *Server) Serve(l net.Listener) error {
-	return s.people.Serve(socket.Guard(l, "", maxConnections, nil))
+	return s.people.Serve(socket.Guard(l, "", maxConnections, s.admit))
 }
 
 // ListenForSession makes the socket on which the inside of a session asks.

@@ -368,7 +368,7 @@ func TestWhatCouldNotBeReadAgainIsNotStored(t *testing.T) {
 	s := open(t, dir)
 	for _, c := range []Change{
 		{Put: []grants.Grant{{ID: "g1", Agent: "main"}}},
-		{Records: []grants.Record{{}}},
+		{Records: []grants.Record{{Request: grants.Request{RequestedAccess: profile.ReadWrite + 1}}}},
 	} {
 		if err := s.Apply(c); err == nil {
 			t.Errorf("stored: %+v", c)

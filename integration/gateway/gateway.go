@@ -16,6 +16,9 @@ import (
 	"github.com/clairun/clai-sandbox/grants/server"
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/notify"
+	"github.com/clairun/clai-sandbox/outside"
+	"github.com/clairun/clai-sandbox/outside/runner"
+	"github.com/clairun/clai-sandbox/policy/host"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/aside"
 	"github.com/clairun/clai-sandbox/sandbox"
@@ -32,11 +35,13 @@ type Options struct {
 	Idle        time.Duration // ends the gateway after this time without use; 0: never
 	Listener    net.Listener  // the socket, where somebody else made it; nil: it makes its own
 	Notify      func(grants.Notice)
+	Runner      []string // the program that runs commands outside of sandboxes, with its arguments; nil: none are run
+	Caller      profile.Caller
 	Desktop     string // the address of the session bus of a desktop that is to notify the person; empty: none is
 }
 
 // watching is a broker for a part of the gateway: to listen does not keep it from being idle.
-type watching struct{ *broker.Broker }
+type watching struct{ *outside.Broker }
 
 func (w watching) Events(ctx context.Context) (<-chan grants.Event, error) { return w.Watch(ctx) }
 
@@ -79,16 +84,25 @@ func Run(ctx context.Context, o Options) error {
 		notices = append(notices, grants.Notice{Kind: grants.NoticeKind(n.Kind), Path: n.Path, Text: n.Text})
 	}
 
-	sockets := filepath.Join(grants.SocketDirectory(o.Directories), "ask")
-	grants.SweepSockets(sockets)
-	s := server.New(sockets, o.Version)
-	b, err := broker.New(broker.Options{Rules: o.rules(), Store: kept, Audit: record, User: o.User, Timeout: o.Timeout, Listen: s.ListenForSession,
+	asking := filepath.Join(grants.SocketDirectory(o.Directories), "ask")
+	grants.SweepSockets(asking)
+	s := server.New(asking, o.Version)
+	paths, err := broker.New(broker.Options{Rules: o.rules(), Store: kept, Audit: record, User: o.User, Timeout: o.Timeout, Listen: s.ListenForSession,
 		Presence: filepath.Join(grants.SocketDirectory(o.Directories), grants.SessionsName)})
 	if err != nil {
 		return err
 	}
-	defer b.Close()
+	defer paths.Close()
+	b, end := o.commands(paths, record)
+	defer end()
 	s.Attach(b, notices)
+	if o.Runner != nil {
+		// What it runs for an agent has the person's user, and must not answer for the person.
+		s.Admit(func(p sockets.Peer) bool {
+			ours, err := sockets.Descends(p.PID, os.Getpid())
+			return err == nil && !ours
+		})
+	}
 	for _, n := range notices {
 		if o.Notify != nil {
 			o.Notify(n)
@@ -106,8 +120,28 @@ func Run(ctx context.Context, o Options) error {
 	return o.serve(ctx, s, b, socket)
 }
 
+// commands puts the broker of commands before the one of paths.
+func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.Broker, end func()) {
+	run := func(context.Context, runner.Request) (runner.Answer, bool, error) {
+		return runner.Answer{}, false, errors.New("this gateway runs no commands")
+	}
+	end = func() {}
+	if o.Runner != nil {
+		s := &runner.Starter{Program: o.Runner[0], Args: o.Runner[1:], Socket: filepath.Join(grants.SocketDirectory(o.Directories), runner.SocketName), Log: os.Stderr}
+		run = s.Run
+		stop := s.AdoptOrphans()
+		end = func() { s.Close(); stop() }
+	}
+	return outside.New(paths, outside.Options{
+		Load: func(agent string) (host.Host, error) {
+			return host.Load(o.Caller, runner.PathOf(o.Caller.Environ), agent)
+		},
+		Run:   run,
+		Audit: record, User: o.User, Timeout: o.Timeout}), end
+}
+
 // serve listens until the context ends or nobody needs the gateway.
-func (o Options) serve(ctx context.Context, s *server.Server, b *broker.Broker, socket string) error {
+func (o Options) serve(ctx context.Context, s *server.Server, b *outside.Broker, socket string) error {
 	l := o.Listener
 	if l == nil {
 		var err error
@@ -136,7 +170,7 @@ func (o Options) serve(ctx context.Context, s *server.Server, b *broker.Broker, 
 }
 
 // whenIdle is closed when nobody has needed the gateway for the time of Options.Idle.
-func (o Options) whenIdle(ctx context.Context, s *server.Server, b *broker.Broker) <-chan struct{} {
+func (o Options) whenIdle(ctx context.Context, s *server.Server, b *outside.Broker) <-chan struct{} {
 	idle := make(chan struct{})
 	if o.Idle <= 0 {
 		return idle

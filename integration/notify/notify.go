@@ -137,7 +137,11 @@ func (d *desktop) show(ctx context.Context, r grants.Request) {
 		it.deny = rand.Text()
 		actions = append(actions, it.deny, "Deny")
 	}
-	summary := fmt.Sprintf("%s asks to %s", profile.Printable(r.Agent), r.RequestedAccess.Verb())
+	wish := r.RequestedAccess.Verb()
+	if r.Outside != nil {
+		wish = "run a command outside of any sandbox"
+	}
+	summary := fmt.Sprintf("%s asks to %s", profile.Printable(r.Agent), wish)
 	var id uint32
 	err := d.conn.Object(service, object).CallWithContext(ctx, service+".Notify", 0, appName, uint32(0), "dialog-password", summary, d.body(r), actions,
 		map[string]dbus.Variant{"urgency": dbus.MakeVariant(byte(1)), "category": dbus.MakeVariant("im.received")}, int32(0)).Store(&id)
@@ -148,11 +152,17 @@ func (d *desktop) show(ctx context.Context, r grants.Request) {
 
 // plain reports whether nothing about a request needs a second look.
 func plain(r grants.Request) bool {
-	return len(r.Warnings) == 0 && r.ResolvedPath == r.RequestedPath && len(r.RequestedPath) <= longest && profile.Printable(r.RequestedPath) == r.RequestedPath
+	return r.Outside == nil && len(r.Warnings) == 0 && r.ResolvedPath == r.RequestedPath && len(r.RequestedPath) <= longest && profile.Printable(r.RequestedPath) == r.RequestedPath
 }
 
 func (d *desktop) body(r grants.Request) string {
 	lines := []string{profile.Printable(r.RequestedPath)}
+	if r.Outside != nil {
+		lines[0] = profile.Printable(r.Outside.Text)
+		if command := []rune(lines[0]); len(command) > longest {
+			lines[0] = string(command[:longest]) + "…"
+		}
+	}
 	if r.ResolvedPath != r.RequestedPath {
 		lines = append(lines, "leads to "+profile.Printable(r.ResolvedPath))
 	}

@@ -22,6 +22,10 @@ func TestNoTextOfOthersIsHiddenInANotification(t *testing.T) {
 			}
 		}
 	}
+	command := grants.Request{Outside: &grants.CommandRequest{Text: "rm\x1b -r x"}}
+	if text := (&desktop{}).body(command); plain(command) || !strings.Contains(text, `rm\x1b -r x`) || strings.Contains(text, "\x1b") {
+		t.Errorf("a command is answered by a button, or not shown: %q", text)
+	}
 	if !plain(grants.Request{RequestedPath: "/data/ü", ResolvedPath: "/data/ü"}) {
 		t.Error("nor a plain one")
 	}

@@ -81,11 +81,15 @@ func (c *children) start(command *exec.Cmd) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
+	c.know(command.Process.Pid)
+	return nil
+}
+
+func (c *children) know(pid int) {
 	if c.pid == nil {
 		c.pid = map[int]bool{}
 	}
-	c.pid[command.Process.Pid] = true
-	return nil
+	c.pid[pid] = true
 }
 
 func (c *children) forget(pid int) {

@@ -150,7 +150,7 @@ func (r *Runner) decide(q Request) (policy.Decision, *policy.Machine, *Answer) {
 		answer := failed(reason, text)
 		return policy.Decision{}, nil, &answer
 	}
-	h, err := host.Load(r.Caller, pathOf(r.Caller.Environ), q.Agent)
+	h, err := host.Load(r.Caller, PathOf(r.Caller.Environ), q.Agent)
 	if err != nil {
 		return refuse(policy.ReasonPolicyUnreadable, err.Error())
 	}
@@ -196,7 +196,8 @@ func equal(a, b any) bool {
 	return err == nil && other == nil && bytes.Equal(x, y)
 }
 
-func pathOf(environ []string) string {
+// PathOf is the PATH of an environment: where programs are looked for, whatever a request says.
+func PathOf(environ []string) string {
 	path := ""
 	for _, pair := range environ {
 		if value, found := strings.CutPrefix(pair, "PATH="); found {

@@ -32,6 +32,28 @@ type Starter struct {
 
 	mu      sync.Mutex
 	running *process
+	kin     children
+}
+
+// SocketName is the runner's socket, beside those of the gateway.
+const SocketName = "runner.sock"
+
+// AdoptOrphans makes this process the parent of what a runner that was killed leaves behind, so that it is known for what it is. From then on all of
+// its children but runners are waited for here.
+func (s *Starter) AdoptOrphans() (stop func()) { return s.kin.adopt() }
+
+// Run has a command run, by a runner that is started if there is none.
+func (s *Starter) Run(ctx context.Context, q Request) (a Answer, started bool, err error) {
+	for range 2 { // the first may find one that is just ending
+		var c Client
+		if c, err = s.Client(); err != nil {
+			return a, false, err
+		}
+		if a, started, err = c.Run(ctx, q); err == nil || started || ctx.Err() != nil {
+			break
+		}
+	}
+	return a, started, err
 }
 
 type process struct {
@@ -107,14 +129,20 @@ func (s *Starter) start() (*process, error) {
 		return nil, errors.Join(err, hold.Close())
 	}
 	defer null.Close()
+	s.kin.mu.Lock()
 	started, err := os.StartProcess(s.Program, append([]string{s.Program}, s.Args...), &os.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []*os.File{null, s.Log, s.Log, secret, listening, lives}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err == nil {
+		s.kin.know(started.Pid)
+	}
+	s.kin.mu.Unlock()
 	if err != nil {
 		return nil, errors.Join(err, hold.Close())
 	}
 	p.hold = hold
 	go func() {
 		_, _ = started.Wait()
+		s.kin.forget(started.Pid)
 		close(p.ended)
 	}()
 	return p, nil

@@ -1,0 +1,50 @@
+package review
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/clairun/clai-sandbox/grants"
+)
+
+// A command is shown as it was asked for and as it runs, and is allowed as it was shown, or not.
+func TestACommandIsAllowedAsItIsShown(t *testing.T) {
+	r := grants.Request{ID: "0123456789abcdef", Agent: "main", Workspace: "/w", AskedAtUnixMs: 1_000_000, ExpiresAtUnixMs: 1_300_000,
+		Outside: &grants.CommandRequest{Text: "rm -r \x1b[2J\u202ex", Runs: "/usr/bin/rm -r x", Cwd: "/w", Host: "gateway", Why: "approval-required", Always: []string{"/usr/bin/rm sha256:x"}, Shown: "digest"}}
+	d := newDesk(t, r)
+	screen := d.screen()
+	for _, want := range []string{"run, outside of any sandbox", `rm -r \u{1B}[2J\u{202E}x`, "/usr/bin/rm -r x", "would allow /usr/bin/rm", "approval-required"} {
+		if !strings.Contains(screen, want) {
+			t.Errorf("no %q in\n%s", want, screen)
+		}
+	}
+	for _, key := range []string{"p", "r", "c"} {
+		d.keys(key)
+		if len(d.broker.decided) != 0 || d.asking != askNothing {
+			t.Errorf("%s: %+v", key, d.broker.decided)
+		}
+	}
+	for key, want := range map[string]grants.Decision{"o": {Kind: grants.AllowOnce, Shown: "digest", Via: via}, "a": {Kind: grants.AllowAlways, Shown: "digest", Via: via}} {
+		d := newDesk(t, r)
+		d.keys(key)
+		if len(d.broker.decided) != 1 || d.broker.decided[0] != want {
+			t.Errorf("%s: %+v", key, d.broker.decided)
+		}
+	}
+	once := r
+	outside := *r.Outside
+	outside.Always = nil
+	once.Outside = &outside
+	d = newDesk(t, once)
+	d.keys("a")
+	if len(d.broker.decided) != 0 || !strings.Contains(d.message, "cannot be allowed for always") {
+		t.Errorf("%+v, %s", d.broker.decided, d.message)
+	}
+	// Nobody allows what they do not see the whole of.
+	outside.Text = strings.Repeat("x", 100_000)
+	d = newDesk(t, once)
+	d.keys("o")
+	if len(d.broker.decided) != 0 || !strings.Contains(d.message, "too small") {
+		t.Errorf("%+v, %s", d.broker.decided, d.message)
+	}
+}

@@ -1,0 +1,232 @@
+package outside
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/outside/runner"
+	"github.com/clairun/clai-sandbox/policy"
+)
+
+// pending is a command that waits for a person.
+type pending struct {
+	grants.Request
+	command command
+	claimed bool          // a decision is being written
+	late    func()        // what ended it meanwhile
+	answer  chan answered // has room for the one answer
+}
+
+type answered struct {
+	said   policy.Answer
+	reason string
+}
+
+// ask waits for a person.
+func (b *Broker) ask(ctx context.Context, c command) (said policy.Answer, reason string, err error) {
+	p := b.newPending(c)
+	b.mu.Lock()
+	a := b.agents[c.Agent]
+	if a.waiting >= b.options.MaxPending {
+		b.mu.Unlock()
+		return 0, "", &grants.BusyError{Why: fmt.Sprintf("%d commands of this agent wait for an answer already", a.waiting)}
+	}
+	a.waiting++
+	b.pending[c.id] = p
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		a.waiting--
+	}()
+	shown := p.Request
+	b.Publish(grants.Event{Kind: grants.EventRequestPending, Session: c.session, Request: &shown})
+	timer := time.AfterFunc(b.options.Timeout, func() { b.endPending(p, grants.OutcomeTimeout, answered{said: policy.AnswerNone}) })
+	defer timer.Stop()
+	select {
+	case got := <-p.answer:
+		return got.said, got.reason, nil
+	case <-ctx.Done():
+		b.endPending(p, grants.OutcomeWithdrawn, answered{said: policy.AnswerDeny})
+		return 0, "", ctx.Err()
+	}
+}
+
+// newPending is what a person is shown.
+func (b *Broker) newPending(c command) *pending {
+	now := time.Now()
+	d := c.decision
+	shown := &grants.CommandRequest{Text: c.text(), Shell: c.Argv == nil, Cwd: c.Cwd, Host: d.Host.String(), Security: d.Security.String(), Ask: d.Ask.String(),
+		Fallback: d.Fallback.String(), Why: cmp.Or(d.Reason, "hostexec.manualApprove")}
+	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
+		shown.Env = append(shown.Env, name+"="+c.Env[name])
+	}
+	runs := d.Command
+	if d.Argv != nil {
+		runs = policy.CanonicalArgv(d.Argv)
+	}
+	if runs != shown.Text {
+		shown.Runs = runs
+	}
+	if d.BoundTo != nil {
+		for _, program := range d.BoundTo.Programs {
+			shown.Programs = append(shown.Programs, program.Real)
+		}
+	}
+	stored := d.Always
+	if c.byList == policy.AskPerson { // the list would have them asked again
+		stored = nil
+	}
+	for _, e := range stored {
+		text := e.Pattern
+		if e.ArgPattern != "" {
+			text += " " + e.ArgPattern
+		}
+		shown.Always = append(shown.Always, text)
+	}
+	shown.Shown = digest(*shown, d)
+	r := grants.Request{ID: c.id, Agent: c.Agent, Workspace: cmp.Or(c.workspace, c.Cwd), Session: c.session, Outside: shown, Reason: c.Reason, Warnings: []grants.Warning{},
+		AskedAtUnixMs: now.UnixMilli(), ExpiresAtUnixMs: now.Add(b.options.Timeout).UnixMilli()}
+	for _, s := range d.Why {
+		if s.About == "bound" || s.About == "analysis" {
+			r.Warnings = append(r.Warnings, grants.Warning{Kind: grants.WarnExecuted, Text: s.Text})
+		}
+	}
+	return &pending{Request: r, command: c, answer: make(chan answered, 1)}
+}
+
+// digest is of what is shown, of what would run, and of what that is bound to.
+func digest(shown grants.CommandRequest, d policy.Decision) string {
+	shown.Shown = ""
+	text, err := json.Marshal([]any{shown, runner.RunsOf(d), d.BoundTo})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// endPending ends a command that waits, once. While a decision is being written, that came first.
+func (b *Broker) endPending(p *pending, outcome grants.Outcome, got answered) {
+	b.mu.Lock()
+	if p.claimed {
+		p.late = func() { b.endPending(p, outcome, got) }
+		b.mu.Unlock()
+		return
+	}
+	b.finish(p, outcome, got)
+}
+
+// finish takes a command out of those that wait, if it is there. The lock is held, and given back.
+func (b *Broker) finish(p *pending, outcome grants.Outcome, got answered) {
+	if b.pending[p.ID] != p {
+		b.mu.Unlock()
+		return
+	}
+	delete(b.pending, p.ID)
+	if len(b.ended) >= maxTold {
+		clear(b.ended)
+	}
+	b.ended[p.ID] = outcome
+	p.answer <- got
+	b.mu.Unlock()
+	shown := p.Request
+	b.Publish(grants.Event{Kind: grants.EventRequestEnded, Session: p.Session, Request: &shown, Outcome: outcome})
+}
+
+// Decide answers a request for a command, or for a path.
+func (b *Broker) Decide(ctx context.Context, id string, d grants.Decision) (grants.Answer, error) {
+	p, err := b.claim(id, d)
+	if err != nil {
+		return grants.Answer{}, err
+	}
+	if p == nil {
+		return b.Broker.Decide(ctx, id, d)
+	}
+	if err := b.write(p, d); err != nil {
+		b.release(p)
+		return grants.Answer{}, unavailable(err)
+	}
+	answer := grants.Answer{RequestID: id, Granted: true, Outcome: grants.OutcomeGranted, Scope: grants.ScopeOnce}
+	got := answered{said: policy.AnswerAllowOnce}
+	switch d.Kind {
+	case grants.AllowAlways:
+		answer.Scope, got.said = grants.ScopeAlways, policy.AnswerAllowAlways
+	case grants.Deny:
+		answer = grants.Answer{RequestID: id, Outcome: grants.OutcomeDenied, Reason: cmp.Or(d.Reason, defaultDenial)}
+		got = answered{policy.AnswerDeny, answer.Reason}
+	}
+	b.mu.Lock()
+	b.finish(p, answer.Outcome, got)
+	return answer, nil
+}
+
+// claim makes this decision the one that counts, if it is a valid one. Nil and no error: it is about no command.
+func (b *Broker) claim(id string, d grants.Decision) (*pending, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.pending[id]
+	if p == nil {
+		if outcome, found := b.ended[id]; found {
+			return nil, &grants.EndedError{ID: id, Outcome: outcome}
+		}
+		return nil, nil
+	}
+	if err := d.ForCommand(*p.Outside); err != nil {
+		return nil, err
+	}
+	if p.claimed {
+		return nil, &grants.BusyError{Why: "another answer to this is on its way"}
+	}
+	p.claimed = true
+	return p, nil
+}
+
+// release takes back a claim that could not be written: the command waits on, unless it ended meanwhile.
+func (b *Broker) release(p *pending) {
+	b.mu.Lock()
+	p.claimed = false
+	late := p.late
+	b.mu.Unlock()
+	if late != nil {
+		late()
+	}
+}
+
+// write puts a decision on record, and then what it stores: nothing takes effect before.
+func (b *Broker) write(p *pending, d grants.Decision) error {
+	if err := b.recordSynced(p.command, "command_decided", line{Decision: &d}); err != nil {
+		return err
+	}
+	if d.Kind != grants.AllowAlways {
+		return nil
+	}
+	c := p.command
+	_, err := c.host.Store.Update(func(a *policy.Approvals) error {
+		if a.Agents[c.Agent] == nil {
+			a.Agents[c.Agent] = &policy.AgentApprovals{}
+		}
+		list := &a.Agents[c.Agent].Allowlist
+		for _, e := range c.decision.Always {
+			same := func(have policy.Entry) bool {
+				return have.Pattern == e.Pattern && have.ArgPattern == e.ArgPattern && have.Env == e.Env && have.Content == e.Content
+			}
+			if !slices.ContainsFunc(*list, same) {
+				*list = append(*list, e)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		_ = b.record(c, "command_decision_not_stored", line{Reason: err.Error()})
+	}
+	return err
+}

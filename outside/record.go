@@ -1,0 +1,160 @@
+package outside
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/clairun/clai-sandbox/grants"
+)
+
+// line is one of the audit file.
+type line struct {
+	Time      time.Time            `json:"time"`
+	Event     string               `json:"event"`
+	User      string               `json:"user,omitempty"`
+	ID        string               `json:"runId"`
+	Name      string               `json:"requestName,omitempty"` // under which it was asked
+	Agent     string               `json:"agentId"`
+	Session   string               `json:"sessionId,omitempty"`
+	Workspace string               `json:"workspaceId,omitempty"`
+	Inside    bool                 `json:"fromSandbox,omitempty"`
+	Command   string               `json:"command,omitempty"`
+	Cwd       string               `json:"cwd,omitempty"`
+	Verdict   string               `json:"verdict,omitempty"`
+	Pattern   string               `json:"pattern,omitempty"`
+	Decision  *grants.Decision     `json:"decision,omitempty"`
+	Status    grants.CommandStatus `json:"status,omitempty"`
+	ExitCode  *int                 `json:"exitCode,omitempty"`
+	TookMs    int64                `json:"tookMs,omitempty"`
+	Reason    string               `json:"reason,omitempty"`
+}
+
+// of fills in whose line it is.
+func (b *Broker) of(c command, event string, l line) line {
+	l.Time, l.Event, l.User, l.ID, l.Name, l.Agent, l.Session, l.Workspace = time.Now().UTC(), event, b.options.User, c.id, c.name, c.Agent, c.session, c.workspace
+	l.Command, l.Cwd = c.text(), c.Cwd
+	if event == requested {
+		l.Inside, l.Verdict, l.Pattern, l.Reason = c.inside, c.decision.Verdict.String(), c.pattern, c.decision.Reason
+	}
+	return l
+}
+
+// Events in the audit file: what opens a command's record, what says that it was handed to the runner, and what closes it.
+const (
+	requested = "command_requested"
+	started   = "command_started"
+	ended     = "command_ended"
+)
+
+func (b *Broker) record(c command, event string, l line) error {
+	if _, err := b.options.Audit.Append(b.of(c, event, l), false); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// recordSynced returns when the line is on the disk.
+func (b *Broker) recordSynced(c command, event string, l line) error {
+	if _, err := b.options.Audit.Append(b.of(c, event, l), true); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// end closes a command's record, and remembers what to tell who asks again under its name. What could not be recorded at first is not remembered.
+func (b *Broker) end(c command, a grants.CommandAnswer, err error) {
+	l := line{Status: a.Status, Reason: a.Reason, TookMs: a.TookMs}
+	switch {
+	case err != nil && a.Status == "":
+		l.Status, l.Reason = grants.CommandDenied, err.Error()
+	case a.Ran():
+		l.ExitCode = &a.ExitCode
+	}
+	b.options.Audit.AppendTaking(b.of(c, ended, l))
+	if c.name == "" {
+		return
+	}
+	told := grants.CommandAnswer{RequestID: c.id, Status: l.Status, Pattern: a.Pattern, Reason: l.Reason}
+	if a.Ran() {
+		told = ranAlready(c.id)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.remember(askedAs{c.Agent, c.name}, told)
+}
+
+func ranAlready(id string) grants.CommandAnswer {
+	return grants.CommandAnswer{RequestID: id, Status: grants.CommandError, Reason: "it ran already, and what it wrote is not kept"}
+}
+
+func (b *Broker) remember(as askedAs, a grants.CommandAnswer) {
+	if len(b.told) >= maxTold {
+		clear(b.told)
+	}
+	b.told[as] = a
+}
+
+func (b *Broker) toldBefore(as askedAs) (grants.CommandAnswer, bool) {
+	if as.name == "" {
+		return grants.CommandAnswer{}, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a, found := b.told[as]
+	return a, found
+}
+
+// unfinishedSince is how far back the record is looked through for what a killed gateway left.
+const unfinishedSince = time.Hour
+
+// endUnfinished closes the records that a killed gateway left open: what waited is denied, and what ran was ended with it.
+func (b *Broker) endUnfinished() {
+	text, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - unfinishedSince))
+	if err != nil {
+		return
+	}
+	open := map[string]*line{}
+	var order []string
+	for raw := range bytes.Lines(text) {
+		var l line
+		if json.Unmarshal(raw, &l) != nil || l.ID == "" {
+			continue
+		}
+		switch l.Event {
+		case requested:
+			open[l.ID] = &l
+			order = append(order, l.ID)
+		case started:
+			if first := open[l.ID]; first != nil {
+				first.Event = started
+			}
+		case ended:
+			delete(open, l.ID)
+			if l.Name != "" {
+				a := grants.CommandAnswer{RequestID: l.ID, Status: l.Status, Reason: l.Reason}
+				if a.Ran() {
+					a = ranAlready(l.ID)
+				}
+				b.remember(askedAs{l.Agent, l.Name}, a)
+			}
+		}
+	}
+	for _, id := range order {
+		l := open[id]
+		if l == nil {
+			continue
+		}
+		a := grants.CommandAnswer{RequestID: id, Status: grants.CommandDenied, Reason: reasonRestarted}
+		outcome := grants.OutcomeDenied
+		if l.Event == started {
+			a.Status, a.Reason, outcome = grants.CommandError, reasonLost, grants.OutcomeGranted
+		}
+		l.Time, l.Event, l.Status, l.Reason, l.Verdict, l.Pattern = time.Now().UTC(), ended, a.Status, a.Reason, "", ""
+		b.options.Audit.AppendTaking(*l)
+		b.ended[id] = outcome
+		if l.Name != "" {
+			b.remember(askedAs{l.Agent, l.Name}, a)
+		}
+	}
+}
