@@ -12,18 +12,21 @@ const (
 	// askDirectory stands last in PATH: nothing of the host's is covered by it.
 	askDirectory = "/run/clai-sandbox/bin"
 	askProgram   = askDirectory + "/fs_request_grant"
+	execProgram  = askDirectory + "/hostexec"
 )
 
-// ask shows the socket on which the inside may ask, and the program that does.
+// ask shows the socket on which the inside may ask, and the programs that do: for a path, and for a command outside.
 func (b *builder) ask() {
 	if b.profile.AskSocket == "" {
 		return
 	}
 	b.layers.put(Step{Kind: Socket, Path: askSocket, Source: b.profile.AskSocket, Access: profile.ReadOnly, Origin: baseline})
-	b.layers.put(Step{Kind: Bind, Path: askProgram, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
+	for _, path := range []string{askProgram, execProgram} {
+		b.layers.put(Step{Kind: Bind, Path: path, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
+	}
 }
 
-// asking is the command's environment with that program in its PATH.
+// asking is the command's environment with those programs in its PATH.
 func asking(p *profile.Profile, list []profile.Variable) []profile.Variable {
 	if p.AskSocket == "" {
 		return list

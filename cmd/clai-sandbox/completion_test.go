@@ -241,6 +241,8 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"caches":           {"cow", "off", "private", "rw"},
 		"on-success":       {"apply", "ask", "discard"},
 		"structured":       {"always", "auto", "never"},
+		"security":         {"allowlist", "deny", "full"},
+		"ask":              {"always", "off", "on-miss"},
 	}
 	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "arg-pattern", "base-hash", "for", "reason", "listen", "output-limit", "part", "image", "max-size", "max-entries", "suite", "mirror", "include"}
 	completedApp(newApp()).each(func(c completedCommand) {

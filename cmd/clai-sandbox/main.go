@@ -22,6 +22,9 @@ func main() {
 	if filepath.Base(os.Args[0]) == client.AskName { // a sandbox shows this program under that name
 		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
+	if filepath.Base(os.Args[0]) == client.HostExecName { // and under this one
+		os.Exit(client.HostExecProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
 	os.Exit(run(os.Args))
 }
 

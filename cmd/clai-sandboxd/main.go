@@ -39,6 +39,9 @@ func main() {
 	if filepath.Base(os.Args[0]) == client.AskName { // a sandbox shows this program under that name
 		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
+	if filepath.Base(os.Args[0]) == client.HostExecName { // and under this one
+		os.Exit(client.HostExecProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
 	if len(os.Args) == 1 && os.Args[0] == files.Place { // a sandbox shows this program there
 		os.Exit(files.Program(os.Stdin, os.Stdout))
 	}
@@ -108,7 +111,11 @@ func runGateway(c *cli.Context) error {
 	if c.Duration("timeout") <= 0 || c.Duration("idle") < 0 {
 		return errors.New("--timeout must be longer than 0, and --idle not less")
 	}
-	syscall.Umask(0o077)
+	umask := syscall.Umask(0o077)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	caller, err := profile.CurrentCaller()
 	if err != nil {
 		return err
@@ -124,7 +131,7 @@ func runGateway(c *cli.Context) error {
 		desktop = sessionBus()
 	}
 	err = gateway.Run(ctx, gateway.Options{Desktop: desktop,
-		Directories: caller.Directories(), Home: caller.Home, User: caller.User, Version: version, Programs: programs(caller.Directories()),
+		Directories: caller.Directories(), Home: caller.Home, User: caller.User, Version: version, Caller: caller, Runner: []string{self, runnerMode, fmt.Sprintf("--umask=%d", umask)}, Programs: programs(caller.Directories()),
 		Timeout: c.Duration("timeout"), Idle: c.Duration("idle"), Listener: listener,
 		Notify: func(n grants.Notice) { fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(n.Text)) },
 	})

@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	case client.AskName:
 		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	case client.HostExecName:
+		os.Exit(client.HostExecProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	case answersName:
+		os.Exit(answers())
 	}
 	if os.Getenv(asCommand) != "" {
 		main()

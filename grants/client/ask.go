@@ -72,12 +72,12 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 	}
 	answer, err := got.Answer, got.error
 	if err != nil {
-		return complain(complaints, err)
+		return complain(complaints, AskName, err)
 	}
 	if asJSON {
 		line, err := json.Marshal(answer)
 		if err != nil {
-			return complain(complaints, err)
+			return complain(complaints, AskName, err)
 		}
 		fmt.Fprintf(out, "%s\n", text.PlainJSON(line))
 	} else {
@@ -90,15 +90,15 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 }
 
 // complain tells why there is no answer.
-func complain(to io.Writer, err error) int {
+func complain(to io.Writer, name string, err error) int {
 	var unavailable *grants.UnavailableError
 	switch {
 	case errors.As(err, &unavailable) && unavailable.Why == endedBefore:
-		fmt.Fprintf(to, "%s: %s: nobody has decided; ask again\n", AskName, endedBefore)
+		fmt.Fprintf(to, "%s: %s: nobody has decided; ask again\n", name, endedBefore)
 	case errors.As(err, &unavailable):
-		fmt.Fprintf(to, "%s: nobody can be asked: %s; this sandbox may have been started without a broker\n", AskName, profile.Printable(unavailable.Why))
+		fmt.Fprintf(to, "%s: nobody can be asked: %s; this sandbox may have been started without a broker\n", name, profile.Printable(unavailable.Why))
 	default:
-		fmt.Fprintf(to, "%s: %s\n", AskName, text.Line(err.Error()))
+		fmt.Fprintf(to, "%s: %s\n", name, text.Line(err.Error()))
 	}
 	return AskStatus(err)
 }
