@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer paths.Close()
-	b, end := o.commands(paths, record)
+	b, busy, end := o.commands(paths, record)
 	defer end()
 	s.Attach(b, notices)
 	if o.Runner != nil {
@@ -117,18 +117,18 @@ func Run(ctx context.Context, o Options) error {
 		}()
 		defer func() { cancel(); <-over }()
 	}
-	return o.serve(ctx, s, b, socket)
+	return o.serve(ctx, s, func() bool { return !b.Idle() || busy() }, b, socket)
 }
 
 // commands puts the broker of commands before the one of paths.
-func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.Broker, end func()) {
+func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.Broker, busy func() bool, end func()) {
 	run := func(context.Context, runner.Request) (runner.Answer, bool, error) {
 		return runner.Answer{}, false, errors.New("this gateway runs no commands")
 	}
-	end = func() {}
+	busy, end = func() bool { return false }, func() {}
 	if o.Runner != nil {
 		s := &runner.Starter{Program: o.Runner[0], Args: o.Runner[1:], Socket: filepath.Join(grants.SocketDirectory(o.Directories), runner.SocketName), Log: os.Stderr}
-		run = s.Run
+		run, busy = s.Run, s.Busy
 		stop := s.AdoptOrphans()
 		end = func() { s.Close(); stop() }
 	}
@@ -137,11 +137,11 @@ func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.B
 			return host.Load(o.Caller, runner.PathOf(o.Caller.Environ), agent)
 		},
 		Run:   run,
-		Audit: record, User: o.User, Timeout: o.Timeout}), end
+		Audit: record, User: o.User, Timeout: o.Timeout}), busy, end
 }
 
 // serve listens until the context ends or nobody needs the gateway.
-func (o Options) serve(ctx context.Context, s *server.Server, b *outside.Broker, socket string) error {
+func (o Options) serve(ctx context.Context, s *server.Server, needed func() bool, b *outside.Broker, socket string) error {
 	l := o.Listener
 	if l == nil {
 		var err error
@@ -153,7 +153,7 @@ func (o Options) serve(ctx context.Context, s *server.Server, b *outside.Broker,
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
-	idle := o.whenIdle(ctx, s, b)
+	idle := o.whenIdle(ctx, s, needed)
 	select {
 	case err := <-served:
 		s.Close()
@@ -170,7 +170,7 @@ func (o Options) serve(ctx context.Context, s *server.Server, b *outside.Broker,
 }
 
 // whenIdle is closed when nobody has needed the gateway for the time of Options.Idle.
-func (o Options) whenIdle(ctx context.Context, s *server.Server, b *outside.Broker) <-chan struct{} {
+func (o Options) whenIdle(ctx context.Context, s *server.Server, needed func() bool) <-chan struct{} {
 	idle := make(chan struct{})
 	if o.Idle <= 0 {
 		return idle
@@ -185,7 +185,7 @@ func (o Options) whenIdle(ctx context.Context, s *server.Server, b *outside.Brok
 				return
 			case <-tick.C:
 			}
-			if now := s.Answered(); !b.Idle() || now != answered {
+			if now := s.Answered(); needed() || now != answered {
 				last, answered = time.Now(), now
 			} else if time.Since(last) >= o.Idle {
 				close(idle)

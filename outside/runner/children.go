@@ -128,13 +128,46 @@ func (c *children) adopt() (stop func()) {
 func (c *children) bury() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
-	for _, path := range lists {
+	for _, pid := range childrenOf(os.Getpid()) {
+		if !c.pid[pid] {
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		}
+	}
+}
+
+// endPatience bounds how long is tried to end what starts itself anew all the time.
+const endPatience = 5 * time.Second
+
+// end ends what commands have left in the background. Nobody could tell any more what it is, and it could answer for the person.
+func (c *children) end() {
+	for deadline := time.Now().Add(endPatience); ; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		left := 0
+		for _, pid := range childrenOf(os.Getpid()) {
+			if c.pid[pid] {
+				continue
+			}
+			left++ // its own children come to be ours
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		}
+		c.mu.Unlock()
+		if left == 0 || time.Now().After(deadline) {
+			return
+		}
+	}
+}
+
+// childrenOf are the processes whose parent a process is (proc_tid_children(5)).
+func childrenOf(pid int) (list []int) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range files {
 		text, _ := os.ReadFile(path)
 		for field := range strings.FieldsSeq(string(text)) {
-			if pid, err := strconv.Atoi(field); err == nil && !c.pid[pid] {
-				_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+			if child, err := strconv.Atoi(field); err == nil {
+				list = append(list, child)
 			}
 		}
 	}
+	return list
 }

@@ -363,17 +363,33 @@ func TestTheRunnerEndsWithItsGateway(t *testing.T) {
 	}
 }
 
-// What a command leaves in the background holds nobody, and is known for its descendant.
-func TestWhatStaysInTheBackgroundHoldsNobody(t *testing.T) {
-	b := newBench(t)
-	a := b.run(b.approved(b.request("(setsid sleep 600 & echo $!)")))
-	pid, err := strconv.Atoi(strings.TrimSpace(string(a.Stdout)))
-	if err != nil || a.Status != Completed {
-		t.Fatalf("%+v, %q, %v", a, a.Stdout, err)
-	}
-	defer syscall.Kill(pid, syscall.SIGKILL)
-	if is, err := socket.Descends(pid, os.Getpid()); !is || err != nil {
-		t.Errorf("%v, %v", is, err)
+// What a command leaves in the background holds nobody, is known for its descendant, and ends with the runner, however that ends.
+func TestWhatStaysInTheBackgroundIsKnown(t *testing.T) {
+	for name, end := range map[string]func(*bench, int){
+		"with its gateway": func(b *bench, _ int) { b.starter.Close() },
+		"killed":           func(_ *bench, runner int) { syscall.Kill(runner, syscall.SIGKILL) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			defer b.starter.AdoptOrphans()()
+			a := b.run(b.approved(b.request("(setsid sh -c 'sleep 600 & setsid sleep 600 & wait' & echo $!)")))
+			pid, err := strconv.Atoi(strings.TrimSpace(string(a.Stdout)))
+			if err != nil || a.Status != Completed {
+				t.Fatalf("%+v, %q, %v", a, a.Stdout, err)
+			}
+			if is, err := socket.Descends(pid, os.Getpid()); !is || err != nil {
+				t.Errorf("%v, %v", is, err)
+			}
+			var below []int
+			b.until("it has children", func() bool { below = childrenOf(pid); return len(below) == 2 })
+			if !b.starter.Busy() {
+				t.Error("nothing is known of it")
+			}
+			end(b, b.starter.running.pid)
+			for _, left := range append(below, pid) {
+				b.until("it ends", func() bool { return !alive(left) })
+			}
+		})
 	}
 }
 

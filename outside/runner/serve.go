@@ -45,6 +45,7 @@ func (r *Runner) Serve(ctx context.Context, l net.Listener) error {
 	g := socket.Guard(l, "", maxRuns, nil)
 	defer context.AfterFunc(ctx, func() { g.Listener.Close() })()
 	stop := r.runs.adopt()
+	defer r.runs.end()
 	defer stop()
 	var serving sync.WaitGroup
 	defer serving.Wait()

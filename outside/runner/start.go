@@ -33,6 +33,7 @@ type Starter struct {
 	mu      sync.Mutex
 	running *process
 	kin     children
+	adopts  bool
 }
 
 // SocketName is the runner's socket, beside those of the gateway.
@@ -40,7 +41,17 @@ const SocketName = "runner.sock"
 
 // AdoptOrphans makes this process the parent of what a runner that was killed leaves behind, so that it is known for what it is. From then on all of
 // its children but runners are waited for here.
-func (s *Starter) AdoptOrphans() (stop func()) { return s.kin.adopt() }
+func (s *Starter) AdoptOrphans() (stop func()) {
+	s.adopts = true
+	return s.kin.adopt()
+}
+
+// Busy reports whether something runs, or was left in the background by what ran. A gateway that ended now would not know the latter again.
+func (s *Starter) Busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running != nil && len(childrenOf(s.running.pid)) > 0
+}
 
 // Run has a command run, by a runner that is started if there is none.
 func (s *Starter) Run(ctx context.Context, q Request) (a Answer, started bool, err error) {
@@ -58,6 +69,7 @@ func (s *Starter) Run(ctx context.Context, q Request) (a Answer, started bool, e
 
 type process struct {
 	client Client
+	pid    int
 	hold   *os.File // the runner ends when this does
 	ended  chan struct{}
 }
@@ -139,10 +151,13 @@ func (s *Starter) start() (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, hold.Close())
 	}
-	p.hold = hold
+	p.hold, p.pid = hold, started.Pid
 	go func() {
 		_, _ = started.Wait()
 		s.kin.forget(started.Pid)
+		if s.adopts {
+			s.kin.end() // what it left, where it was killed
+		}
 		close(p.ended)
 	}()
 	return p, nil
