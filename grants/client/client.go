@@ -245,7 +245,9 @@ func (c *Client) RunOutside(ctx context.Context, session string, inside bool, co
 
 // askAgain asks the next broker under the same name where one ended before it answered: that one knows what became of it, and does nothing twice.
 func (c *Client) askAgain(ctx context.Context, target string, body, into any) error {
-	ctx = grants.WithRequestID(ctx, rand.Text())
+	if grants.RequestID(ctx) == "" {
+		ctx = grants.WithRequestID(ctx, rand.Text())
+	}
 	for attempt := 0; ; attempt++ {
 		err := c.call(ctx, "POST", target, body, into)
 		var unavailable *grants.UnavailableError

@@ -190,6 +190,11 @@ func TestToolsSayInFieldsWhatHappened(t *testing.T) {
 	if !failed || r.Outcome != outcomeDenied || len(r.Notices) != 1 || r.Notices[0].Kind != "command_denied" {
 		t.Errorf("%+v", r)
 	}
+	for _, in := range []Exec{{Argv: []string{"true"}, Host: "node"}, {Argv: []string{"true"}, Host: "gateway", Node: "n1"}, {Argv: []string{"true"}, Security: "deny"}} {
+		if r, failed := call[Result](a, "exec", in); !failed || r.Outcome != outcomeDenied {
+			t.Errorf("%+v: %+v", in, r)
+		}
+	}
 	r, failed = call[Result](a, "exec", Exec{Argv: []string{"no-such-program"}})
 	if !failed || r.Outcome != outcomeNotFound || r.ExitCode != 127 {
 		t.Errorf("%+v", r)

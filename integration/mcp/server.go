@@ -12,7 +12,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/clairun/clai-sandbox/integration/session"
-	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
@@ -136,10 +135,10 @@ type Exec struct {
 	Command        string   `json:"command,omitempty" jsonschema:"in place of argv: a shell line"`
 	Cwd            string   `json:"cwd,omitempty" jsonschema:"where it starts, absolute or below the workspace; the workspace if absent"`
 	TimeoutSeconds int      `json:"timeoutSeconds,omitempty" jsonschema:"when it is ended; 120 if absent, at most 600"`
-	Host           string   `json:"host,omitempty" jsonschema:"where it runs: sandbox; other hosts are not available here"`
-	Security       string   `json:"security,omitempty" jsonschema:"of another host than the sandbox"`
-	Ask            string   `json:"ask,omitempty" jsonschema:"of another host than the sandbox"`
-	Node           string   `json:"node,omitempty" jsonschema:"of another host than the sandbox"`
+	Host           string   `json:"host,omitempty" jsonschema:"where it runs: sandbox if absent; gateway is the host itself, where its policy or a person may deny it or have it wait"`
+	Security       string   `json:"security,omitempty" jsonschema:"deny, allowlist or full: only stricter than what is configured"`
+	Ask            string   `json:"ask,omitempty" jsonschema:"of the gateway: always, on-miss or off, only stricter than what is configured"`
+	Node           string   `json:"node,omitempty" jsonschema:"of nodes, which are not available here"`
 }
 
 func (s *sitting) addCommands(server *sdk.Server) {
@@ -157,7 +156,7 @@ func (s *sitting) addCommands(server *sdk.Server) {
 			r := s.run(ctx, command{line: in.Command, dir: in.Cwd, timeout: timeout})
 			return r, r.text(), !r.ran(), nil
 		})
-	add(s, server, "exec", "Run a program", "Runs a program with its arguments in the sandbox, or a shell line. Same result as bash_exec.", runs,
+	add(s, server, "exec", "Run a program", "Runs a program with its arguments in the sandbox, or a shell line. Same result as bash_exec. With host gateway, it runs outside of the sandbox, if that is allowed; it may wait minutes for a person.", runs,
 		func(ctx context.Context, _ *sdk.CallToolRequest, in Exec) (Result, string, bool, error) {
 			timeout, err := seconds(in.TimeoutSeconds)
 			if err != nil {
@@ -166,8 +165,12 @@ func (s *sitting) addCommands(server *sdk.Server) {
 			if (in.Command == "") == (len(in.Argv) == 0) {
 				return Result{}, "", false, fmt.Errorf("exec wants either argv or command")
 			}
-			if in.Host != "" && in.Host != "sandbox" || in.Node != "" {
-				r := refused(outcomeDenied, "host "+profile.Printable(in.Host+in.Node)+" is not available: commands run in the sandbox only")
+			if in.outside() {
+				r := s.runOutside(ctx, in, timeout)
+				return r, r.text(), !r.ran(), nil
+			}
+			if in.Security == "deny" {
+				r := refused(outcomeDenied, "the call itself says security deny")
 				return r, r.text(), true, nil
 			}
 			r := s.run(ctx, command{argv: in.Argv, line: in.Command, dir: in.Cwd, timeout: timeout})

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -607,6 +608,31 @@ func (s *Session) Ask(ctx context.Context, a grants.Asking) (grants.Answer, erro
 		return grants.Answer{}, err
 	}
 	return s.options.Broker.Ask(ctx, s.ID(), a)
+}
+
+// RunOutside has a command run outside of any sandbox, in the session's name. Where a broker ends meanwhile, the next one is asked under the same name: that one
+// knows what became of it.
+func (s *Session) RunOutside(ctx context.Context, c grants.Command) (grants.CommandAnswer, error) {
+	runner, ok := s.options.Broker.(grants.Runner)
+	if !ok {
+		return grants.CommandAnswer{}, &grants.UnavailableError{Why: "this session was started without a broker", Hint: "start it with --broker"}
+	}
+	ctx = grants.WithRequestID(ctx, rand.Text())
+	for attempt := 0; ; attempt++ {
+		if err := s.join(s.options.Broker); err != nil { // where the last one has ended, one is started
+			return grants.CommandAnswer{}, err
+		}
+		answer, err := runner.RunOutside(ctx, s.ID(), false, c)
+		var unknown *grants.UnknownError
+		if attempt == 2 || !errors.As(err, &unknown) {
+			return answer, err
+		}
+		select { // it takes a moment to hear that the session's broker is another
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return answer, ctx.Err()
+		}
+	}
 }
 
 // Notices are what the person should know of changes while the commands ran, once.
