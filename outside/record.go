@@ -71,7 +71,10 @@ func (b *Broker) end(c command, a grants.CommandAnswer, err error) {
 	case a.Ran():
 		l.ExitCode = &a.ExitCode
 	}
-	b.options.Audit.AppendTaking(b.of(c, ended, l))
+	closing := b.of(c, ended, l)
+	if _, err := b.options.Audit.Append(closing, false); err != nil {
+		b.options.Audit.AppendTaking(closing) // when there is room again
+	}
 	if c.name == "" {
 		return
 	}

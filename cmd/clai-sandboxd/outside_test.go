@@ -189,6 +189,9 @@ func TestACommandLeavesTheSandbox(t *testing.T) {
 			t.Errorf("%q: %d, %q", args, status, complaints)
 		}
 	}
+	if out, complaints, status := d.inside("printf", "\xff"); out != "" || status != client.AskMisused || !strings.Contains(complaints, "UTF-8") {
+		t.Errorf("other words than these are run: %q, %q, %d", out, complaints, status)
+	}
 	for _, allow := range []bool{true, false} {
 		type result struct {
 			out, complaints string

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
@@ -235,6 +236,17 @@ func (c *Client) Ask(ctx context.Context, session string, a grants.Asking) (answ
 
 // RunOutside has a command run. Without a session it is the person's own, or that of the sandbox whose socket this is.
 func (c *Client) RunOutside(ctx context.Context, session string, inside bool, command grants.Command) (answer grants.CommandAnswer, err error) {
+	// What JSON cannot say would arrive as something else, and another command would run.
+	for _, text := range append([]string{command.Line, command.Cwd, command.Reason}, command.Argv...) {
+		if !utf8.ValidString(text) {
+			return answer, &grants.InvalidError{Field: "command", Why: "must be UTF-8"}
+		}
+	}
+	for name, value := range command.Env {
+		if !utf8.ValidString(name + value) {
+			return answer, &grants.InvalidError{Field: "env", Why: "must be UTF-8"}
+		}
+	}
 	var body any = grants.CommandBody{Session: session, Command: command}
 	if inside {
 		body = command

@@ -93,15 +93,12 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer paths.Close()
-	b, busy, end := o.commands(paths, record)
+	b, busy, ran, end := o.commands(paths, record)
 	defer end()
 	s.Attach(b, notices)
-	if o.Runner != nil {
+	if ran != nil {
 		// What it runs for an agent has the person's user, and must not answer for the person.
-		s.Admit(func(p sockets.Peer) bool {
-			ours, err := sockets.Descends(p.PID, os.Getpid())
-			return err == nil && !ours
-		})
+		s.Admit(func(p sockets.Peer) bool { return !ran(p.PID) })
 	}
 	for _, n := range notices {
 		if o.Notify != nil {
@@ -120,15 +117,16 @@ func Run(ctx context.Context, o Options) error {
 	return o.serve(ctx, s, func() bool { return !b.Idle() || busy() }, b, socket)
 }
 
-// commands puts the broker of commands before the one of paths.
-func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.Broker, busy func() bool, end func()) {
+// commands puts the broker of commands before the one of paths. busy says whether something of what was run goes on, and ran, which may be nil, whether a
+// process is of that.
+func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.Broker, busy func() bool, ran func(pid int) bool, end func()) {
 	run := func(context.Context, runner.Request) (runner.Answer, bool, error) {
 		return runner.Answer{}, false, errors.New("this gateway runs no commands")
 	}
 	busy, end = func() bool { return false }, func() {}
 	if o.Runner != nil {
 		s := &runner.Starter{Program: o.Runner[0], Args: o.Runner[1:], Socket: filepath.Join(grants.SocketDirectory(o.Directories), runner.SocketName), Log: os.Stderr}
-		run, busy = s.Run, s.Busy
+		run, busy, ran = s.Run, s.Busy, s.Ran
 		stop := s.AdoptOrphans()
 		end = func() { s.Close(); stop() }
 	}
@@ -137,7 +135,7 @@ func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.B
 			return host.Load(o.Caller, runner.PathOf(o.Caller.Environ), agent)
 		},
 		Run:   run,
-		Audit: record, User: o.User, Timeout: o.Timeout}), busy, end
+		Audit: record, User: o.User, Timeout: o.Timeout}), busy, ran, end
 }
 
 // serve listens until the context ends or nobody needs the gateway.

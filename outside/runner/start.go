@@ -53,6 +53,18 @@ func (s *Starter) Busy() bool {
 	return s.running != nil && len(childrenOf(s.running.pid)) > 0
 }
 
+// Ran reports whether a process is one that commands have started, or may be: it descends from this process, or from the runner.
+func (s *Starter) Ran(pid int) bool {
+	ancestors := []int{os.Getpid()}
+	s.mu.Lock()
+	if s.running != nil {
+		ancestors = append(ancestors, s.running.pid)
+	}
+	s.mu.Unlock()
+	descends, err := socket.Descends(pid, ancestors...)
+	return err != nil || descends
+}
+
 // Run has a command run, by a runner that is started if there is none.
 func (s *Starter) Run(ctx context.Context, q Request) (a Answer, started bool, err error) {
 	for range 2 { // the first may find one that is just ending
