@@ -52,6 +52,12 @@ func (c *Config) HostExec(agent string) (global, own HostExec) {
 	return read(all), read(one)
 }
 
+// OffersHostExec reports whether a list of hostexec says anything for an agent: without one, all that it asks for is denied.
+func (c *Config) OffersHostExec(agent string) bool {
+	global, own := c.HostExec(agent)
+	return len(global.AutoApprove)+len(global.ManualApprove)+len(own.AutoApprove)+len(own.ManualApprove) > 0
+}
+
 // toolsConfig says which tools an agent is offered.
 type toolsConfig struct {
 	Profile   *toolProfile `json:"profile,omitempty" jsonschema:"a set of tools to begin with: minimal, coding, messaging or full"`

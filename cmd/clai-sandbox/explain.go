@@ -50,7 +50,11 @@ func explainAction(c *cli.Context) error {
 		return explainPath(c, j)
 	}
 	if c.Bool("for-agent") {
-		about := instructions.About{Profile: j.profile, Plan: &j.plan, CanAsk: true}
+		config, err := profile.Load(j.directories)
+		if err != nil {
+			return err
+		}
+		about := instructions.About{Profile: j.profile, Plan: &j.plan, CanAsk: true, HostExec: config.OffersHostExec(j.profile.Agent)}
 		bwrap, err := j.bwrap()
 		if err == nil {
 			err = sandbox.Works(context.Background(), j.plan, sandbox.Launcher{Bwrap: bwrap, State: j.directories.State})

@@ -23,6 +23,7 @@ type About struct {
 	Profile     profile.Profile
 	Plan        *sandbox.Plan
 	CanAsk      bool   // whether fs_request_grant reaches a person
+	HostExec    bool   // whether a person has said which commands may leave the sandbox
 	Unavailable string // why nothing can be run, if nothing can
 }
 
@@ -64,6 +65,9 @@ func Text(a About) string {
 		add("To get more, ask: the tool or program fs_request_grant, with the path, read_only, copy_on_write or read_write, and the reason. A person answers, and may grant less. A refused path is refused; do not look for a way around it.")
 	} else {
 		add("Nobody can be asked for more from here; say what is missing and why.")
+	}
+	if a.CanAsk && a.HostExec {
+		add("For a command that only works on the host itself, such as one that talks to its services: the program hostexec with the command's words, from a directory in the workspace. It may wait minutes for a person. A denial is final; do not word the command differently to get past it.")
 	}
 	add("%s", network(a.Plan))
 	add("%s", bus(a.Plan))

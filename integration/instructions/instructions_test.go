@@ -24,6 +24,12 @@ func TestTextSaysWhatHolds(t *testing.T) {
 	if text := Text(About{Profile: profile.Profile{Workspace: "/work"}, Plan: plan}); strings.Contains(text, "fs_request_grant") || !strings.Contains(text, "Nobody can be asked") {
 		t.Errorf("%s", text)
 	}
+	for about, want := range map[*About]bool{{CanAsk: true, HostExec: true}: true, {CanAsk: true}: false, {HostExec: true}: false} {
+		about.Profile.Workspace, about.Plan = "/work", plan
+		if text := Text(*about); strings.Contains(text, "hostexec") != want || len(text) > Limit {
+			t.Errorf("%v: %s", want, text)
+		}
+	}
 	if text := Text(About{Unavailable: "no bwrap"}); !strings.Contains(text, "no bwrap") || strings.Contains(text, "workspace") {
 		t.Errorf("%s", text)
 	}

@@ -130,7 +130,8 @@ func (s *sitting) about() string {
 	if err := sandbox.Works(s.ctx, prepared.Plan, sandbox.Launcher{Bwrap: s.bwrap}); err != nil {
 		return instructions.Text(instructions.About{Unavailable: explained(err)})
 	}
-	return instructions.Text(instructions.About{Profile: prepared.Profile, Plan: &prepared.Plan, CanAsk: s.options.Session.Broker != nil})
+	return instructions.Text(instructions.About{Profile: prepared.Profile, Plan: &prepared.Plan, CanAsk: s.options.Session.Broker != nil,
+		HostExec: s.options.Session.Config.OffersHostExec(prepared.Profile.Agent)})
 }
 
 // explained is an error with what mends it.
