@@ -12,6 +12,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
+	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
@@ -183,8 +184,20 @@ func (s *Step) useLayer(layer *cow.Layer) {
 	}
 }
 
+// keep keeps the originals of what a command changed, now that it has ended. Nobody looks at those of caches.
+func (o *openLayers) keep() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, layer := range o.byPath {
+		if !layer.Cache {
+			changes.Keep(layer.Dir)
+		}
+	}
+}
+
 // close gives the layers back. Nothing has them mounted any more.
 func (o *openLayers) close() {
+	o.keep()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, layer := range o.byPath {

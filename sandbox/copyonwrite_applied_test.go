@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -50,6 +51,37 @@ func TestWhatWasSeenCopyOnWriteIsWhatIsApplied(t *testing.T) {
 			}
 			if r, err := list[0].Review(t.Context()); err != nil || len(r.Changes) > 0 {
 				t.Errorf("%+v %v", r, err)
+			}
+		})
+	}
+}
+
+// What a person changes beside a command's changes is merged with them: after a run, and between the commands of a session.
+func TestWhatAPersonChangesAfterACommandIsMergedWithIt(t *testing.T) {
+	for _, way := range []string{"run", "session"} {
+		t.Run(way, func(t *testing.T) {
+			h := newHost(t).copying()
+			file := h.profile.Workspace + "/file"
+			h.write(file, "1\n2\n3\n4\n5\n")
+			time.Sleep(20 * time.Millisecond)
+			if way == "run" {
+				h.sh("sed -i s/4/command/ file")
+				h.write(file, "1\nperson\n3\n4\n5\n")
+			} else {
+				s := h.openSession()
+				s.sh(t, "sed -i s/4/command/ file")
+				h.write(file, "1\nperson\n3\n4\n5\n")
+				s.sh(t, "echo 6 >> file")
+				s.Close()
+			}
+			list, err := review.List(filepath.Dir(filepath.Dir(h.profile.Layers)))
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%+v %v", list, err)
+			}
+			result, err := list[0].Apply(t.Context(), review.Selection{})
+			text, _ := os.ReadFile(file)
+			if want := "1\nperson\n3\ncommand\n5\n"; !strings.HasPrefix(string(text), want) || strings.HasSuffix(string(text), "6\n") != (way == "session") {
+				t.Errorf("%q %+v %v", text, result, err)
 			}
 		})
 	}

@@ -26,6 +26,7 @@ import (
 type Session struct {
 	plan    Plan
 	server  atomic.Pointer[server.Server]
+	layers  atomic.Pointer[openLayers]
 	null    *os.File
 	cancel  context.CancelFunc
 	begun   chan struct{} // closed when commands can be started
@@ -168,6 +169,7 @@ func (s *Session) begin(a *attempt) error {
 	}
 	a.server.Store(started)
 	s.server.Store(started)
+	s.layers.Store(&a.layers)
 	return nil
 }
 
@@ -305,6 +307,9 @@ func checkSessionStream(file *os.File) error {
 // *SetupError; or that the sandbox ended, ErrSessionEnded.
 func (p *Process) Wait() (Result, error) {
 	status, err := p.process.Wait()
+	if layers := p.session.layers.Load(); layers != nil {
+		layers.keep()
+	}
 	r := Result{Outcome: Exited, Duration: time.Since(p.began)}
 	var failed *server.StartError
 	switch {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/sandbox"
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes/screen"
 )
@@ -244,6 +245,7 @@ type changeLine struct {
 	From     string       `json:"renamedFrom,omitempty" jsonschema:"a deleted file with the same content"`
 	Note     string       `json:"note,omitempty" jsonschema:"who executes it, or obeys it"`
 	Conflict string       `json:"conflict,omitempty" jsonschema:"why it is applied with --force alone"`
+	Merged   bool         `json:"merged,omitempty" jsonschema:"whether the host changed it, too, in other lines, so that apply brings both together"`
 	Never    string       `json:"notApplicable,omitempty" jsonschema:"why it cannot be applied at all"`
 	Verdict  string       `json:"verdict,omitempty" jsonschema:"of the configuration's rules, where there are any: apply, ask or never"`
 	Rule     string       `json:"rule,omitempty" jsonschema:"which rule that is, or why none applies it"`
@@ -258,7 +260,7 @@ func octal(mode uint32) string {
 
 func lineOf(c changes.Change) changeLine {
 	l := changeLine{Path: text.Value(c.Path), Kind: c.Kind, Type: c.Type, Was: c.Was, Mode: octal(c.Mode), OldMode: octal(c.OldMode), Size: c.Size, Entries: c.Entries,
-		Note: c.Note, Conflict: c.Conflict, Never: c.Never, Rule: c.Rule}
+		Note: c.Note, Conflict: c.Conflict, Merged: c.Merged, Never: c.Never, Rule: c.Rule}
 	if c.Rule != "" {
 		l.Verdict = map[profile.Verdict]string{profile.VerdictAsk: "ask", profile.VerdictApply: "apply", profile.VerdictNever: "never"}[c.Verdict]
 	}
@@ -309,7 +311,11 @@ func (l changeLine) String() string {
 	if l.From != "" {
 		fmt.Fprintf(&out, ", has the content of %s, which is deleted", l.From)
 	}
-	for _, note := range []struct{ word, text string }{{"note", l.Note}, {"conflict", l.Conflict}, {"not applicable", l.Never}, {"by rule", l.rule()}} {
+	merged := ""
+	if l.Merged {
+		merged = "the original was changed on the host meanwhile, in other lines: apply brings both together"
+	}
+	for _, note := range []struct{ word, text string }{{"note", l.Note}, {"conflict", l.Conflict}, {"merged", merged}, {"not applicable", l.Never}, {"by rule", l.rule()}} {
 		if note.text != "" {
 			fmt.Fprintf(&out, "\n         %s: %s", note.word, text.Line(note.text))
 		}
@@ -416,6 +422,25 @@ func differenceText(change changes.Change, d changes.Difference) string {
 		for _, line := range hunk.Lines {
 			out.WriteString(shownLine(line) + "\n")
 		}
+	}
+	for _, clash := range d.Clashes {
+		for _, side := range []struct {
+			head  string
+			lines []string
+		}{{fmt.Sprintf("<<<<<<< the host, where line %d was", clash.Line), clash.Host}, {"||||||| the original", clash.Original}, {"======= the commands", clash.Layer}} {
+			out.WriteString(side.head + "\n")
+			for _, line := range side.lines {
+				out.WriteString(shownLine(line) + "\n")
+			}
+		}
+		out.WriteString(">>>>>>>\n")
+	}
+	if len(d.Clashes) > 0 {
+		path := "PATH"
+		if text.Value(change.Path) == change.Path {
+			path = sandbox.Quote(change.Path)
+		}
+		fmt.Fprintf(&out, "to take the commands': clai-sandbox changes apply --force %s LAYER %s; to keep the host's: clai-sandbox changes discard LAYER %s\n", path, path, path)
 	}
 	return out.String()
 }

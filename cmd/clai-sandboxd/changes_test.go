@@ -37,6 +37,19 @@ func layered(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
+// kept keeps the originals, as when a command has ended.
+func kept(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: kept")
+	}
+	layers, err := changes.List(filepath.Join(ts.Getenv("HOME"), ".local/state/clai-sandbox"))
+	ts.Check(err)
+	for _, l := range layers {
+		changes.Keep(l.Dir)
+	}
+	settle(ts, layers[0].Path)
+}
+
 // proposed has the agent propose paths of a layer, with a message that is written as in Go.
 func proposed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {

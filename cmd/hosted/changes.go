@@ -31,7 +31,8 @@ func Changes(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 				"The screen shows the keys. It needs a terminal. What a command changed after it was shown is not applied.", agent),
 			sub("diff", "show the lines that were changed", "[LAYER [PATH…]]", "", agent),
 			sub("apply", "bring changes to the host, and take them out of the layer", "[LAYER [PATH…]]",
-				"Each file is put in place in one step. What the host changed meanwhile is left as it is, unless --force names it. If it is\n"+
+				"Each file is put in place in one step. What the host changed meanwhile is merged where it is a text whose changes do not touch,\n"+
+					"and left as it is otherwise, unless --force names it: then it becomes what the commands made of it. If it is\n"+
 					"interrupted, the next apply or discard finishes it. What a rule of the configuration never applies (changes.never) is left\n"+
 					"in any case: whoever wants it changes the configuration.",
 				agent, &cli.StringSliceFlag{Name: "force", KeepSpace: true, Usage: "apply `PATH` although the host changed it, with what is below it, and with setuid and setgid if it is a file; may be repeated"},

@@ -21,8 +21,9 @@ import (
 
 // A Layer is one that is open: nobody else mounts it meanwhile.
 type Layer struct {
-	Dir  string
-	lock int
+	Dir   string
+	Cache bool // of tools
+	lock  int
 }
 
 // About says what a layer is of. It is in the file layer.json.
@@ -62,6 +63,8 @@ func (o Object) Is(other Object) bool {
 const (
 	aboutName = "layer.json"
 	lockName  = "lock"
+	// Originals is the directory in a layer's where package changes keeps what files were before commands changed them.
+	Originals = "originals"
 )
 
 // ErrInUse means that another sandbox has a layer.
@@ -88,6 +91,7 @@ func Open(dir string, about About, mode fs.FileMode) (*Layer, error) {
 		l.Close()
 		return nil, err
 	}
+	l.Cache = about.Cache
 	return l, nil
 }
 
@@ -267,6 +271,7 @@ func (l *Layer) Veil(names []string) error {
 // Clear takes out of a layer what a command put, or removed, where a directory of the host's is to be mounted at name, or a file, or on
 // the way there. What it changed beside that stays.
 func (l *Layer) Clear(name string, isDir bool) error {
+	os.RemoveAll(filepath.Join(l.Dir, Originals, name)) // the host's may be seen there next
 	dir, err := openDirectory(unix.AT_FDCWD, filepath.Join(l.Dir, mounts.LayerUpper))
 	apart := false // whether the command made the directory anew, so that nothing of the host's is seen in it
 	for parts := strings.Split(name, "/"); err == nil && len(parts) > 0; parts = parts[1:] {

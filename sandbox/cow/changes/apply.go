@@ -195,7 +195,7 @@ func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 		}
 		why := a.refused(c, s.Force, refused)
 		if why == "" && !s.Seen.shows(c) {
-			why = "a command changed it after it was shown"
+			why = "it was changed after it was shown"
 		}
 		if why == "" && s.Leave != nil {
 			why = s.Leave(*c)
@@ -219,7 +219,10 @@ func (r *Review) shows(c *Change) bool {
 		return true
 	}
 	i := slices.IndexFunc(r.Changes, func(o Change) bool { return o.Path == c.Path })
-	if i < 0 || r.Changes[i].Kind != c.Kind || r.Changes[i].Type != c.Type || r.Changes[i].Mode != c.Mode {
+	if i < 0 || r.Changes[i].Kind != c.Kind || r.Changes[i].Type != c.Type || r.Changes[i].Mode != c.Mode || r.Changes[i].Merged != c.Merged {
+		return false
+	}
+	if c.Merged && !r.Changes[i].lower.untouched(*c.lower) {
 		return false
 	}
 	was := r.Changes[i].upper
@@ -321,6 +324,9 @@ func (a *applier) all(chosen []*Change) error {
 // operation is what is to be done for a change.
 func (a *applier) operation(c *Change) (*op, bool) {
 	o := &op{Path: []byte(c.Path), Put: c.Kind != Deleted, Old: c.lower, change: c}
+	if c.Merged && (len(a.named) == 0 || !covers(keys(a.named), c.Path)) {
+		o.From = c.upper
+	}
 	if o.Old == nil || !o.Old.directory() {
 		return o, true
 	}
@@ -330,10 +336,9 @@ func (a *applier) operation(c *Change) (*op, bool) {
 		return nil, false
 	}
 	if !covers(keys(a.named), c.Path) || len(a.named) == 0 {
-		done, err := readApplied(a.Dir)
-		w := walker{since: a.Since, applied: done}
+		w := walker{since: a.Since, applied: a.applied}
 		for name, object := range o.tree {
-			if why := w.later(path.Join(c.Path, name), object); why != "" || err != nil {
+			if why := w.later(path.Join(c.Path, name), object); why != "" {
 				a.result.skip(c.Path, why)
 				return nil, false
 			}
@@ -435,6 +440,7 @@ func (a *applier) permissions(c *Change) {
 
 // drop takes an entry out of the layer that the host has now.
 func (a *applier) drop(name string) {
+	a.forget(name)
 	in := newParents(a.upper)
 	defer in.close()
 	if dir, base, err := in.of(name); err == nil {
@@ -545,6 +551,12 @@ func (a *applier) settle(j *journal) error {
 			a.links[inodeOf(o.change)] = hardLink{o.change.Path, o.New}
 		}
 	}
+	for _, o := range j.Ops {
+		if o.failed == "" && o.From != nil {
+			a.step()
+			a.drop(o.change.Path) // before it is noted: see taken
+		}
+	}
 	a.step()
 	if err := addApplied(a.Dir, done); err != nil {
 		return err
@@ -556,8 +568,9 @@ func (a *applier) settle(j *journal) error {
 			continue
 		}
 		c := o.change
-		if o.content == nil && (c.upper == nil || !c.upper.directory()) {
+		if o.content == nil && o.From == nil && (c.upper == nil || !c.upper.directory()) {
 			a.step()
+			a.forget(c.Path)
 			if dir, base, err := in.of(c.Path); err == nil {
 				remove(dir, base, 0)
 			}
@@ -622,11 +635,25 @@ func (o *opened) recover(ctx context.Context, result *Result) error {
 		if err := a.recoverOp(op, dir, base, j.name(i), j.Start); err != nil {
 			result.skip(op.change.Path, reason(err))
 		}
-		if now, err := lookAt(dir, base); err == nil && op.Put && now.Inode == op.New {
+		if now, err := lookAt(dir, base); err == nil && op.Put && now.Inode == op.New && a.taken(op) {
 			a.note(op.change.Path)
 		}
 	}
 	return os.Remove(filepath.Join(o.Dir, journalName))
+}
+
+// taken takes out of the layer what was merged with the host's, unless a command changed it since. Then it is not noted as applied, or
+// what the person had changed would count as undone by the command; the original still tells both apart.
+func (a *applier) taken(o *op) bool {
+	if o.From == nil {
+		return true
+	}
+	now, err := lookAt(a.upper, o.change.Path)
+	if err == nil && !o.From.untouched(now) {
+		return false
+	}
+	a.drop(o.change.Path)
+	return true
 }
 
 func (a *applier) recoverOp(o *op, dir int, base, temp string, start int64) error {

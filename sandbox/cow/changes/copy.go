@@ -24,11 +24,16 @@ func (a *applier) makeFile(o *op, dir int, name string) error {
 		return fmt.Errorf("read the layer's: %w", err)
 	}
 	defer from.Close()
-	mode := a.mode(o)
-	if o.content != nil {
-		_, err = out.Write(o.content)
+	mode, content := a.mode(o), o.content
+	switch {
+	case o.From != nil:
+		if content, mode, _, err = a.merged(o.change); err == nil {
+			_, err = out.Write(content)
+		}
+	case content != nil:
+		_, err = out.Write(content)
 		mode = o.Old.permission()
-	} else {
+	default:
 		err = copyContent(a.ctx, out, from, o.change.Size)
 	}
 	if err != nil {
@@ -55,7 +60,7 @@ func finishFile(out, from *os.File, o *op, mode uint32) error {
 	if err := unix.Fchmod(fd, mode); err != nil {
 		return err
 	}
-	if o.content != nil {
+	if o.made() {
 		return nil
 	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(o.change.upper.Written)}

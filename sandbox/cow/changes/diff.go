@@ -18,6 +18,8 @@ type Difference struct {
 	// Note stands in place of parts where there is nothing to show: the file is binary, or too large.
 	Note  string
 	Hunks []Hunk
+	// Clashes are where the host changed the same lines.
+	Clashes []Clash
 }
 
 // A Hunk is one part of a difference.
@@ -62,6 +64,9 @@ func (l Layer) Diffs(ctx context.Context, r *Review, selected []string, show fun
 		return err
 	}
 	defer o.close()
+	if _, err := o.look(); err != nil {
+		return err
+	}
 	for _, c := range r.Changes {
 		if !covers(selected, c.Path) {
 			continue
@@ -91,7 +96,18 @@ func (o *opened) difference(c Change) Difference {
 	if err = errors.Join(oldErr, err); err != nil {
 		return Difference{Note: strings.SplitN(reason(err), "\n", 2)[0]}
 	}
-	return Difference{Hunks: hunks(old, now)}
+	var clashes []Clash
+	if c.Merged || c.Conflict != "" && c.Kind == Changed {
+		var both []byte
+		both, _, clashes, err = o.merged(&c)
+		switch {
+		case c.Merged && err != nil: // somebody changed it since
+			return Difference{Note: reason(err)}
+		case c.Merged:
+			now = both
+		}
+	}
+	return Difference{Hunks: hunks(old, now), Clashes: clashes}
 }
 
 // hunks compares two texts.
@@ -164,6 +180,10 @@ func (a *applier) hunks(chosen []*Change, parts []int) error {
 		return nil
 	}
 	c := chosen[0]
+	if c.Merged {
+		a.result.skip(c.Path, "the host changed it, too: both are merged as a whole")
+		return nil
+	}
 	old, oldErr := text(a.lower, c.Path)
 	now, err := text(a.upper, c.Path)
 	if err := errors.Join(oldErr, err); err != nil {

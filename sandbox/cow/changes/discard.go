@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
@@ -80,6 +81,9 @@ func (o *opened) discardAll(trash string) error {
 	if err := os.Chmod(trash, os.FileMode(now.permission()&0o777)); err != nil {
 		return err
 	}
+	if err := os.RemoveAll(filepath.Join(o.Dir, cow.Originals)); err != nil {
+		return err
+	}
 	upper := filepath.Join(o.Dir, mounts.LayerUpper)
 	if err := unix.Renameat2(unix.AT_FDCWD, trash, unix.AT_FDCWD, upper, unix.RENAME_EXCHANGE); err != nil {
 		return fmt.Errorf("empty the layer: %w", err)
@@ -102,6 +106,7 @@ func (o *opened) discard(name, trash string, i int) error {
 		return err
 	}
 	defer unix.Close(to)
+	o.forget(name)
 	if object, err := lookAt(dir, base); err == nil && object.directory() {
 		openUp(dir, base)
 	}

@@ -6,5 +6,6 @@
 // and what came out is held against what was expected before it is removed.
 //
 // No change of a person's is overwritten. An overlay keeps no copy of the originals, so the rule goes by time: what was changed on the
-// host since the layer was last empty is a conflict, and is left as it is unless a person names it.
+// host since the layer was last empty is a conflict, and is left as it is unless a person names it. Of text files the original is kept
+// when a command has ended (Keep), as long as that can be proven to be one: then what both sides changed is merged where it does not touch.
 package changes

@@ -31,6 +31,7 @@ type op struct {
 	Old      *object `json:"old,omitempty"` // what is expected there
 	New      uint64  `json:"new,omitempty"` // the inode that is put there
 	Verified bool    `json:"verified,omitempty"`
+	From     *object `json:"from,omitempty"` // the layer's, if what is put there is merged from it and the host's
 
 	change  *Change
 	tree    map[string]object // what is in the old directory

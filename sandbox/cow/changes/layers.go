@@ -116,6 +116,7 @@ type opened struct {
 	Layer
 	upper, lower int
 	lock         *cow.Layer
+	applied      map[string]applied // what an earlier apply put on the host
 }
 
 // takeUpper opens and locks a layer without what is below it.
@@ -207,15 +208,19 @@ func (o *opened) close() {
 }
 
 func (o *opened) walk(ctx context.Context) (*Review, error) {
-	done, err := readApplied(o.Dir)
+	veiled, err := o.look()
 	if err != nil {
 		return nil, err
 	}
-	veiled, err := o.veiled()
-	if err != nil {
+	return o.compare(ctx, veiled)
+}
+
+// look reads what an earlier apply did, and what commands did not see.
+func (o *opened) look() (veiled []string, err error) {
+	if o.applied, err = readApplied(o.Dir); err != nil {
 		return nil, err
 	}
-	return walk(ctx, o.upper, o.lower, o.Since, done, o.Rules, veiled)
+	return o.veiled()
 }
 
 // veiled are the names below the directory that commands did not see as the host has them.

@@ -24,7 +24,7 @@ func (a *applier) make(o *op, name string) error {
 		err = unix.Symlinkat(c.Target, dir, name)
 	case c.upper.directory():
 		err = unix.Mkdirat(dir, name, c.Mode&0o777|0o700)
-	case c.upper.links > 1 && o.content == nil && a.linked(o, dir, name):
+	case c.upper.links > 1 && !o.made() && a.linked(o, dir, name):
 	default:
 		err = a.makeFile(o, dir, name)
 	}
@@ -33,11 +33,14 @@ func (a *applier) make(o *op, name string) error {
 	}
 	made, err := lookAt(dir, name)
 	o.New = made.Inode
-	if c.upper.links > 1 && c.upper.regular() && o.content == nil {
+	if c.upper.links > 1 && c.upper.regular() && !o.made() {
 		a.links[c.upper.Inode] = hardLink{join(path.Dir(c.Path), name), made.Inode}
 	}
 	return err
 }
+
+// made reports whether what is put in place is not the layer's as it is.
+func (o *op) made() bool { return o.content != nil || o.From != nil }
 
 // A hardLink is where the first of several names of one file is.
 type hardLink struct {

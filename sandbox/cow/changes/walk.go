@@ -48,6 +48,8 @@ type Change struct {
 	Conflict string
 	// Never says why it cannot be applied at all.
 	Never string
+	// Merged means that the host changed the file, too, in other lines: what is applied, and shown, is both.
+	Merged bool
 	// Verdict is what the layer's rules say, if it has any, and Rule is which one, or why none. Held is why a rule never applies it.
 	Verdict    profile.Verdict
 	Rule, Held string
@@ -98,11 +100,15 @@ type walker struct {
 	queue        []frame
 	inodes       map[uint64]bool // of the host's that a change is about
 	unreadable   map[string]string
+	layer        *opened
+	veiled       []string
 }
 
-// walk compares the upper directory with the host's. What it met is in the review also if it ends early.
-func walk(ctx context.Context, upper, lower int, since int64, done map[string]applied, rules *profile.ChangeRules, veiled []string) (*Review, error) {
-	w := &walker{ctx: ctx, upper: upper, lower: lower, since: since, applied: done, review: &Review{}, left: maxEntries, inodes: map[uint64]bool{}, unreadable: map[string]string{}}
+// compare holds the upper directory against the host's. What it met is in the review also if it ends early.
+func (o *opened) compare(ctx context.Context, veiled []string) (*Review, error) {
+	w := &walker{ctx: ctx, upper: o.upper, lower: o.lower, since: o.Since, applied: o.applied, review: &Review{}, left: maxEntries,
+		inodes: map[uint64]bool{}, unreadable: map[string]string{}, layer: o, veiled: veiled}
+	rules := o.Rules
 	w.queue = []frame{{upperDir: upperDir{path: ".", lower: true}}}
 	for len(w.queue) > 0 {
 		f := w.queue[len(w.queue)-1]
@@ -347,9 +353,29 @@ func (w *walker) conflict(c *Change, up int, name string) error {
 		c.Entries, c.Conflict = entries, why
 	default:
 		w.inodes[c.lower.Inode] = true
-		c.Conflict = w.later(c.Path, *c.lower)
+		if c.Conflict = w.later(c.Path, *c.lower); c.Conflict != "" && c.Kind == Changed && c.Type == "file" && !isVeiled(w.veiled, c.Path) {
+			w.merge(c)
+		}
 	}
 	return nil
+}
+
+// merge looks whether a file that the host changed, too, can be brought together with that.
+func (w *walker) merge(c *Change) {
+	content, mode, clashes, err := w.layer.merged(c)
+	switch {
+	case len(clashes) > 0:
+		c.Conflict += ", in the same lines"
+	case err == errModes:
+		c.Conflict += ": " + err.Error()
+	case err != nil:
+	default:
+		c.Conflict, c.Merged = "", true
+		c.Held = "the host changed it, too: both are merged"
+		if host, err := text(w.lower, c.Path); err == nil && bytes.Equal(host, content) && mode == c.lower.permission() {
+			c.Kind = "" // the layer has nothing that the host has not
+		}
+	}
 }
 
 const goneMeanwhile = "the original was deleted on the host"

@@ -94,7 +94,7 @@ func TestWhatWasChangedAfterItWasShownIsLeft(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	os.WriteFile(upper+"/a", []byte("evil\n"), 0o644)
 	press(m, "j", "a")
-	if _, err := os.Lstat(host + "/a"); err == nil || !strings.Contains(m.screen(), "a command changed it after it was shown") {
+	if _, err := os.Lstat(host + "/a"); err == nil || !strings.Contains(m.screen(), "it was changed after it was shown") {
 		t.Errorf("%v\n%s", err, m.screen())
 	}
 	press(m, "a")
