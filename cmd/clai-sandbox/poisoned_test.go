@@ -2,9 +2,14 @@ package main
 
 import (
 	"archive/zip"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
@@ -78,6 +83,74 @@ E
 		p.wants(p.sh(`clai-sandbox run --agent other -- sh -ec '`+escaped(who)+`'`), "as-it-was\n")
 		p.wants(p.sh(who), "as-it-was\n")
 	})
+	t.Run("pip's wheels", func(t *testing.T) {
+		t.Parallel()
+		if exec.Command("python3", "-c", "import pip").Run() != nil {
+			t.Skip("this machine has no pip")
+		}
+		p := newProject(t)
+		others(p)
+		const name = "dep-1.0-py3-none-any.whl"
+		for word, file := range map[string]string{"as-it-was": name, "poisoned!": "poisoned"} { // of one length, so that it takes the place of the other
+			wheel(t, filepath.Join(p.home, file), "who = '"+word+"'\n")
+		}
+		fetched := atomic.Int32{} // a host that is not trusted has nothing in the cache
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if path.Base(r.URL.Path) != name {
+				fmt.Fprintf(w, `<a href="/%s">%s</a>`, name, name)
+				return
+			}
+			fetched.Add(1)
+			w.Header().Set("Cache-Control", "max-age=86400")
+			http.ServeFile(w, r, filepath.Join(p.home, name))
+		}))
+		defer server.Close()
+		who := "rm -rf site; no_proxy=* python3 -m pip install --quiet --no-deps --no-compile --disable-pip-version-check --root-user-action ignore --target site --trusted-host 127.0.0.1 --index-url " +
+			server.URL + " dep; cat site/dep.py"
+		const sums = `cd ~/.cache/pip && find . -type f -exec sha256sum {} + | sort`
+		p.wants(p.sh(who), "as-it-was")
+		before := p.sh(sums)
+		p.write("poison.py", `import glob, os
+good, bad = (open(os.path.expanduser("~/" + n), "rb").read() for n in ("`+name+`", "poisoned"))
+files = [f for f in glob.glob(os.path.expanduser("~/.cache/pip/**"), recursive=True) if os.path.isfile(f) and good in open(f, "rb").read()]
+assert files
+for f in files:
+    text = open(f, "rb").read().replace(good, bad)
+    open(f, "wb").write(text)
+`)
+		p.wants(p.sh(`clai-sandbox run -- sh -ec 'python3 ~/poison.py; `+who+`'`), "poisoned!")
+		p.wants(p.sh(`clai-sandbox run --agent other -- sh -ec '`+who+`'`), "as-it-was")
+		if now := p.sh(sums); now != before || before == "" {
+			t.Errorf("the host has\n%s\nand had\n%s", now, before)
+		}
+		if n := fetched.Load(); n != 1 {
+			t.Errorf("it was fetched %d times, and not taken out of the cache", n)
+		}
+	})
+}
+
+// wheel makes one of Python's packages, with one file that is not compressed.
+func wheel(t *testing.T, path, text string) {
+	t.Helper()
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	archive := zip.NewWriter(out)
+	for _, file := range [][2]string{{"dep.py", text}, {"dep-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: dep\nVersion: 1.0\n"},
+		{"dep-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}, {"dep-1.0.dist-info/RECORD", ""}} {
+		w, err := archive.CreateHeader(&zip.FileHeader{Name: file[0], Method: zip.Store})
+		if err == nil {
+			_, err = w.Write([]byte(file[1]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // escaped is a script within single quotes.
