@@ -267,8 +267,46 @@ func asked(c *Change) string {
 // never says which rule keeps a change from the host.
 func never(c *Change) string { return "a rule of the configuration never applies it: " + c.Rule }
 
-// all applies changes: new directories first, the ones that hold others before these, then files in batches.
+// all applies changes. The directories that it puts something into are changed by nobody else because of that.
 func (a *applier) all(chosen []*Change) error {
+	before := map[string]object{}
+	w := walker{since: a.Since, applied: a.applied}
+	for _, c := range chosen {
+		dir := path.Dir(c.Path)
+		if _, known := before[dir]; known {
+			continue
+		}
+		if o, err := a.there(dir); err == nil && w.later(dir, o) == "" {
+			before[dir] = o
+		}
+	}
+	if err := a.each(chosen); err != nil {
+		return err
+	}
+	var noted []applied
+	for dir, was := range before {
+		now, err := a.there(dir)
+		is := now
+		is.Size, is.Written, is.Changed = was.Size, was.Written, was.Changed
+		if err == nil && was.untouched(is) && now.Changed != was.Changed { // the permissions are as they were, too
+			noted = append(noted, applied{[]byte(dir), now.Inode, now.Changed})
+		}
+	}
+	return addApplied(a.Dir, noted)
+}
+
+// there is a directory of the host's.
+func (a *applier) there(dir string) (object, error) {
+	fd, err := openDirectory(a.lower, dir)
+	if err != nil {
+		return object{}, err
+	}
+	defer unix.Close(fd)
+	return lookAt(fd, "")
+}
+
+// each applies new directories first, the ones that hold others before these, then files in batches.
+func (a *applier) each(chosen []*Change) error {
 	var batch []*op
 	var size int64
 	var closing []*Change // directories whose permissions come last
@@ -486,6 +524,9 @@ func (a *applier) batch(ops []*op) error {
 		} else if o.Put {
 			if err := a.make(o, j.name(i)); err != nil {
 				o.failed = reason(err)
+				if errors.Is(err, errMoved) {
+					a.moved(j, 0, i)
+				}
 			}
 		}
 	}
@@ -500,6 +541,9 @@ func (a *applier) batch(ops []*op) error {
 		if o.failed == "" {
 			if err := a.place(o, j.name(i)); err != nil {
 				o.failed = reason(err)
+				if errors.Is(err, errMoved) {
+					a.moved(j, i+1, len(ops))
+				}
 			}
 		}
 		o.Verified = o.failed == ""

@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"context"
 	"os"
 	"strings"
 	"syscall"
@@ -338,4 +339,62 @@ func TestPartsOfAFileAreApplied(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	b.empty()
+}
+
+// What an apply puts into a directory changes the directory's times. Its permissions are nobody else's change because of that.
+func TestPermissionsOfADirectoryAreAppliedAfterWhatIsInIt(t *testing.T) {
+	b := newBench(t).files("src/a", "other/a").begin()
+	b.write(b.upper+"/src/b", "new\n")
+	b.write(b.upper+"/other/b", "new\n")
+	b.sh(b.upper, "chmod 700 src other")
+	b.tick()
+	b.apply(Selection{Paths: []string{"src/b"}})
+	b.sh(b.host, "chmod 711 other")
+	b.apply(Selection{Paths: []string{"other/b"}})
+	if got, want := words(b.review()), "mode directory other !the original was changed on the host meanwhile\nmode directory src"; got != want {
+		t.Errorf("%s", got)
+	}
+	if result := b.apply(Selection{}); strings.Join(result.Applied, " ") != "src" {
+		t.Errorf("%+v", result)
+	}
+}
+
+// A directory that somebody else's takes the place of while it is applied into, at any moment, takes what was applied along at most. What
+// stands in its place gets nothing.
+func TestADirectoryThatIsExchangedGetsNothing(t *testing.T) {
+	swap := func(b *bench) {
+		if err := unix.Renameat2(unix.AT_FDCWD, b.host+"/src", unix.AT_FDCWD, b.host+"/keep", unix.RENAME_EXCHANGE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, total := 1, 1; n <= total; n++ {
+		b := newBench(t).files("src/changed", "src/gone", "keep/changed", "keep/gone", "keep/own").begin()
+		for _, name := range []string{"a", "b", "changed"} {
+			b.write(b.upper+"/src/"+name, "new\n")
+		}
+		b.whiteout("src/gone")
+		kept := found(t, b.host+"/keep")
+		total = 0
+		ctx := context.WithValue(t.Context(), hooksKey{}, hooks{noSync: true, step: func() {
+			if total++; total == n || total == n+1 {
+				swap(b)
+			}
+		}})
+		result, err := b.layer().Apply(ctx, Selection{})
+		if total < n+1 {
+			swap(b)
+		}
+		if err != nil {
+			t.Errorf("step %d: %v", n, err)
+		}
+		now := found(t, b.host+"/keep")
+		for name, text := range now {
+			if kept[name] != text {
+				t.Errorf("step %d of %d: keep has %s %q: %+v", n, total, name, text, result)
+			}
+		}
+		if len(now) < len(kept) {
+			t.Errorf("step %d of %d: keep has %v: %+v", n, total, now, result)
+		}
+	}
 }

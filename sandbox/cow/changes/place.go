@@ -33,6 +33,10 @@ func (a *applier) make(o *op, name string) error {
 	}
 	made, err := lookAt(dir, name)
 	o.New = made.Inode
+	if err == nil && !a.stands(dir, c.Path) {
+		a.removeMade(o, dir, name)
+		return errMoved
+	}
 	if c.upper.links > 1 && c.upper.regular() && !o.made() {
 		a.links[c.upper.Inode] = hardLink{join(path.Dir(c.Path), name), made.Inode}
 	}
@@ -83,6 +87,9 @@ func (a *applier) place(o *op, temp string) error {
 		if err == unix.EEXIST {
 			return errors.New("the host has something of this name meanwhile")
 		}
+		if err == nil && !a.stands(dir, o.change.Path) {
+			return errors.Join(errMoved, a.takeBack(o, dir, base))
+		}
 		return err
 	}
 	held, err := hold(dir, base, *o.Old)
@@ -103,7 +110,40 @@ func (a *applier) place(o *op, temp string) error {
 	if err := a.expected(o, dir, temp); err != nil || !held.still() {
 		return errors.Join(errChanged, a.putBack(o, dir, base, temp))
 	}
+	if !a.stands(dir, o.change.Path) {
+		return errors.Join(errMoved, a.putBack(o, dir, base, temp))
+	}
 	return nil
+}
+
+var errMoved = errors.New("its directory was moved on the host meanwhile")
+
+// stands reports whether an open directory is still the one in which a path is. An open one is written into wherever somebody moves it,
+// as to the name of a directory that no rule applies anything to.
+func (a *applier) stands(dir int, name string) bool {
+	now, err := a.there(path.Dir(name))
+	was, err2 := lookAt(dir, "")
+	return err == nil && err2 == nil && now.Inode == was.Inode
+}
+
+// moved takes back what was made for some ops in the directory that is open, which was moved.
+func (a *applier) moved(j *journal, from, to int) {
+	for i, o := range j.Ops[from:to] {
+		if o.failed == "" && path.Dir(o.change.Path) == a.parents.dir {
+			o.failed = errMoved.Error()
+			a.removeMade(o, a.parents.fd, j.name(from+i))
+		}
+	}
+	a.parents.close() // the next one looks anew
+}
+
+// takeBack removes what was put where nothing was.
+func (a *applier) takeBack(o *op, dir int, base string) error {
+	now, err := lookAt(dir, base)
+	if err != nil || now.Inode != o.New {
+		return err
+	}
+	return unix.Unlinkat(dir, base, removeFlag(now))
 }
 
 // removeReplaced removes what an op replaced or took away. A moment has passed: who was about to open the file for writing by its
