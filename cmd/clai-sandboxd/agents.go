@@ -186,6 +186,9 @@ func agentsCreate(c *cli.Context) error {
 		return err
 	}
 	name := profile.NormalizeAgent(called)
+	if name == profile.DefaultAgent && !strings.EqualFold(called, name) {
+		return &misuse{"nothing of the name " + profile.Printable(called) + " can be an agent's", "letters, digits, - and _ of ASCII can"}
+	}
 	if err := h.mayCreate(name); err != nil {
 		return err
 	}
@@ -259,12 +262,31 @@ func (h household) workspaceAt(typed string) (string, error) {
 		return "", &misuse{"workspace " + profile.Printable(path) + ": " + why, "choose another with --workspace DIR"}
 	}
 	own, _ := h.directories.Places()
-	for _, dir := range own {
-		if profile.Within(path, dir) || profile.Within(dir, path) {
-			return "", &misuse{"workspace " + profile.Printable(path) + ": clai-sandbox keeps its own files in " + profile.Printable(dir), "choose another with --workspace DIR"}
+	for _, at := range []string{path, resolved(path)} { // by the letter, and where links lead
+		for _, dir := range own {
+			if dir = resolved(dir); profile.Within(at, dir) || profile.Within(dir, at) {
+				return "", &misuse{"workspace " + profile.Printable(path) + ": clai-sandbox keeps its own files in " + profile.Printable(dir), "choose another with --workspace DIR"}
+			}
+		}
+		for _, store := range profile.CredentialStores() {
+			if store = resolved(filepath.Join(h.caller.Home, store)); profile.Within(at, store) {
+				return "", &misuse{"workspace " + profile.Printable(path) + ": " + profile.Printable(store) + " keeps what no sandbox is shown", "choose another with --workspace DIR"}
+			}
 		}
 	}
 	return path, nil
+}
+
+// resolved is a path without links, as far as it is there.
+func resolved(path string) string {
+	for at, rest := path, ""; ; at, rest = filepath.Dir(at), filepath.Join(filepath.Base(at), rest) {
+		if real, err := filepath.EvalSymlinks(at); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if at == filepath.Dir(at) {
+			return path
+		}
+	}
 }
 
 func exists(path string) bool {

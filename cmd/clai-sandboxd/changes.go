@@ -190,7 +190,11 @@ func layerFrom(c *cli.Context) (changes.Layer, []string, error) {
 		}
 	}
 	paths := []string{}
-	for _, word := range c.Args().Tail() {
+	tail := c.Args().Tail()
+	if len(tail) > 0 && tail[0] == "--" { // there are no options behind LAYER, so that it ends nothing; a file of that name is ./--
+		tail = tail[1:]
+	}
+	for _, word := range tail {
 		path, err := pathIn(*best, caller.WorkingDirectory, word)
 		if err != nil {
 			return changes.Layer{}, nil, err
