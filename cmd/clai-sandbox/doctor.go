@@ -111,10 +111,14 @@ func mistakes(d profile.Directories) (checks []sandbox.Check) {
 	if err != nil {
 		return nil // the configuration's check tells, or it is one that this program does not write
 	}
-	list, _ := text.Repairs()
+	list, repaired := text.Repairs()
+	before := ""
+	if other := (profile.ConfigText{Path: text.Path, Text: repaired}).Check(); other != nil { // with which nothing is written
+		before = "mend by hand what is wrong beside it (" + oneLine(other.Error()) + "); then "
+	}
 	for _, r := range list {
 		checks = append(checks, sandbox.Check{Name: "configuration", State: sandbox.CheckWeak, Found: r.Key + ": " + r.Wrong,
-			Mend: "clai-sandbox doctor --repair " + r.Mend})
+			Mend: before + "clai-sandbox doctor --repair " + r.Mend})
 	}
 	return checks
 }
