@@ -79,6 +79,9 @@ type Directories struct {
 
 const ownName = "clai-sandbox"
 
+// StateVariable names a directory for the state, in place of the one that the XDG variables give. It counts if it is absolute.
+const StateVariable = "CLAI_SANDBOX_STATE_DIR"
+
 // Directories are the caller's, by the XDG Base Directory Specification: a relative path in a variable counts as none.
 func (c Caller) Directories() Directories {
 	env := func(name, fallback string) string {
@@ -90,10 +93,14 @@ func (c Caller) Directories() Directories {
 		}
 		return filepath.Join(c.Home, fallback, ownName)
 	}
+	state := env("XDG_STATE_HOME", ".local/state")
+	if own := c.variable(StateVariable); filepath.IsAbs(own) {
+		state = filepath.Clean(own)
+	}
 	return Directories{
 		SystemConfig: "/etc/" + ownName,
 		Config:       env("XDG_CONFIG_HOME", ".config"),
-		State:        env("XDG_STATE_HOME", ".local/state"),
+		State:        state,
 		Runtime:      env("XDG_RUNTIME_DIR", ""),
 	}
 }

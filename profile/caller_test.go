@@ -28,4 +28,10 @@ func TestOwnDirectoriesFollowTheXDGVariables(t *testing.T) {
 	if got := c.Directories(); got != want {
 		t.Errorf("%+v", got)
 	}
+	for value, state := range map[string]string{"/own/state/": "/own/state", "own": want.State, "": want.State} {
+		with := Caller{Home: c.Home, Environ: append([]string{StateVariable + "=" + value}, c.Environ...)}
+		if got := with.Directories(); got.State != state || got.Config != want.Config {
+			t.Errorf("%q: %+v", value, got)
+		}
+	}
 }
