@@ -20,6 +20,7 @@ import (
 type ProposeChanges struct {
 	Paths   []string `json:"paths,omitempty" jsonschema:"what a person shall look at, with all that is below; absolute or below the workspace; absent with a message: everything"`
 	Message string   `json:"message,omitempty" jsonschema:"what they are, and why, in a few words; without paths and message, the call only asks what became of them"`
+	Release bool     `json:"release,omitempty" jsonschema:"end the session's sandbox first, with its shell and what runs in it in the background, if there is one: it has the changes in use"`
 }
 
 // ProposedChanges answers them.
@@ -67,6 +68,9 @@ func (s *sitting) propose(ctx context.Context, in ProposeChanges) (ProposedChang
 	layers, p, err := s.layers()
 	if err != nil {
 		return r, err
+	}
+	if in.Release {
+		s.endRoom()
 	}
 	by := make([][]string, len(layers)) // the paths, by the layer that they are in
 	for _, path := range in.Paths {
@@ -181,7 +185,7 @@ func (r *ProposedChanges) list(all []ProposedChange) {
 	}
 	r.Message = "Of the proposed changes: " + strings.Join(words, ", ") + "."
 	if r.InUse {
-		r.Message += " A command still runs there: what the rules allow is applied when this is called after it has ended."
+		r.Message += " Something still runs there: what the rules allow is applied when this is called after it has ended. The session's sandbox itself, release ends."
 	}
 	if r.Waiting > 0 {
 		r.Message += " The person sees them with clai-sandbox changes review; go on with something else, and call again without arguments to learn the outcome."

@@ -117,6 +117,23 @@ func TestAProposalWaitsForACommandThatRuns(t *testing.T) {
 	p.until("the rules are asked", func() bool { return a.became(ProposeChanges{}) == "a applied_by_rule" })
 }
 
+// The sandbox of a session has the layer until the agent gives it up.
+func TestASessionsSandboxCanBeEndedForAProposal(t *testing.T) {
+	p := copying(t, `{"apply": ["**"]}`)
+	p.options.SessionSandbox = true
+	a := p.connect(nil)
+	a.sh("echo x >a; sleep 60 >/dev/null 2>&1 &")
+	if got := a.became(ProposeChanges{Paths: []string{"a"}, Release: true}); got != "a applied_by_rule" {
+		t.Error(got)
+	}
+	if text, err := os.ReadFile(p.work + "/a"); string(text) != "x\n" {
+		t.Errorf("%q %v", text, err)
+	}
+	if r := a.sh("cat a"); r.Output != "x\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Where nothing is kept apart, there is nothing to propose.
 func TestChangesAreProposedOnlyWhereThereAreAny(t *testing.T) {
 	offered := func(p *place) bool {

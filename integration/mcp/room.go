@@ -92,6 +92,16 @@ func (s *sitting) theRoom() (rm *room, again bool, err error) {
 	return rm, again, nil
 }
 
+// endRoom ends the room, with all that runs in it. The next call begins another one.
+func (s *sitting) endRoom() {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.room != nil {
+		s.room.endPrograms()
+		s.room.sandbox.Close()
+	}
+}
+
 // Notices of sessions.
 const (
 	noticeAlone       sandbox.NoticeKind = "sandbox_per_call"
