@@ -319,6 +319,30 @@ func TestLayersAreShared(t *testing.T) {
 	checkEmpty(t, dir)
 }
 
+// Each layer stands on the one below: what it removes, hides and brings back is what an engine would show.
+func TestALayoutOfSeveralLayersIsPutTogether(t *testing.T) {
+	o, dir := newOCI(t), filepath.Join(t.TempDir(), "images")
+	o.image(layer(t, "usr/", "usr/tool", "etc/", "etc/a", "etc/b", "var/", "var/lib/", "var/lib/x"),
+		layer(t, "etc/", "etc/.wh..wh..opq", "etc/c", "var/.wh.lib"),
+		layer(t, "var/lib/", "var/lib/y", "usr/.wh.tool"),
+		layer(t, "usr/tool", "etc/.wh.c", "etc/b"))
+	i, err := import1(t, dir, o.dir, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	root := i.Root(dir)
+	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && d.Name() != "hosts" && d.Name() != "resolv.conf" { // those two an image always has
+			got = append(got, strings.TrimPrefix(path, root+"/"))
+		}
+		return err
+	})
+	if want := "etc/b usr/tool var/lib/y"; err != nil || strings.Join(got, " ") != want || len(i.Layers) != 4 {
+		t.Errorf("%q %v, %d layers", got, err, len(i.Layers))
+	}
+}
+
 func TestAHostileLayoutIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
 	base := layer(t, "usr/", "usr/tool")
@@ -376,6 +400,20 @@ func TestAHostileLayoutIsRefused(t *testing.T) {
 			m.Layers[0], m.Config = d, o.json(c)
 			o.index(o.json(m))
 		}, "it is kept elsewhere, and nothing is fetched"},
+		"a layer that is not there": {func(o oci) {
+			m, _ := o.image(base, layer(t, "usr/more"))
+			os.Remove(filepath.Join(o.dir, "blobs/sha256", m.Layers[1].Digest[7:]))
+		}, "no such file or directory"},
+		"settings that are not there": {func(o oci) {
+			m, _ := o.image(base)
+			os.Remove(filepath.Join(o.dir, "blobs/sha256", m.Config.Digest[7:]))
+		}, "no such file or directory"},
+		"many images": {func(o oci) { o.index(slices.Repeat([]descriptor{{Digest: sum(nil)}}, 20000)...) }, "20000 of 20000 images"},
+		"more than there is": {func(o oci) {
+			m, c := o.image(base)
+			m.Layers[0].Size, m.Config = 1<<62, o.json(c)
+			o.index(o.json(m))
+		}, "not a file of 4611686018427387904 bytes"},
 		"large JSON": {func(o oci) { o.index(o.blob(bytes.Repeat([]byte("["), maxJSON+1))) }, "more than 4194304 bytes"},
 		"deep JSON":  {func(o oci) { o.index(o.blob(bytes.Repeat([]byte("["), 1<<20))) }, "exceeded max depth"},
 		"large index": {func(o oci) {
