@@ -297,3 +297,69 @@ func TestAMergeThatEndsAtAnyStepIsFinished(t *testing.T) {
 		}
 	}
 }
+
+// A person and commands change the same files at random, during a session of several commands and applies: the person the odd lines, the
+// commands the even ones. Each line of the person's is as the person wrote it last.
+func TestNoLineOfAPersonsIsLostInASession(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	const files, lines = 4, 40
+	merged := 0
+	for range 15 {
+		b := newBench(t)
+		var text strings.Builder
+		for n := range lines {
+			fmt.Fprintln(&text, "line", n)
+		}
+		persons := map[string]map[int]string{}
+		name := func() string { return fmt.Sprint("f", random.IntN(files)) }
+		for i := range files {
+			b.write(fmt.Sprint(b.host, "/f", i), text.String())
+			persons[fmt.Sprint("f", i)] = map[int]string{}
+		}
+		b.begin()
+		edit := func(from, to, text string, odd int) (int, string) {
+			content, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, n := strings.SplitAfter(string(content), "\n"), random.IntN(lines/2)*2+odd
+			all[n] = fmt.Sprintln(text, random.IntN(1_000_000))
+			b.write(to, strings.Join(all, ""))
+			return n, all[n]
+		}
+		for step := range 25 {
+			switch file := name(); {
+			case step%5 == 4:
+				for _, c := range b.review().Changes {
+					if c.Merged {
+						merged++
+					}
+				}
+				b.apply(Selection{})
+				for file, own := range persons {
+					now := strings.SplitAfter(found(t, b.host)[file], "\n")
+					for n, text := range own {
+						if len(now) != lines+1 || now[n] != text {
+							t.Fatalf("line %d of %s was %q: %q", n, file, text, now)
+						}
+					}
+				}
+			case random.IntN(2) == 0: // a command, which sees the layer's if there is one
+				from := b.upper + "/" + file
+				if _, err := os.Lstat(from); err != nil {
+					from = b.host + "/" + file
+				}
+				edit(from, b.upper+"/"+file, "command", 0)
+				Keep(b.layer().Dir)
+			default:
+				b.tick()
+				n, text := edit(b.host+"/"+file, b.host+"/"+file, "person", 1)
+				persons[file][n] = text
+			}
+		}
+		os.RemoveAll(filepath.Dir(b.host))
+	}
+	if merged < 5 {
+		t.Errorf("only %d were merged", merged)
+	}
+}
