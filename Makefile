@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test stress test-arm64 escape scoreboard bench record lint fuzz fuzz-policy cases generate install clean
+.PHONY: help run build test stress stress-cow bench-cow test-arm64 escape scoreboard bench record lint fuzz fuzz-policy cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
@@ -7,6 +7,7 @@ export CGO_ENABLED := 0
 PREFIX   ?= /usr/local
 FUZZTIME ?= 30s
 OPERATIONS ?= 1000
+KILLS      ?= 500
 EXEC_CASES_DIR ?= ../shared/cases/exec
 # The packages whose tests root runs a second time as an ordinary user: what runs sandboxes, and what is asked from one.
 USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/client ./grants/server ./integration/...
@@ -39,6 +40,9 @@ test: ## set up this machine for the tests, vet, and run them all; as root also 
 stress: ## have OPERATIONS (1000) grants come and go while the gateway is killed, also on a full disk
 	GATEWAY_TEST_OPERATIONS=$(OPERATIONS) go test -count=1 -run ManyOperationsWithKills -v -timeout 0 ./integration/gateway
 
+stress-cow: ## kill KILLS (500) applies, have two people write while changes are applied, and make layers 40,000 directories deep
+	go test -count=1 -run 'IsKilled|APersons|NoChangeOf|Hostile|Deep|Merge' -v -timeout 0 ./sandbox/cow/changes -kills=$(KILLS) -levels=40000
+
 escape: build ## try all escapes, as root also as an ordinary user, and print what stopped each
 	@packaging/setup.sh test
 	@packaging/escape.sh
@@ -51,6 +55,12 @@ bench: build ## measure a start beside bare bwrap with the same options, and wha
 	go build -o bin/bench ./packaging/bench
 	bin/bench -binary bin/clai-sandbox
 	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/... ./policy ./integration/...
+
+bench-cow: build ## measure what is seen copy on write beside what is not: starts, go build, npm install, 100,000 files
+	@packaging/setup.sh run
+	go build -o bin/bench ./packaging/bench
+	bin/bench -copied -n 100 -binary bin/clai-sandbox
+	go test -run '^$$' -bench Workspace -benchtime 1x -timeout 0 ./sandbox/cow/changes
 
 test-arm64: ## run the trampoline's tests as arm64 code in an emulator (qemu-user-static)
 	GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/trampoline-arm64.test ./sandbox/trampoline

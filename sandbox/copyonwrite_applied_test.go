@@ -87,6 +87,39 @@ func TestWhatAPersonChangesAfterACommandIsMergedWithIt(t *testing.T) {
 	}
 }
 
+// A workspace may hold anything. It is seen, changed and applied all the same.
+func TestAHostileWorkspaceIsSeenCopyOnWriteAndApplied(t *testing.T) {
+	h := newHost(t).copying()
+	work := h.profile.Workspace
+	command := exec.Command("sh", "-ec", `ln -s loop loop; ln -s two one; ln -s one two; ln -s / root; ln -s ../.. up; mkfifo fifo; truncate -s 4G sparse; echo old > ./-rf
+		printf old > "$(printf 'bad\377\033[2J')"; i=0; while [ $i -lt 300 ]; do ln -s l$((i+1)) l$i; i=$((i+1)); done; echo end > l300; mkdir -p a/a/a/a/a/a/a/a; ln -s .. a/a/a/a/up`)
+	command.Dir = work
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	time.Sleep(20 * time.Millisecond)
+	out := h.sh(`set -e; ls -R | wc -l >/dev/null; rm loop one; ln -s new one; rm fifo; mkfifo fifo; echo new > ./-rf; printf new > "$(printf 'bad\377\033[2J')"
+		printf x | dd of=sparse bs=1 seek=4000000000 conv=notrunc status=none; rm l300; ln -s l0 l300; ! cat l0 2>/dev/null; mv root root2; echo x > up2; rm -r a; echo told`)
+	if !strings.HasSuffix(out, "told\n") {
+		t.Fatalf("%q", out)
+	}
+	list, err := review.List(filepath.Dir(filepath.Dir(h.profile.Layers)))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v %v", list, err)
+	}
+	result, err := list[0].Apply(t.Context(), review.Selection{})
+	if err != nil || len(result.Left) > 0 || len(result.Skipped) != 1 || result.Skipped[0].Path != "fifo" {
+		t.Errorf("%+v %v", result, err)
+	}
+	command = exec.Command("sh", "-exc", `! test -L loop; test "$(readlink one)" = new; test "$(cat ./-rf bad*)" = "new
+new"; test "$(dd if=sparse bs=1 skip=4000000000 count=1 status=none)" = x; test "$(du -k sparse | cut -f1)" -lt 1000; test "$(stat -c %s sparse)" = 4294967296
+		test "$(readlink l300)" = l0; test "$(readlink root2)" = /; ! test -L root; ! test -e a; test -p fifo; test "$(cat up2)" = x`)
+	command.Dir = work
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func hostSees(t *testing.T, dir string) string {
 	t.Helper()
 	command := exec.Command("sh", "-c", contents)

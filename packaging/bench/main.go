@@ -33,8 +33,16 @@ func main() {
 	rounds := flag.Int("n", 300, "rounds; each starts every command once")
 	binary := flag.String("binary", "bin/clai-sandbox", "the clai-sandbox to measure")
 	uid := flag.Int("uid", 65534, "the ordinary user, when root runs this")
+	cow := flag.Bool("copied", false, "compare what is seen copy on write with what is not, in place of starts with bare bwrap")
+	packages := flag.String("npm", "eslint typescript", "the packages that npm installs then")
 	flag.Parse()
-	if err := run(*binary, *rounds, *uid); err != nil {
+	err := error(nil)
+	if *cow {
+		err = copied(*binary, *rounds, *packages)
+	} else {
+		err = run(*binary, *rounds, *uid)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

@@ -198,7 +198,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	case bytes.HasPrefix(magic, []byte("BZh")):
 		return io.NopCloser(bzip2.NewReader(b)), nil
 	case bytes.HasPrefix(magic, []byte("\xfd7zXZ\x00")):
-		return nil, &Error{"the archive is compressed by xz", "unpack it first: xz -dk FILE"}
+		return nil, &Error{"the archive is compressed by xz", "unpack it first, in a sandbox: clai-sandbox run -- xz -dc <FILE >FILE.tar"}
 	}
 	return io.NopCloser(b), nil
 }
