@@ -105,12 +105,12 @@ const ten = "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n"
 // both makes a layer in which commands changed files, keeps the originals, and has the host changed after that.
 func both(t testing.TB) *bench {
 	b := newBench(t)
-	for _, name := range []string{"merges", "sub/merges", "clashes", "touched", "mode", "binary"} {
+	for _, name := range []string{"merges", "sub/merges", "clashes", "touched", "mode", "binary", ".git/packed-refs"} {
 		b.write(b.host+"/"+name, ten)
 	}
 	b.write(b.host+"/binary", "a\x00b\n")
 	b.begin()
-	for _, name := range []string{"merges", "sub/merges", "touched", "mode"} {
+	for _, name := range []string{"merges", "sub/merges", "touched", "mode", ".git/packed-refs"} {
 		b.write(b.upper+"/"+name, strings.Replace(ten, "8", "layer", 1))
 	}
 	b.write(b.upper+"/clashes", strings.Replace(ten, "1", "layer", 1))
@@ -118,7 +118,7 @@ func both(t testing.TB) *bench {
 	b.sh(b.upper, "chmod 755 mode")
 	Keep(b.layer().Dir)
 	b.tick()
-	for _, name := range []string{"merges", "sub/merges", "clashes", "mode"} {
+	for _, name := range []string{"merges", "sub/merges", "clashes", "mode", ".git/packed-refs"} {
 		b.write(b.host+"/"+name, strings.Replace(ten, "1", "host", 1))
 	}
 	b.sh(b.host, "touch touched; printf 'host\\0b' > binary")
@@ -136,7 +136,8 @@ func (b *bench) has(name, want string) {
 
 func TestAFileThatBothSidesChangedIsMerged(t *testing.T) {
 	b := both(t)
-	if got, want := words(b.review()), `changed file binary !the original was changed on the host meanwhile
+	if got, want := words(b.review()), `changed file .git/packed-refs !the original was changed on the host meanwhile
+changed file binary !the original was changed on the host meanwhile
 changed file clashes !the original was changed on the host meanwhile, in the same lines
 changed file merges
 changed file mode
@@ -166,7 +167,7 @@ changed file touched`; got != want {
 	}
 	b.write(b.host+"/sub/merges", strings.Replace(ten, "2", "later", 1))
 	result := b.apply(Selection{Seen: review})
-	if got := strings.Join(result.Applied, " "); got != "merges mode touched" || len(result.Skipped) != 3 {
+	if got := strings.Join(result.Applied, " "); got != "merges mode touched" || len(result.Skipped) != 4 {
 		t.Errorf("%+v", result)
 	}
 	b.has("merges", merged)
@@ -180,7 +181,7 @@ changed file touched`; got != want {
 	result = b.apply(Selection{Force: []string{"clashes"}})
 	b.has("sub/merges", "0\n1\nlater\n3\n4\n5\n6\n7\nlayer\n9\n")
 	b.has("clashes", strings.Replace(ten, "1", "layer", 1))
-	if _, err := b.layer().Discard(t.Context(), []string{"binary"}); err != nil || len(result.Skipped) != 1 {
+	if _, err := b.layer().Discard(t.Context(), []string{"binary", ".git"}); err != nil || len(result.Skipped) != 2 {
 		t.Errorf("%+v %v", result, err)
 	}
 	b.empty()

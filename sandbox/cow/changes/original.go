@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -65,13 +66,16 @@ func Keep(dir string) {
 	}
 }
 
-// keep looks through the directories that both the layer and the host have.
+// keep looks through the directories that both the layer and the host have. Git's own files belong together: none of those is merged.
 func (o *opened) keep() {
 	veiled, err := o.look()
 	if err != nil {
 		return
 	}
-	w := walker{since: o.Since, applied: o.applied}
+	w := walker{lower: o.lower, since: o.Since, applied: o.applied}
+	if w.isGit() {
+		return
+	}
 	budget := &budget{dir: filepath.Join(o.Dir, cow.Originals)}
 	left := maxKeepLook
 	for queue := []string{"."}; len(queue) > 0 && left > 0; queue = queue[1:] {
@@ -90,7 +94,7 @@ func (o *opened) keep() {
 		for _, name := range entries {
 			at := join(dir, name)
 			was, err := lookAt(low, name)
-			if err != nil || isVeiled(veiled, at) || len(at) > maxPath {
+			if err != nil || isVeiled(veiled, at) || len(at) > maxPath || strings.EqualFold(name, ".git") {
 				continue
 			}
 			now, err := lookAt(up, name)
