@@ -231,6 +231,13 @@ func (s *Session) Close() {
 	<-s.ended
 }
 
+// Keep keeps the originals of what commands changed where they see it copy on write, as when one of them has ended: see changes.Keep.
+func (s *Session) Keep() {
+	if layers := s.layers.Load(); layers != nil {
+		layers.keep()
+	}
+}
+
 // A Command is one to start in a session.
 type Command struct {
 	Argv []string
@@ -307,9 +314,7 @@ func checkSessionStream(file *os.File) error {
 // *SetupError; or that the sandbox ended, ErrSessionEnded.
 func (p *Process) Wait() (Result, error) {
 	status, err := p.process.Wait()
-	if layers := p.session.layers.Load(); layers != nil {
-		layers.keep()
-	}
+	p.session.Keep()
 	r := Result{Outcome: Exited, Duration: time.Since(p.began)}
 	var failed *server.StartError
 	switch {

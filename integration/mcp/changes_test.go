@@ -10,6 +10,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/clairun/clai-sandbox/integration/mcp/files"
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
@@ -131,6 +132,31 @@ func TestASessionsSandboxCanBeEndedForAProposal(t *testing.T) {
 	}
 	if r := a.sh("cat a"); r.Output != "x\n" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// What a person changes between two calls of a session is merged with what the first one did.
+func TestAPersonsChangeBetweenTheCallsOfASessionIsMerged(t *testing.T) {
+	p := copying(t, `{"apply": []}`)
+	p.options.SessionSandbox = true
+	write := func(text string) {
+		t.Helper()
+		for _, name := range []string{"file", "other"} {
+			if err := os.WriteFile(p.work+"/"+name, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write("1\n2\n3\n")
+	a := p.connect(nil)
+	a.sh("sed -i s/1/command/ file")
+	if _, failed := call[files.EditResult](a, "edit", files.Edit{Path: "other", OldText: "1", NewText: "command"}); failed {
+		t.Error("edit failed")
+	}
+	write("1\n2\nperson\n")
+	r, err := p.layer().Review(t.Context())
+	if err != nil || len(r.Changes) != 2 || !r.Changes[0].Merged || !r.Changes[1].Merged {
+		t.Errorf("%+v %v", r, err)
 	}
 }
 

@@ -106,6 +106,9 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 // fileThere has a request carried out in the room.
 func (s *sitting) fileThere(ctx context.Context, rm *room, r files.Request, text []byte) (files.Response, error) {
 	answer, err := rm.files.ask(ctx, rm, text, r.Reads())
+	if !r.Reads() {
+		rm.sandbox.Keep()
+	}
 	if err != nil {
 		return files.Response{}, errors.New(explained(err))
 	}

@@ -337,6 +337,7 @@ func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time
 	sh.output.turn(&sh.between)
 	where := sh.process.Directory()
 	rm.giveBack(sh, e.over)
+	rm.sandbox.Keep()
 	captured := out.finish()
 	if e.noDir {
 		return refused(outcomeSetup, "cwd: no such directory")
