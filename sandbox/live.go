@@ -208,7 +208,7 @@ func (l *Live) watch(plan *Plan) error {
 	}
 	p := plan.Protection
 	for _, root := range p.Roots {
-		if err := w.watch.Add(root, p.known, p.git, p.apart); err != nil {
+		if err := w.watch.Add(root, p.names, p.known, p.git, p.apart); err != nil {
 			return err
 		}
 	}

@@ -713,3 +713,19 @@ func TestWhatCouldNotBeLessenedIsTold(t *testing.T) {
 		}
 	}
 }
+
+// What the settings of a repository name that is granted while the command runs is set aside there as well.
+func TestWhatIsAwaitedInALiveGrantIsSetAside(t *testing.T) {
+	h := newHost(t)
+	dir := h.repository(h.outside() + "/project")
+	h.git(dir, "config", "core.hooksPath", ".gh")
+	h.mkdir(dir + "/scripts")
+	h.symlink("../../scripts/hook", dir+"/.git/hooks/pre-commit")
+	s := h.liveShell()
+	h.grant(dir, profile.ReadWrite)
+	s.show()
+	s.expect("cd "+dir+"; mkdir .gh; echo x > .gh/pre-commit; echo x > scripts/hook; echo made", "made")
+	for _, path := range []string{"/.gh/pre-commit", "/scripts/hook"} {
+		waitUntil(t, "it is set aside: "+path, func() bool { _, err := os.Lstat(dir + path); return err != nil })
+	}
+}

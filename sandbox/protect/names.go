@@ -84,6 +84,15 @@ func (n *Names) AddNew(list ...Name) {
 	}
 }
 
+// without are those that others do not have.
+func (n *Names) without(others *Names) []Name {
+	have := make(map[Name]bool, len(others.List))
+	for _, name := range others.List {
+		have[name] = true
+	}
+	return slices.DeleteFunc(slices.Clone(n.List), func(name Name) bool { return have[name] })
+}
+
 // Match says which rule protects a name in a directory, if one does. Directories are absolute paths. inPackages says that the directory is
 // one that package managers fill.
 func (n *Names) Match(dir, name string, inPackages bool) (rule string, protected bool) {

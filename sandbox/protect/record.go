@@ -39,11 +39,13 @@ type Run struct {
 	Workspace string          `json:"workspace,omitempty"`
 }
 
-// moved is a line behind it, for each thing that was set aside, or at which nothing is mounted any more.
+// moved is a line behind it: something was set aside, or what may be written has changed.
 type moved struct {
 	Aside string `json:"aside,omitempty"`
 	Path  string `json:"path,omitempty"`
 	Bare  string `json:"bare,omitempty"` // no longer apart
+	Also  *Run   `json:"also,omitempty"` // more that the command may write
+	Left  string `json:"left,omitempty"` // a root that it may not write any more
 }
 
 // notUTF8 begins what stands for a path that JSON cannot hold as it is. No path has it.
@@ -136,6 +138,23 @@ func (r *Record) aside(aside, path string) { r.add(moved{Aside: asText(aside), P
 
 func (r *Record) bare(path string) { r.add(moved{Bare: asText(path)}) }
 
+// also is about a root more, and what was protected below it.
+func (r *Record) also(root string, run Run) {
+	if r == nil {
+		return
+	}
+	below := func(m map[string]bool) map[string]bool {
+		m = maps.Clone(m)
+		maps.DeleteFunc(m, func(path string, _ bool) bool { return !within(path, root) })
+		return m
+	}
+	run.Roots, run.Known, run.Git, run.Apart = []string{root}, below(run.Known), below(run.Git), below(run.Apart)
+	run.rewrite(asText)
+	r.add(moved{Also: &run})
+}
+
+func (r *Record) left(root string) { r.add(moved{Left: asText(root)}) }
+
 func (r *Record) add(line moved) {
 	if r == nil {
 		return
@@ -216,12 +235,32 @@ func readRun(file *os.File) (run Run, asides []moved, err error) {
 		var m moved
 		if json.Unmarshal(lines.Bytes(), &m) == nil {
 			delete(run.Apart, fromText(m.Bare))
+			run.change(m)
 			if m.Aside != "" {
 				asides = append(asides, moved{Aside: fromText(m.Aside), Path: fromText(m.Path)})
 			}
 		}
 	}
 	return run, asides, nil
+}
+
+// change does what a line says of what may be written.
+func (r *Run) change(m moved) {
+	r.Roots = slices.DeleteFunc(r.Roots, func(root string) bool { return m.Left != "" && root == fromText(m.Left) })
+	if m.Also == nil {
+		return
+	}
+	m.Also.rewrite(fromText)
+	r.Roots, r.Names = append(r.Roots, m.Also.Roots...), append(r.Names, m.Also.Names...)
+	for _, lists := range []struct {
+		all *map[string]bool
+		of  map[string]bool
+	}{{&r.Known, m.Also.Known}, {&r.Git, m.Also.Git}, {&r.Apart, m.Also.Apart}} {
+		if *lists.all == nil {
+			*lists.all = map[string]bool{}
+		}
+		maps.Copy(*lists.all, lists.of)
+	}
 }
 
 // Runs reports whether a command runs that may write where a path is.

@@ -348,15 +348,21 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 	w.attach(n, above, base(path))
 }
 
-// Add watches one more directory, with what is protected there already.
-func (w *Watch) Add(path string, known, git, apart map[string]bool) error {
+// Add watches one more directory, with what is protected there already. What counts by its name from now on counts everywhere.
+func (w *Watch) Add(path string, names *Names, known, git, apart map[string]bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	more := names.without(w.options.Names)
+	if len(more) > 0 { // others read them
+		w.options.Names = NewNames(slices.Concat(w.options.Names.List, more), slices.Collect(maps.Keys(w.options.Names.packages)))
+		w.options.Names.Unprotected = names.Unprotected
+	}
 	if slices.ContainsFunc(w.roots, func(r *root) bool { return r.path == path }) {
 		return nil
 	}
 	w.know(path, known, git)
 	w.options.Apart = apart
+	w.options.Record.also(path, Run{Known: known, Git: git, Apart: apart, Names: more})
 	if err := w.addRoot(path); err != nil {
 		return err
 	}
@@ -397,6 +403,7 @@ func (w *Watch) Retain(roots []string, known, git, apart map[string]bool) {
 			w.forget(n)
 		}
 		w.know(r.path, known, git)
+		w.options.Record.left(r.path)
 		unix.Close(r.open)
 		return true
 	})
