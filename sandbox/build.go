@@ -82,6 +82,7 @@ type builder struct {
 
 	hidden     []string
 	guarded    int // how many paths are protected
+	toldStray  bool
 	linked     int // how many names in them were looked at
 	protection *Protection
 	refused    error

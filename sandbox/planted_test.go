@@ -238,6 +238,7 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h.symlink("../gd", h.mkdir(work+"/linked")+"/.git")
 	h.symlink("../../scripts/missing/pc", work+"/.git/hooks/pre-commit")
 	h.mkdir(work + "/scripts")
+	os.Symlink("/etc", work+"/.git/mine")
 	cmd := h.launch("/bin/sh", "-c", "echo x > .mcp.json; echo ready; sleep 1000")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -268,8 +269,9 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h.symlink("../sub", h.mkdir(work+"/new")+"/.git")
 	h.symlink("../sub", work+"/scripts/missing")
 	h.symlink("../sub", work+"/ordinary")
+	os.Symlink("../../x", work+"/.git/FETCH_HEAD")
 	notices := Sweep(h.launcher.State)
-	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing"} {
+	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", ".git/FETCH_HEAD", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing"} {
 		if !slices.ContainsFunc(notices, func(n Notice) bool { return n.Path == filepath.Join(work, name) }) {
 			t.Errorf("%s is not told: %v", name, notices)
 		}
@@ -287,6 +289,9 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 		if _, err := os.Lstat(work + "/" + name); err != nil {
 			t.Error(err)
 		}
+	}
+	if got := strays(work + "/.git"); len(got) != 2 {
+		t.Errorf("links in .git: %q", got)
 	}
 	if again := Sweep(h.launcher.State); len(again) > 0 {
 		t.Errorf("%v", again)

@@ -35,11 +35,12 @@ const repositoryWeight = 4
 
 // A Protection is what a watch of the command's directories has to know. It is nil where the command writes nothing.
 type Protection struct {
-	Roots []string // the directories that the command may write, and all below them
-	names *protect.Names
-	known map[string]bool // what is protected already
-	git   map[string]bool // the git directories among it
-	apart map[string]bool // directories below that the command may not write, or that are roots themselves
+	Roots  []string // the directories that the command may write, and all below them
+	names  *protect.Names
+	known  map[string]bool   // what is protected already
+	git    map[string]bool   // the git directories among it
+	strays map[string]string // links and the like in git directories, by path
+	apart  map[string]bool   // directories below that the command may not write, or that are roots themselves
 
 	strict           bool // nothing that the command writes there is on the host before it has ended: see strict.go
 	agent, workspace string
@@ -82,7 +83,7 @@ func (l *Lookout) take() (*protect.Watch, error) {
 // protect makes what is protected read-only wherever the grants make it writable. It comes after all grants: one for a
 // protected path itself stands.
 func (b *builder) protect() {
-	b.protection = &Protection{names: b.protectedNames(), known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{},
+	b.protection = &Protection{names: b.protectedNames(), known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{}, strays: map[string]string{},
 		strict: b.profile.ProtectMode == profile.ProtectStrict, agent: b.profile.Agent, workspace: b.profile.Workspace}
 	for path, step := range b.layers {
 		b.protection.apart[path] = step.Purpose != Anchors || step.Kind != Bind // an anchor is a part of the directory above it
@@ -180,9 +181,12 @@ func readerOf(tree Tree) protect.Reader {
 	return func(path string, each func(name []byte, kind protect.Kind) bool) error {
 		entries, err := tree.ReadDir(path)
 		for _, entry := range entries {
-			kind := protect.Other
-			if entry.Dir {
+			kind := protect.File
+			switch {
+			case entry.Dir:
 				kind = protect.Directory
+			case entry.Link:
+				kind = protect.Link
 			}
 			if !each([]byte(entry.Name), kind) {
 				return nil
@@ -202,7 +206,13 @@ func (b *builder) protectIn(root string) {
 	}
 	b.protection.Roots = append(b.protection.Roots, root)
 	for _, found := range result.Found {
+		if found.Stray {
+			b.stray(found.Path)
+		}
 		if !b.writable(found.Path) {
+			continue
+		}
+		if found.Rule == "" && !found.Repository {
 			continue
 		}
 		f, ok := look(b.tree, found.Path, profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"})
@@ -217,6 +227,31 @@ func (b *builder) protectIn(root string) {
 			b.protectTarget(f.path, f.origin)
 		default:
 			b.guard(f.path, b.originOf(found.Rule))
+		}
+	}
+}
+
+// stray is about a symbolic link, or the like, that a person has in a git directory, where git makes none.
+func (b *builder) stray(name string) {
+	object, err := b.tree.Lstat(name)
+	switch {
+	case err != nil:
+	case object.Mode&fs.ModeSymlink == 0:
+		b.protection.strays[name] = "no file"
+	default:
+		target, err := b.tree.Readlink(name)
+		if err != nil {
+			return
+		}
+		b.protection.strays[name] = protect.StrayLink(baseName(name), target)
+		dir := parent(name)
+		if i := strings.LastIndex(dir+"/", "/.git/"); i >= 0 {
+			dir = dir[:i] + "/.git"
+		}
+		if w, err := follow(b.tree, name); !b.toldStray && b.writable(name) && (err != nil || !within(w.Real, dir)) {
+			b.toldStray = true
+			b.notices = append(b.notices, Notice{Kind: NoticeProtected, Path: name,
+				Text: "a link leads out of a git directory: " + printable(name) + ": git outside the sandbox writes what the command chooses to where it leads; remove it if it is not yours"})
 		}
 	}
 }

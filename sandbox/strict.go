@@ -194,6 +194,9 @@ func (h *homecoming) bring() (err error) {
 		h.upper.Remove(name)
 	}
 	for _, f := range append(found.Links, found.Found...) {
+		if f.Rule == "" && f.Stray && !h.isOld(f.Path) {
+			h.setAside(f.Path, ".git")
+		}
 		if f.Rule != "" {
 			h.setAside(f.Path, f.Rule)
 		}
@@ -259,7 +262,7 @@ func (h *homecoming) read(path string, each func(name []byte, kind protect.Kind)
 		}
 	}
 	for _, name := range gitSigns { // also of what the command removed: that may stay
-		if _, err := h.host.Lstat(filepath.Join(rel, name)); err == nil && !have[name] && !each([]byte(name), protect.Other) {
+		if _, err := h.host.Lstat(filepath.Join(rel, name)); err == nil && !have[name] && !each([]byte(name), protect.File) {
 			return nil
 		}
 	}
@@ -308,6 +311,13 @@ func (h *homecoming) setAside(path, rule string) {
 // refuse has what is at a path stay in the layer.
 func (h *homecoming) refuse(path string, err error) {
 	h.closed = append(h.closed, protect.Closed{Path: path, Why: "something outside the sandbox would execute it or do as it says, and it could not be set aside: " + reason(err)})
+}
+
+// isOld reports whether the host has the same link already.
+func (h *homecoming) isOld(path string) bool {
+	old, err := h.host.Readlink(h.relative(path))
+	link, err2 := h.upper.Readlink(h.relative(path))
+	return err == nil && err2 == nil && old == link
 }
 
 // isWhole reports whether the host has a repository at a path already: the command had copies of its settings, and the rest of what git

@@ -80,7 +80,7 @@ func (a *attempt) watchDirectories(l Launcher) error {
 // recordRun leaves a record for the next run, should this process be killed.
 func (a *attempt) recordRun(l Launcher, o *protect.Options) (err error) {
 	p := a.plan.Protection
-	run := protect.Run{Roots: p.Roots, Known: p.known, Git: p.git, Apart: p.apart, Names: p.names.List, Packages: profile.PackageDirectories(),
+	run := protect.Run{Roots: p.Roots, Known: p.known, Git: p.git, Apart: p.apart, Strays: p.strays, Names: p.names.List, Packages: profile.PackageDirectories(),
 		Agent: p.agent, Workspace: p.workspace}
 	for name := range p.names.Unprotected {
 		run.Kept = append(run.Kept, name)

@@ -22,14 +22,16 @@ type node struct {
 	whole    string // the rule: all that comes into being in it is set aside
 	packages bool   // only what git executes counts
 	git      bool   // a repository's that was there at the start
-	fresh    bool   // it may be a repository that came into being
-	doubt    bool   // something happened in it that could not be looked at
-	stale    int    // how often in a row it was not where the account says
-	open     int    // a descriptor, or -1
-	queued   bool   // it is to be looked through
-	levels   int    // so deep
-	wanted   int    // it was not where the account says, and is to be looked through: levels, and one
-	dirty    bool   // it is to be disarmed
+	part     gitPart
+	isGit    bool // a repository that came into being
+	fresh    bool // it may be a repository that came into being
+	doubt    bool // something happened in it that could not be looked at
+	stale    int  // how often in a row it was not where the account says
+	open     int  // a descriptor, or -1
+	queued   bool // it is to be looked through
+	levels   int  // so deep
+	wanted   int  // it was not where the account says, and is to be looked through: levels, and one
+	dirty    bool // it is to be disarmed
 	lostAt   time.Time
 	held     bool // when it was lost: a process of the command has it
 	sought   bool // everything was looked through for it since
@@ -266,7 +268,7 @@ func (w *Watch) watchChanges(n *node, fd int) {
 
 // place says where a directory is now. It is looked through if it is new, or if other names count in it now.
 func (w *Watch) place(n, above *node, name string, fresh bool) {
-	was, whole := n.packages, n.whole
+	was, whole, part := n.packages, n.whole, n.part
 	w.attach(n, above, name)
 	n.packages = above.packages || w.options.Names.packages[name]
 	n.whole = above.whole
@@ -274,9 +276,10 @@ func (w *Watch) place(n, above *node, name string, fresh bool) {
 		n.whole = rule
 	}
 	n.git = n.git || fresh && w.options.Git[n.path()]
+	n.part = partIn(above.part, name, n.git || n.isGit)
 	w.atOnce(n, name, was && !n.packages && !w.deep)
 	switch {
-	case fresh || n.doubt || was != n.packages || whole != n.whole || w.deep:
+	case fresh || n.doubt || was != n.packages || whole != n.whole || part != n.part || w.deep:
 		w.later(n, allLevels)
 	default: // a name of several components may end in it now
 		w.later(n, max(renamedLevels, w.options.Names.longest))

@@ -28,15 +28,16 @@ type Record struct {
 
 // A Run is what a record says.
 type Run struct {
-	Roots     []string        `json:"roots"`
-	Known     map[string]bool `json:"known,omitempty"`
-	Git       map[string]bool `json:"git,omitempty"`
-	Apart     map[string]bool `json:"apart,omitempty"`
-	Names     []Name          `json:"names"`
-	Packages  []string        `json:"packages,omitempty"`
-	Kept      []string        `json:"kept,omitempty"` // of git's own names, those that are writable
-	Agent     string          `json:"agent,omitempty"`
-	Workspace string          `json:"workspace,omitempty"`
+	Roots     []string          `json:"roots"`
+	Known     map[string]bool   `json:"known,omitempty"`
+	Git       map[string]bool   `json:"git,omitempty"`
+	Apart     map[string]bool   `json:"apart,omitempty"`
+	Strays    map[string]string `json:"strays"` // links and the like in git's directories, by path
+	Names     []Name            `json:"names"`
+	Packages  []string          `json:"packages,omitempty"`
+	Kept      []string          `json:"kept,omitempty"` // of git's own names, those that are writable
+	Agent     string            `json:"agent,omitempty"`
+	Workspace string            `json:"workspace,omitempty"`
 }
 
 // moved is a line behind it: something was set aside, or what may be written has changed.
@@ -87,6 +88,11 @@ func (r *Run) rewrite(change func(string) string) {
 	for i := range r.Names {
 		r.Names[i].Path, r.Names[i].In, r.Names[i].Rule = change(r.Names[i].Path), change(r.Names[i].In), change(r.Names[i].Rule)
 	}
+	strays := make(map[string]string, len(r.Strays))
+	for path, is := range r.Strays {
+		strays[change(path)] = change(is)
+	}
+	r.Strays = strays
 	r.Known, r.Git, r.Apart, r.Workspace = keys(r.Known), keys(r.Git), keys(r.Apart), change(r.Workspace)
 }
 
@@ -329,6 +335,8 @@ func (s *sweep) all(asides []moved) {
 			case found.Repository && (s.run.Known[found.Path] || s.run.Git[found.Path]):
 				repositories = append(repositories, found.Path)
 			case s.run.Known[found.Path]:
+			case found.Stray:
+				s.stray(found.Path)
 			case found.Repository:
 				s.repository(found.Path)
 			default:
@@ -391,6 +399,19 @@ func (s *sweep) putIn(dir int, name, original, rule string) error {
 	}
 	s.tell(told)
 	return err
+}
+
+// stray sets aside what git did not make in one of its directories, if it was not there before.
+func (s *sweep) stray(path string) {
+	dir, err := openRoot(parent(path))
+	if err != nil {
+		return
+	}
+	is := Stray(dir, base(path))
+	unix.Close(dir)
+	if is != "" && s.run.Strays[path] != is {
+		s.put(path, path, ".git")
+	}
 }
 
 func (s *sweep) repository(path string) {

@@ -29,6 +29,8 @@ type Found struct {
 	Rule string // of the names; empty for a repository
 	// Repository says that it is a .git, or a directory that git takes for a repository.
 	Repository bool
+	// Stray says that it is in a git directory, and neither a file nor a directory.
+	Stray bool
 }
 
 // A Closed directory is one that was not looked through, with all below it: it must not be writable.
@@ -56,7 +58,7 @@ func (n *Names) Scan(root string, apart func(string) bool, limits Limits, read R
 
 // scan is Scan; before each directory of the host's is read, it is told, open. It is told from several goroutines.
 func (n *Names) scan(root string, apart func(string) bool, limits Limits, read Reader, opened func(path string, fd int) error) Result {
-	s := scan{names: n, apart: apart, limits: limits, root: root, left: limits.Entries, todo: []string{root}, read: read}
+	s := scan{names: n, apart: apart, limits: limits, root: root, left: limits.Entries, todo: []place{{root, partAt(root)}}, read: read}
 	s.changed.L = &s.mu
 	workers := 1
 	if read == nil {
@@ -96,6 +98,12 @@ func readBelow(root int, name string, each func([]byte, Kind) bool, opened func(
 	return readDirectory(fd, each)
 }
 
+// A place is a directory that is to be looked through.
+type place struct {
+	path string
+	part gitPart
+}
+
 // scan is one under way, by several goroutines.
 type scan struct {
 	names    *Names
@@ -107,7 +115,7 @@ type scan struct {
 
 	mu      sync.Mutex
 	changed sync.Cond
-	todo    []string
+	todo    []place
 	busy    int
 	left    int // entries
 	seen    int // directories
@@ -155,7 +163,7 @@ func (s *scan) step() bool {
 	s.mu.Unlock()
 	for i, dir := range mine {
 		found.seen++
-		found.directory(dir, i)
+		found.directory(dir.path, dir.part, i)
 	}
 	s.mu.Lock()
 	s.busy--
@@ -175,13 +183,13 @@ type look struct {
 	seen, left, used int
 	found, links     []Found
 	closed           []Closed
-	below            []string
+	below            []place
 }
 
 func (l *look) close(dir, why string) { l.closed = append(l.closed, Closed{dir, why}) }
 
 // directory looks through one.
-func (l *look) directory(dir string, turn int) {
+func (l *look) directory(dir string, part gitPart, turn int) {
 	switch {
 	case l.seen > l.limits.Directories:
 		l.close(dir, "there are too many directories to look through")
@@ -195,7 +203,7 @@ func (l *look) directory(dir string, turn int) {
 	}
 	packages := l.names.InPackages(relative(dir, l.root))
 	var git gitSigns
-	var below []string
+	var below, strays []string
 	full := false
 	firstFound := len(l.found)
 	err := l.read(dir, func(name []byte, kind Kind) bool {
@@ -218,10 +226,13 @@ func (l *look) directory(dir string, turn int) {
 				l.links = append(l.links, Found{Path: join(dir, string(name)), Rule: rule})
 			}
 		}
-		if kind == Directory {
+		switch kind {
+		case Directory:
 			if path := join(dir, string(name)); l.apart == nil || !l.apart(path) {
 				below = append(below, path)
 			}
+		case Link, Other:
+			strays = append(strays, string(name))
 		}
 		return true
 	})
@@ -240,7 +251,24 @@ func (l *look) directory(dir string, turn int) {
 		if git.isRepository() && (!isNamed(base(dir), ".git") || dir == l.root) || git.belongs(dir) {
 			l.found = append(l.found, Found{Path: dir, Repository: true})
 		}
-		l.below = append(l.below, below...)
+		if git.isRepository() {
+			part = max(part, gitTop)
+		}
+		for _, path := range below {
+			l.below = append(l.below, place{path, partIn(part, base(path), false)})
+		}
+		if part != notGit && !l.names.Unprotected[".git"] {
+			l.strays(dir, strays)
+		}
+	}
+}
+
+// strays are what git did not make in one of its directories.
+func (l *look) strays(dir string, names []string) {
+	for _, name := range names {
+		if !isAside(name) {
+			l.found = append(l.found, Found{Path: join(dir, name), Stray: true})
+		}
 	}
 }
 

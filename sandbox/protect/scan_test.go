@@ -29,6 +29,10 @@ func treeOf(t testing.TB, paths ...string) string {
 
 func (r Result) paths(dir string) (found, closed []string) {
 	for _, f := range r.Found {
+		if f.Stray {
+			found = append(found, "stray "+relative(f.Path, dir))
+			continue
+		}
 		found = append(found, relative(f.Path, dir))
 	}
 	for _, c := range r.Closed {
@@ -43,10 +47,14 @@ func TestAScanFindsNamesAndRepositoriesAtAnyDepth(t *testing.T) {
 		"b/.cargo/config.toml", "bare/HEAD", "bare/objects/", "half/objects/", "half/refs/", ".git/modules/m/config", "apart/.envrc")
 	os.Symlink("/etc", filepath.Join(dir, "link"))
 	os.Symlink("nowhere", filepath.Join(dir, "c.mise"))
+	os.Symlink("nowhere", filepath.Join(dir, ".git/modules/m/l"))
+	os.Symlink("nowhere", filepath.Join(dir, "a/l"))
+	os.Symlink("testing", filepath.Join(dir, ".git/t1aZ2bY"))
 	result := someNames.Scan(dir, func(path string) bool { return path == dir+"/apart" }, DefaultLimits, nil)
 	found, closed := result.paths(dir)
 	slices.Sort(found)
-	want := []string{"", ".envrc", ".git", ".git/modules/m", "a/.vscode", "b/.cargo/config.toml", "bare", deep + ".envrc", deep + ".git", "half", "node_modules/p/.git"}
+	want := []string{"", ".envrc", ".git", ".git/modules/m", "a/.vscode", "b/.cargo/config.toml", "bare", deep + ".envrc", deep + ".git", "half", "node_modules/p/.git",
+		"stray .git/modules/m/l", "stray .git/t1aZ2bY", "stray c.mise", "stray link"}
 	if !slices.Equal(found, want) || len(closed) > 0 {
 		t.Errorf("%q\nwant\n%q\nclosed %q", found, want, closed)
 	}

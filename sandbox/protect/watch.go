@@ -76,7 +76,8 @@ type Watch struct {
 	closed    []Closed // found in Prepare
 	late      []string
 	known     map[identity]bool
-	lastNames map[string]bool // of covers
+	strays    map[string]string // links and the like in git's directories that were there before, by path
+	lastNames map[string]bool   // of covers
 	closing   bool
 	ending    bool
 	deep      bool
@@ -126,7 +127,7 @@ func NewWatch() (*Watch, error) {
 		return nil, err
 	}
 	return &Watch{inotify: fd, wake: wake, budget: watchBudget(), over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
-		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, lastNames: map[string]bool{}, attempts: map[string]int{},
+		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, strays: map[string]string{}, lastNames: map[string]bool{}, attempts: map[string]int{},
 		bare: map[string]bool{}, empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
 }
 
@@ -306,7 +307,13 @@ func (w *Watch) addRoot(path string) error {
 		}
 	}
 	for _, found := range s.result.Found {
-		if n := byPath[parent(found.Path)]; found.Rule != "" && n != nil {
+		n := byPath[parent(found.Path)]
+		if found.Stray && n != nil {
+			if fd, err := w.descriptor(n); err == nil {
+				w.strays[found.Path] = Stray(fd, base(found.Path))
+			}
+		}
+		if found.Rule != "" && n != nil {
 			w.there(n, base(found.Path), found.Path)
 		}
 	}
@@ -331,6 +338,7 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 	n.root = r
 	if path == r.path {
 		r.node = n
+		n.part = partAt(path)
 		return
 	}
 	above := byPath[parent(path)]
@@ -345,6 +353,7 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 		return
 	}
 	n.packages = above.packages || w.options.Names.packages[base(path)]
+	n.part = partIn(above.part, base(path), n.git)
 	w.attach(n, above, base(path))
 }
 
@@ -802,7 +811,7 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 				}
 			}
 		}
-		if isDirectory || w.matters(n, name) {
+		if isDirectory || n.part != notGit || w.matters(n, name) {
 			kind := File
 			if isDirectory {
 				kind = Directory
@@ -857,6 +866,9 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 		if of, is := w.options.Names.MatchLink(n.path(), name); is && w.isLink(n, name) {
 			rule, protected = of, true
 		}
+	}
+	if !protected && kind != Directory && w.isStray(n, name) {
+		rule, protected = ".git", true
 	}
 	switch {
 	case !protected:
@@ -1117,7 +1129,7 @@ func (w *Watch) step() {
 	}
 	var list []seen
 	more, err := readSome(l.open, func(name []byte, kind Kind) bool {
-		if kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || w.matters(n, name) {
+		if kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
 			list = append(list, seen{string(name), kind})
 		}
 		return true
@@ -1279,6 +1291,11 @@ func (w *Watch) disarm(n *node) {
 	}
 	if !n.fresh && (isNamed(n.name, ".git") || isBare(n.name) || has(fd, "HEAD") || has(fd, "objects")) {
 		w.watchChanges(n, fd)
+	}
+	if !n.isGit && isGitIn(fd) {
+		n.isGit = true
+		n.part = max(n.part, gitTop)
+		w.later(n, allLevels)
 	}
 	defer usable(fd)()
 	taken, err := w.options.Disarm(fd, func(dir int, name string) error { return w.asideIn(n, dir, name) })

@@ -54,6 +54,8 @@ func TestRulesApplyNoMoreThanTheyMean(t *testing.T) {
 		"a directory open to all":                    {rules: "n/*.go", upper: "mkdir n; chmod 777 n; echo x >n/a.go", want: ""},
 		"a file open to all":                         {rules: "**", upper: "echo x >a; chmod 666 a", want: ""},
 		"git's hooks":                                {rules: "**", upper: "mkdir -p .git/hooks; echo x >.git/hooks/post-commit; echo x >a", want: "a"},
+		"a link in a git directory":                  {rules: "**/.git/**", host: []string{".git/logs/o"}, upper: "mkdir -p .git/logs; ln -s o .git/logs/HEAD; ln -s o .git/o; echo x >.git/a", want: ".git/a"},
+		"a link in a repository without .git":        {rules: "n/**", upper: "mkdir -p n/logs; echo x >n/HEAD; ln -s HEAD n/logs/HEAD", want: "n n/HEAD n/logs"},
 		"git's hooks below":                          {rules: "src/**", upper: "mkdir -p src/.GIT/hooks; echo x >src/.GIT/hooks/post-commit", want: "src"},
 		"git's hooks, half by their name":            {rules: "**/.git/**", host: []string{".git/o"}, upper: "mkdir -p .git/hooks; echo x >.git/a; echo x >.git/hooks/x", want: ".git/a"},
 		"a repository without .git":                  {rules: "**", upper: "mkdir -p n/hooks; echo x >n/HEAD; echo x >n/config; echo x >n/hooks/x", want: "n n/HEAD"},

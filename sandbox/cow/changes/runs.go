@@ -65,6 +65,11 @@ func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare 
 			continue
 		}
 		c.Note, c.rank = runs(c, protected, bare)
+		if c.Type != "file" && c.Type != "directory" && (inGit || isInGit(c.Path, bare)) {
+			c.Held = "git makes no " + c.Type + " in its directories, and writes to where one leads"
+			c.Note, c.rank = c.Held, rankFirst
+			continue
+		}
 		if inGit && c.rank < rankFirst && gitRuns(append([]string{".git"}, strings.Split(c.Path, "/")...)) {
 			c.Note, c.rank = "git executes it, or does as it says", rankFirst
 		}
@@ -142,6 +147,16 @@ func gitRuns(parts []string) bool {
 		return true
 	}
 	return slices.ContainsFunc(parts[i+1:], func(part string) bool { return isIn(gitNames, part) })
+}
+
+// isInGit reports whether a path is in a directory of git's.
+func isInGit(at string, bare map[string]bool) bool {
+	for at = path.Dir(at); at != "."; at = path.Dir(at) {
+		if strings.EqualFold(path.Base(at), ".git") || bare[at] {
+			return true
+		}
+	}
+	return false
 }
 
 // isIn reports whether a name is one of a list. Letter case does not matter, as some tools and some file systems do not mind it.

@@ -1,0 +1,95 @@
+package sandbox
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// strays lists what is neither a file nor a directory below directories.
+func strays(dirs ...string) (list []string) {
+	for _, dir := range dirs {
+		filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && !entry.Type().IsRegular() {
+				list = append(list, path)
+			}
+			return nil
+		})
+	}
+	return list
+}
+
+// git writes to where a link in its directories leads: the person's "git commit" would append a line of the command's to ~/.bashrc. In the
+// scripts, $V is a file of the person's.
+func TestLinksInGitDirectoriesAreSetAside(t *testing.T) {
+	const links = `rm -f logs/HEAD; ln -s $V logs/HEAD; ln -sf $V COMMIT_EDITMSG; ln -sf $V FETCH_HEAD; rm -f packed-refs; ln -s $V packed-refs; ln -s $V refs/heads/n
+ln -sfn .. logs/refs; mkfifo MERGE_MSG; mkdir -p rebase-merge; ln -s $V rebase-merge/message; printf 'me\n' > SQUASH_MSG`
+	for name, c := range map[string]struct{ before, inside, dirs string }{
+		"the person's":                           {"git init -q; git commit -q --allow-empty -m i; ln -s ../other .git/mine", "cd .git; " + links, ".git"},
+		"one that the command makes":             {"", "git init -q r; cd r/.git; mkdir logs; " + links, "r/.git"},
+		"links first":                            {"", "mkdir -p x/logs x/refs/heads x/objects; (cd x; " + links + "; echo ref: refs/heads/main > HEAD); mv x .git", ".git"},
+		"without a working tree":                 {"", "mkdir -p x/logs x/refs/heads; (cd x; " + links + "; mkdir objects; echo ref: refs/heads/main > HEAD)", "x"},
+		"called like one without":                {"", "mkdir -p x.git/logs x.git/refs/heads; cd x.git; " + links, "x.git"},
+		"a submodule's and a worktree's":         {"git init -q; git commit -q --allow-empty -m i; git worktree add -q wt 2>/dev/null", "cd .git/worktrees/wt; mkdir -p refs/heads logs; (" + links + "); mkdir -p ../../modules/a/b; cd ../../modules/a/b; mkdir -p logs refs/heads; " + links, ".git"},
+		"of a repository elsewhere":              {"git init -q ../main; cd ../main; git commit -q --allow-empty -m i; rmdir ../work; git worktree add -q ../work", "d=$(git rev-parse --git-dir); (cd $d; mkdir -p refs/heads logs; " + links + "); cd $d/../../logs; rm -f HEAD; ln -s $V refs/heads/y; ln -s $V ../refs/heads/z", "../main/.git"},
+		"of one elsewhere that is called freely": {"git init -q ../o; git -C ../o commit -q --allow-empty -m i; git clone -q --bare ../o ../main; rmdir ../work; git -C ../main worktree add -q ../work -b b", "d=$(git rev-parse --git-common-dir); ln -s $V $d/refs/heads/z; ln -s $V $d/worktrees/work/ORIG_HEAD", "../main"},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%v", name, strict), func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := newHost(t)
+				if strict {
+					h.strict()
+				}
+				work, victim := h.profile.Workspace, h.profile.Home+"/victim"
+				person := func(script string) {
+					cmd := exec.Command("sh", "-c", script)
+					cmd.Dir, cmd.Env = work, h.gitEnvironment()
+					if out, err := cmd.CombinedOutput(); err != nil {
+						t.Fatalf("%s: %v %s", script, err, out)
+					}
+				}
+				h.write(victim, "mine\n")
+				person(c.before + "\ntrue")
+				before := strays(filepath.Join(work, c.dirs))
+				r := h.run("/bin/sh", "-c", "V="+victim+"; {\n"+c.inside+"\n} 2>&1; ln -s x "+work+"/ordinary; true")
+				if r.Failure != nil || !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, "--unprotect .git") }) {
+					t.Fatalf("%v %s %v", r.Failure, r.Out, r.Notices)
+				}
+				if after := strays(filepath.Join(work, c.dirs)); !slices.Equal(before, after) {
+					t.Errorf("left: %q, before: %q", after, before)
+				}
+				if _, err := os.Lstat(work + "/ordinary"); err != nil {
+					t.Error(err)
+				}
+				if strings.HasPrefix(c.before, "git") {
+					person("git commit -q --allow-empty -m p; git pack-refs --all")
+				}
+				if text, _ := os.ReadFile(victim); string(text) != "mine\n" {
+					t.Errorf("the person's file holds %q", text)
+				}
+			})
+		}
+	}
+}
+
+// A person's own links stay, and one that leads out is told.
+func TestLinksThatWereInAGitDirectoryStay(t *testing.T) {
+	h := gitHost(t)
+	work := h.profile.Workspace
+	os.Symlink("/etc", work+"/.git/out")
+	os.Symlink("logs", work+"/.git/in")
+	r := h.run("/bin/sh", "-c", "mkdir .git/x; mv .git/out .git/x/out; ln -s /etc .git/out; git status")
+	if got := strays(work + "/.git"); !slices.Equal(got, []string{work + "/.git/in", work + "/.git/out"}) {
+		t.Errorf("%q", got)
+	}
+	if n := len(slices.DeleteFunc(r.Notices, func(n Notice) bool { return !strings.Contains(n.Text, "leads out of a git directory") })); n != 1 {
+		t.Errorf("told %d times: %v", n, r.Notices)
+	}
+}

@@ -1,0 +1,112 @@
+package protect
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// git writes through what it finds in its directories: with a symbolic link at .git/logs/HEAD, "git commit" appends a line to whatever
+// that leads to, and a command chose half of the line. git itself leaves no link there, nor a pipe or a socket that it needs. So what comes
+// into being of that kind is set aside.
+
+// gitPart says how much of a directory is git's.
+type gitPart uint8
+
+const (
+	notGit   gitPart = iota
+	gitTop           // a git directory in which there may be working trees, too: "git clone --bare x y; git -C y worktree add main"
+	gitWhole         // all in it is git's
+)
+
+// gitHolds are the directories that git has in one of its own.
+var gitHolds = map[string]bool{"logs": true, "refs": true, "objects": true, "info": true, "hooks": true, "worktrees": true, "modules": true,
+	"rebase-merge": true, "rebase-apply": true, "sequencer": true, "rr-cache": true, "reftable": true, "branches": true, "remotes": true,
+	"lfs": true, "svn": true}
+
+// partIn is what a directory is that has a name in another one.
+func partIn(above gitPart, name string, isGit bool) gitPart {
+	switch {
+	case above == gitWhole, isNamed(name, ".git"), above == gitTop && gitHolds[fold(name)]:
+		return gitWhole
+	case isGit, isBare(name):
+		return gitTop
+	}
+	return notGit
+}
+
+// partAt is what a directory is that is looked through for itself. The directories above it are not the command's.
+func partAt(path string) gitPart {
+	if isNamed(base(path), ".git") {
+		return gitWhole
+	}
+	for at := path; at != "/"; at = parent(at) {
+		if gitHolds[fold(base(at))] && isGitAt(parent(at)) {
+			return gitWhole
+		}
+	}
+	if isGitAt(path) {
+		return gitTop
+	}
+	return notGit
+}
+
+func isGitAt(path string) bool {
+	fd, err := openRoot(path)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return isGitIn(fd)
+}
+
+// isGitIn reports whether an open directory is one of git's, or will be with a file that holds a line.
+func isGitIn(dir int) bool {
+	objects, refs := has(dir, "objects"), has(dir, "refs")
+	return objects && refs || has(dir, "HEAD") && (objects || refs || has(dir, "commondir"))
+}
+
+// Stray describes what git did not make in one of its directories, or is empty for a file, a directory, and what "git init" makes for a
+// moment to see whether there are symbolic links.
+func Stray(dir int, name string) string {
+	var stat unix.Stat_t
+	if unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return ""
+	}
+	switch kindOf(stat.Mode) {
+	case File, Directory:
+		return ""
+	case Link:
+		buffer := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, name, buffer)
+		if err != nil {
+			return ""
+		}
+		return StrayLink(name, string(buffer[:n]))
+	}
+	return "no file"
+}
+
+// StrayLink is Stray for a symbolic link.
+func StrayLink(name, target string) string {
+	if target == "testing" && len(name) == len("tXXXXXX") && name[0] == 't' && strings.IndexFunc(name, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) < 0 {
+		return ""
+	}
+	return "-> " + target
+}
+
+// isStray reports whether something in a directory is what git does not make there, and was not there when the run began.
+func (w *Watch) isStray(n *node, name string) bool {
+	if n.part == notGit || isAside(name) || w.options.Names.Unprotected[".git"] {
+		return false
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		w.whenMoved(n, func() { w.appeared(n, name, Other, true) })
+		return false
+	}
+	is := Stray(fd, name)
+	return is != "" && w.strays[join(n.path(), name)] != is
+}
