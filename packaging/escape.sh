@@ -10,7 +10,7 @@ try() { # USER GO-TEST-ARGUMENT...
 	shift
 	echo "== as $user"
 	go test -count=1 -vet=off -timeout=8m -v -run '^TestEscapes' "$@" ./cmd/clai-sandbox >bin/escape.log || status=$?
-	sed -n -E 's/^ *escape(_cow)?_test\.go:[0-9]+: (held for .*)$/\2/p' bin/escape.log | sort
+	sed -n -E 's/^ *escape(_cow|_session)?_test\.go:[0-9]+: (held for .*)$/\2/p' bin/escape.log | sort
 	grep -E '^ *--- (FAIL|SKIP)' bin/escape.log || true
 	grep -c -E 'held for' bin/escape.log | sed 's/$/ attempts came to nothing/'
 	return $status

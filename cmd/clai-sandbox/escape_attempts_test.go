@@ -217,7 +217,7 @@ var environment = []attempt{
 		p.t.Cleanup(func() { file.Close() })
 		p.files = []*os.File{file}
 	}, command: `cat <&3 || cat /proc/self/fd/3`, through: says("secret-outside"), by: byLaunch},
-	{class: "environment", title: "a file open for reading, opened again for writing", prepare: func(p *place) { p.stdin = p.outside + "/secret" },
+	{class: "environment", title: "a file open for reading, opened again for writing", byStreams: true, prepare: func(p *place) { p.stdin = p.outside + "/secret" },
 		command: `echo changed > /proc/self/fd/0; echo changed > /dev/stdin`, through: contains("$OUT/secret", "changed"), by: "Landlock layer on files"},
 	{class: "environment", title: "out by a directory as standard input", prepare: func(p *place) { p.stdin = p.outside },
 		command: `cat /proc/self/fd/0/secret`, through: says("secret-outside"), refused: true, by: byLaunch},

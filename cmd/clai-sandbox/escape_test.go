@@ -46,6 +46,7 @@ type attempt struct {
 	uncontrolled string              // why it is not made without a sandbox
 	only         string              // "root" or "user"
 	mounter      bool                // bubblewrap's own mounts do not stop it (docs/security.md)
+	byStreams    bool                // it is about a stream that a session's command does not get
 }
 
 // A place is a host of an attempt's own: a home with secrets, a project in it, and a directory outside that nobody grants.
@@ -386,8 +387,9 @@ func TestTheTableOfEscapesIsUpToDate(t *testing.T) {
 		"and as an ordinary user, in a sandbox, where it must come to nothing, and without one, where it must work. The command\n" +
 		"is for `clai-sandbox run OPTIONS -- sh -c COMMAND`, in a project whose variables the test sets. Each is made once more with\n" +
 		"`--workspace-access cow`. Nothing is protected by its name there; of what is executed later, or made for others, the test holds that\n" +
-		"nothing at all of the project is changed on the host: it is in the layer.\n\n" +
-		"| | class | attempt | stopped by | with a workspace that is copied | who | without a sandbox |\n|---|---|---|---|---|---|---|\n")
+		"nothing at all of the project is changed on the host: it is in the layer. And each is made as a command of a session, in a sandbox that\n" +
+		"was there before and stays (docs/mcp.md).\n\n" +
+		"| | class | attempt | stopped by | with a workspace that is copied | in a session | who | without a sandbox |\n|---|---|---|---|---|---|---|---|\n")
 	for i, a := range attempts {
 		who, control := "both", "works"
 		if a.only != "" {
@@ -400,7 +402,11 @@ func TestTheTableOfEscapesIsUpToDate(t *testing.T) {
 		if a.byCopied() != a.by {
 			copied = a.byCopied()
 		}
-		fmt.Fprintf(&text, "| %d | %s | %s | %s | %s | %s | %s |\n", i+1, a.class, a.title, a.by, copied, who, control)
+		staying := "the same"
+		if a.byStaying() != a.by {
+			staying = a.byStaying()
+		}
+		fmt.Fprintf(&text, "| %d | %s | %s | %s | %s | %s | %s | %s |\n", i+1, a.class, a.title, a.by, copied, staying, who, control)
 	}
 	text.WriteString("\n## The commands\n")
 	for i, a := range attempts {

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 			main()
 		},
 		client.AskName: main, client.HostExecName: main,
+		staysName: staysMain,
 		// A fake: it says how it was started.
 		"clai-sandboxd": func() {
 			if os.Getenv(doesChanges) != "" {
