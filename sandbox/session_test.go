@@ -3,12 +3,18 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // openSession opens a session's sandbox of the profile's.
@@ -104,6 +110,10 @@ func (h *host) runInSession(ctx context.Context, plan Plan, command ...string) r
 func TestASessionsCommandsHaveWhatTheOnlyCommandOfASandboxHas(t *testing.T) {
 	h := newHost(t)
 	h.write(h.profile.Workspace+"/file", "content")
+	h.limit(profile.LimitCPU, 100)
+	h.limit(profile.LimitFileSize, 1<<30)
+	h.limit(profile.LimitOpenFiles, 300)
+	h.limit(profile.LimitMemory, 8<<30)
 	const line = `cat file; pwd; env | sort | grep -v '^_='; grep -E '^(Cap|NoNewPrivs|Seccomp|NSpid|Uid|Gid|Groups|SigIgn|SigBlk)' /proc/self/status | sed 's/NSpid.*\t.*/NSpid/'
 for n in user mnt ipc uts pid cgroup net; do readlink /proc/self/ns/$n | sed 's/[0-9]*//g'; done
 umask; cat /proc/self/limits; ls -l /proc/self/fd | sed 's/.* 9 //' | grep -c . ; ls /; cat /proc/mounts | cut -d' ' -f2- ; touch /usr/x ../x 2>&1; rm -rf a b; mkdir a b; touch a/x; ln a/x b/y && echo linked; cat /proc/self/oom_score_adj; nice`
@@ -124,6 +134,69 @@ umask; cat /proc/self/limits; ls -l /proc/self/fd | sed 's/.* 9 //' | grep -c . 
 	}
 	if r.ExitCode != alone.ExitCode || len(ours) < 50 {
 		t.Errorf("%d %s", r.ExitCode, out)
+	}
+}
+
+// What takes a command's rights away it must have before it is the command: so the server, whose fork it is, has it from the start.
+func TestASessionsServerIsHeldToWhatItsCommandsAre(t *testing.T) {
+	h := newHost(t)
+	h.limit(profile.LimitOpenFiles, 300)
+	h.limit(profile.LimitMemory, 8<<30)
+	s := h.openSession()
+	of := func(file string) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", s.server.Load().PID(), file))
+		if err != nil && os.Getuid() == 0 {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	status := of("status")
+	for name, want := range map[string]string{"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000",
+		"CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2", "Threads": "1"} {
+		if !strings.Contains(status, "\n"+name+":\t"+want+"\n") {
+			t.Errorf("it does not have %s %s in\n%s", name, want, status)
+		}
+	}
+	var info unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", s.server.Load().PID()), &info); err != nil || info.Uid != 0 {
+		t.Errorf("who is not root could look into it: its files are uid %d's (%v)", info.Uid, err)
+	}
+	if out, _ := s.sh(t, "stat -c %u /proc/1/environ; stat -c %u /proc/self/environ"); os.Getuid() != 0 && out != fmt.Sprintf("65534\n%d\n", os.Getuid()) {
+		t.Errorf("the first process can be looked into: %s", out)
+	}
+	if limits := of("limits"); os.Getuid() == 0 && !regexp.MustCompile(`Max open files +300 +300 `).MatchString(limits) {
+		t.Errorf("its limits are\n%s", limits)
+	}
+	if environ := of("environ"); os.Getuid() == 0 && (strings.Contains(environ, "TMPDIR=") || !strings.Contains(environ, "HOME="+h.profile.Home)) {
+		t.Errorf("its environment is %q", environ)
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if places, _ := hostCgroups.reach(h.profile.Limits); err != nil || len(places) > 0 && of("cgroup") == string(own) {
+		t.Errorf("it is in this process's cgroup (%v):\n%s", err, own)
+	}
+	for _, name := range []string{"user", "mnt", "ipc", "uts", "pid", "cgroup"} {
+		host, err := os.Readlink("/proc/self/ns/" + name)
+		if out, _ := s.sh(t, "readlink /proc/self/ns/"+name); err != nil || out == host+"\n" || !strings.HasPrefix(out, name+":[") {
+			t.Errorf("the namespace %s is %s inside, and %s outside (%v)", name, out, host, err)
+		}
+	}
+	// What a command gets is what it was given: nothing of the server's, nothing of the command's before.
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	if p, err := s.Start(Command{Argv: []string{"sleep", "300"}, In: read, Out: write, Extra: write, ExtraFD: 20}); err != nil {
+		t.Error(err)
+	} else {
+		defer p.End(unix.SIGKILL)
+	}
+	if out, _ := s.sh(t, "echo /proc/self/fd/*; readlink /proc/self/fd/0; ps -o pgid=,sid= -p $$ | tr -s ' '; echo $$"); !regexp.MustCompile(
+		`^/proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2( /proc/self/fd/3)?\n/dev/null\n ?(\d+) (\d+)\n(\d+)\n$`).MatchString(out) {
+		t.Errorf("%q", out)
+	} else if words := strings.Fields(out); words[len(words)-1] != words[len(words)-2] || words[len(words)-1] != words[len(words)-3] {
+		t.Errorf("it is in another session or group than its own: %q", out)
 	}
 }
 
