@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -78,6 +79,7 @@ func mcpAction(c *cli.Context) error {
 	for _, m := range tools.mistakes {
 		fmt.Fprintln(os.Stderr, "clai-sandbox: probably a mistake: "+policy.DisplayText(m))
 	}
+	debug.SetGCPercent(mcp.GCPercent)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	// A terminal that stops a job would leave the sandboxes running, and nobody there to look after them.

@@ -2,12 +2,16 @@ package mcp
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -260,8 +264,10 @@ func TestASessionEndsSoonWhateverItsCommandsDo(t *testing.T) {
 	}
 }
 
-// In pairs: a call in a session, and the same by fork and exec without any sandbox.
+// In pairs: a call in a session, and the same by fork and exec without any sandbox. What a session costs besides: its start, its processes'
+// memory, and a thousand calls in a row.
 func BenchmarkCallsOfASession(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	p := newRoom(b)
 	p.options.Session.Caller.Shell = "/bin/bash"
 	a := p.connect(nil)
@@ -269,13 +275,18 @@ func BenchmarkCallsOfASession(b *testing.B) {
 	if err := os.WriteFile(p.work+"/kib", []byte(kib), 0o644); err != nil {
 		b.Fatal(err)
 	}
+	read := func() { call[FileResult[files.ReadResult]](a, "read", files.Read{Path: "kib"}) }
 	calls := map[string]func(){
 		"bash_exec true":                 func() { a.sh("true") },
 		"bash_exec /bin/true":            func() { a.sh("/bin/true") },
 		"exec true":                      func() { call[Result](a, "exec", Exec{Argv: []string{"/bin/true"}}) },
-		"read of 1 KiB":                  func() { call[FileResult[files.ReadResult]](a, "read", files.Read{Path: "kib"}) },
+		"read of 1 KiB":                  read,
 		"bash -c true without a sandbox": func() { exec.Command("/bin/bash", "-c", "true").Run() },
+		"true without a sandbox":         func() { exec.Command("/bin/true").Run() },
 	}
+	began := time.Now()
+	a.sh("true")
+	start := time.Since(began)
 	took := map[string][]time.Duration{}
 	for _, do := range calls {
 		do()
@@ -291,6 +302,52 @@ func BenchmarkCallsOfASession(b *testing.B) {
 		slices.Sort(list)
 		b.ReportMetric(float64(list[len(list)/2].Microseconds())/1000, strings.ReplaceAll(name, " ", "-")+"-ms/median")
 	}
+	b.ReportMetric(float64(start.Microseconds())/1000, "start-with-first-call-ms")
+	computed := func() time.Duration {
+		var r syscall.Rusage
+		syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	began = time.Now()
+	before := computed()
+	for range 1000 {
+		read()
+	}
+	b.ReportMetric(time.Since(began).Seconds(), "1000-reads-s")
+	b.ReportMetric((computed() - before).Seconds(), "1000-reads-computing-s")
+	b.ReportMetric(float64(memoryOf(descendants(os.Getpid())))/1024, "memory-of-its-processes-MiB")
+}
+
+// descendants are the processes that a process has started, and those have, and so on.
+func descendants(pid int) (list []int) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task)
+		for field := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				list = append(append(list, child), descendants(child)...)
+			}
+		}
+	}
+	return list
+}
+
+// memoryOf is what processes have in memory, in KiB: what they share with others counts in part. Of one that may not be looked into, all of
+// it counts.
+func memoryOf(list []int) (sum int) {
+	for _, pid := range list {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		_, rest, found := strings.Cut(string(text), "\nPss:")
+		if err != nil || !found {
+			text, _ = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			_, rest, _ = strings.Cut(string(text), "\nVmRSS:")
+		}
+		if fields := strings.Fields(rest); len(fields) > 0 {
+			n, _ := strconv.Atoi(fields[0])
+			sum += n
+		}
+	}
+	return sum
 }
 
 // What a model reads: as a terminal shows it, and one line in brackets where there is something to say.

@@ -128,8 +128,7 @@ func begin(o Options) *trampoline.List {
 	for capability := range uint64(64) { // those that this kernel does not have are refused
 		l.Call(trampoline.MayFail, unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
 	}
-	l.Call(trampoline.MayFail, unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	l.Call(0, unix.SYS_CAPSET, l.Words(unix.LINUX_CAPABILITY_VERSION_3), l.Words(0, 0, 0))
+	l.Call(0, unix.SYS_CAPSET, l.Words(unix.LINUX_CAPABILITY_VERSION_3), l.Words(0, 0, 0)) // the ambient ones go with the permitted
 	l.Call(0, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	l.Call(0, unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if o.Ruleset >= 0 {
