@@ -225,6 +225,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	}()
 	problem := a.assemble(l.Live != nil)
 	if problem == nil && l.session != nil && !a.unreleased {
+		l.session.quarantine = l.quarantine(a.plan.Protection)
 		problem = l.session.begin(a)
 	}
 	if problem == nil {
@@ -237,6 +238,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		a.process.kill()
 	}
 	a.wait()
+	l.session.isOver()
 	if problem != nil && interrupted.Load() == nil {
 		return Result{}, problem
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/server"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
@@ -24,15 +26,20 @@ import (
 // signal each other, as those of one user can. What starts them none of them can reach; see package server. Into each other's memory and
 // descriptors they cannot (Linux 5.19).
 type Session struct {
-	plan    Plan
-	server  atomic.Pointer[server.Server]
-	layers  atomic.Pointer[openLayers]
-	null    *os.File
-	cancel  context.CancelFunc
-	begun   chan struct{} // closed when commands can be started
-	ended   chan struct{}
-	result  Result
-	failure error
+	plan       Plan
+	server     atomic.Pointer[server.Server]
+	layers     atomic.Pointer[openLayers]
+	attempt    *attempt // once it has begun
+	quarantine *protect.Quarantine
+	null       *os.File
+	cancel     context.CancelFunc
+	begun      chan struct{} // closed when commands can be started
+	ended      chan struct{}
+	result     Result
+	failure    error
+
+	settling sync.Mutex // held while somebody looks at the sandbox
+	gone     bool       // nothing of it is there to be looked at any more
 }
 
 // ErrNoSession means that no sandbox can stay here: each command takes one of its own.
@@ -168,6 +175,7 @@ func (s *Session) begin(a *attempt) error {
 		return &SetupError{Why: "start what starts commands: " + err.Error()}
 	}
 	a.server.Store(started)
+	s.attempt = a
 	s.server.Store(started)
 	s.layers.Store(&a.layers)
 	return nil
@@ -224,6 +232,44 @@ func (s *Session) Ended() <-chan struct{} { return s.ended }
 
 // Result is how the sandbox ended, and what is to be told about it. It has ended.
 func (s *Session) Result() (Result, error) { return s.result, s.failure }
+
+// News is what has happened since the last News that a person would be told of at the end of a sandbox: what was set aside.
+func (s *Session) News() []Notice {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	if s.gone {
+		return nil
+	}
+	return s.attempt.watch.news()
+}
+
+// isOver comes when nothing runs any more.
+func (s *Session) isOver() {
+	if s != nil {
+		s.settling.Lock()
+		defer s.settling.Unlock()
+		s.gone = true
+	}
+}
+
+// Settle carries over to the host's repositories what commands have changed of their settings, as else the end does. All that runs is
+// stopped meanwhile, some milliseconds. It returns what was left out.
+func (s *Session) Settle() (notices []Notice) {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	a := s.attempt
+	if s.gone || !a.settings.changed() {
+		return nil
+	}
+	s.server.Load().Hold(func() { // nothing is started meanwhile
+		stopped, all := a.freeze()
+		if all {
+			notices = a.settings.settle(s.quarantine)
+		}
+		a.thaw(stopped)
+	})
+	return notices
+}
 
 // Close ends the sandbox: what runs in it gets SIGTERM, and after the launcher's grace SIGKILL. It returns when it has ended.
 func (s *Session) Close() {

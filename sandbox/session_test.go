@@ -242,3 +242,75 @@ func TestASessionTellsHowItsCommandsEnded(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What is done at the end of a sandbox is done while one stays, as far as that is safe.
+func TestASessionSettlesWhatItChangedOfAHostsRepository(t *testing.T) {
+	h, _ := settingsHost(t)
+	s := h.openSession()
+	work := h.profile.Workspace
+	_, busy := s.capture(t, Command{Argv: []string{"sh", "-c", "while ! test -e stop; do :; done; echo went on"}})
+	if out, r := s.sh(t, "git remote add one /srv/one.git; git config core.fsmonitor evil"); r.ExitCode != 0 {
+		t.Fatal(out)
+	}
+	if got := settingsOf(t, h); strings.Contains(got, "/srv/one.git") {
+		t.Errorf("the host's file is not the host's alone:\n%s", got)
+	}
+	notices := s.Settle()
+	if len(notices) != 1 || !strings.Contains(notices[0].Text, "core.fsmonitor = evil") || !strings.Contains(notices[0].Text, "clai-sandbox quarantine restore") {
+		t.Errorf("%+v", notices)
+	}
+	if got := settingsOf(t, h); !strings.Contains(got, "remote.one.url=/srv/one.git") || strings.Contains(got, "evil") {
+		t.Errorf("the host has\n%s", got)
+	}
+	if notices := s.Settle(); len(notices) != 0 {
+		t.Errorf("it is told again: %+v", notices)
+	}
+	const shown = "git config core.fsmonitor; git config remote.one.url; rm .git/config 2>&1 || test -L .git/config && echo a link"
+	if out, _ := s.sh(t, shown); !strings.HasPrefix(out, "evil\n/srv/one.git\n") || !strings.HasSuffix(out, "a link\n") {
+		t.Errorf("inside there is %q", out)
+	}
+	h.git(work, "config", "user.email", "theirs@example.com")
+	waitUntil(t, "the person's change is inside", func() bool { out, _ := s.sh(t, "git config user.email"); return out == "theirs@example.com\n" })
+	if out, _ := s.sh(t, shown+"; git remote add two /srv/two.git; git remote remove one"); !strings.HasPrefix(out, "evil\n/srv/one.git\n") {
+		t.Errorf("inside there is %q", out)
+	}
+	if notices := s.Settle(); len(notices) != 0 {
+		t.Errorf("%+v", notices)
+	}
+	if got := settingsOf(t, h); !strings.Contains(got, "remote.two.url") || strings.Contains(got, "remote.one.url") || !strings.Contains(got, "user.email=theirs@example.com") {
+		t.Errorf("the host has\n%s", got)
+	}
+	h.write(work+"/stop", "")
+	if out, r, err := busy(); err != nil || r.ExitCode != 0 || out != "went on\n" {
+		t.Errorf("what ran meanwhile: %q, %+v, %v", out, r, err)
+	}
+	s.sh(t, "git config branch.main.description last")
+	s.Close()
+	if r, err := s.Result(); err != nil || slices.ContainsFunc(r.Notices, func(n Notice) bool { return n.Kind == NoticeGitSetting }) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if got := settingsOf(t, h); !strings.Contains(got, "branch.main.description=last") || strings.Contains(got, "evil") {
+		t.Errorf("the host has at the end\n%s", got)
+	}
+	if notices := append(s.Settle(), s.News()...); len(notices) != 0 {
+		t.Errorf("after its end: %+v", notices)
+	}
+}
+
+func TestASessionTellsWhatWasSetAsideWhileItStays(t *testing.T) {
+	needMounts(t)
+	h := newHost(t)
+	s := h.openSession()
+	s.sh(t, "echo x > .envrc")
+	news := s.News()
+	if len(news) != 1 || news[0].Path != h.profile.Workspace+"/.envrc" || !strings.Contains(news[0].Text, "quarantine") || !strings.Contains(news[0].Text, "--unprotect .envrc") {
+		t.Errorf("%+v", news)
+	}
+	if news := s.News(); len(news) != 0 {
+		t.Errorf("it is told again: %+v", news)
+	}
+	s.Close()
+	if r, err := s.Result(); err != nil || len(r.Notices) != 1 || !strings.Contains(r.Notices[0].Text, "quarantine restore") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,11 +48,13 @@ type settingsCopy struct {
 
 	mu       sync.Mutex
 	base     string // what the command was given: at the start, or when a change of the person's was brought into its copy
+	carried  string // base with what of the command's changes has been looked at; see settle
 	known    string // what the host's file held when it was last known to be nobody's but the person's
 	lock     lockSeen
 	gone     bool // the host's file was taken away, and what is there next may be the command's
 	written  bool // the command wrote, or may have
 	followed bool // known has reached the copy
+	settling atomic.Bool
 }
 
 // target is where the link leads.
@@ -108,7 +111,7 @@ func (a *attempt) copySettings() {
 				continue
 			}
 			total += len(text)
-			c := &settingsCopy{path: m.Path, name: fmt.Sprintf("%d/%s", len(s.list), path.Base(m.Path)), dir: dir, base: text, known: text, followed: true}
+			c := &settingsCopy{path: m.Path, name: fmt.Sprintf("%d/%s", len(s.list), path.Base(m.Path)), dir: dir, base: text, carried: text, known: text, followed: true}
 			*m = mounts.Mount{Kind: mounts.Link, Path: m.Path, Source: c.target(), File: true}
 			directory.Files = append(directory.Files, mounts.File{Path: c.name, Text: text})
 			s.list = append(s.list, c)
@@ -341,7 +344,13 @@ func (s *settings) bring(c *settingsCopy) error {
 	if err := s.mounter.ReplaceCopy(c.name, inside, text, repository.MaxFile); err != nil {
 		return err
 	}
-	c.base, c.followed = c.known, true
+	carried := c.known
+	if c.carried != c.base {
+		if carried, err = repository.Follow(c.base, c.known, c.carried); err != nil {
+			return err
+		}
+	}
+	c.base, c.carried, c.followed = c.known, carried, true
 	return nil
 }
 
@@ -390,12 +399,12 @@ func (c *settingsCopy) carryOver(mounter *mounts.Mounter) ([]Notice, []repositor
 	if err != nil {
 		return []Notice{c.notCarried("what the command left of its copy cannot be read: " + reason(err))}, nil
 	}
-	if inside == c.base {
+	if inside == c.carried {
 		return nil, nil
 	}
 	var left []repository.Left
 	err = repository.Update(int(c.dir), path.Base(c.path), lockPatience, func(now string) (text string, err error) {
-		text, left, err = repository.Carry(c.base, inside, now)
+		text, left, err = repository.Carry(c.carried, inside, now)
 		return text, err
 	})
 	switch {
@@ -405,6 +414,67 @@ func (c *settingsCopy) carryOver(mounter *mounts.Mounter) ([]Notice, []repositor
 		return []Notice{c.notCarried(reason(err))}, nil
 	}
 	return nil, left
+}
+
+// changed reports whether there is something for settle to do.
+func (s *settings) changed() bool {
+	if s == nil || s.mounter == nil {
+		return false
+	}
+	for _, c := range s.list {
+		c.mu.Lock()
+		inside, err := s.mounter.ReadCopy(c.name, repository.MaxFile)
+		is := err == nil && !c.written && inside != c.carried
+		c.mu.Unlock()
+		if is {
+			return true
+		}
+	}
+	return false
+}
+
+// settle carries over what the command has changed until now. None of its processes runs meanwhile, so that none is there in the moment in
+// which a file of the host's is replaced and the link to the copy is gone. What cannot be done now, the end does or tells.
+func (s *settings) settle(q *protect.Quarantine) (notices []Notice) {
+	for _, c := range s.list {
+		left, err := c.settle(s)
+		if err != nil {
+			s.wrote(c)
+		}
+		for _, l := range left[:min(len(left), maxLeft-len(notices))] { // no more is kept, as at the end
+			notices = append(notices, c.left(l, q))
+		}
+	}
+	return notices
+}
+
+// settle carries one file's changes over. The error means that the link is not back.
+func (c *settingsCopy) settle(s *settings) (left []repository.Left, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	inside, err := s.mounter.ReadCopy(c.name, repository.MaxFile)
+	if err != nil || c.written || inside == c.carried {
+		return nil, nil
+	}
+	c.settling.Store(true)
+	defer c.settling.Store(false)
+	known := c.known
+	err = repository.Update(int(c.dir), path.Base(c.path), 0, func(now string) (text string, err error) {
+		if text, left, err = repository.Carry(c.carried, inside, now); err == nil && now == c.known {
+			known = text // or else what the person changed meanwhile is still to be brought in, and comes with this
+		}
+		return text, err
+	})
+	if err != nil {
+		return nil, nil
+	}
+	c.known, c.carried = known, inside
+	for range maxCovers {
+		if _, err = s.mounter.CoverLink(c.path, c.target()); err == nil {
+			return left, nil
+		}
+	}
+	return left, err
 }
 
 // restore takes out of the host's file what the command may have written there.

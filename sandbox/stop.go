@@ -129,7 +129,7 @@ func (a *attempt) freezeOnce() (found []int) {
 	if a.process.reaped {
 		return nil
 	}
-	for _, pid := range descendantsOf(a.init()) {
+	for _, pid := range a.processes() {
 		if runs(pid) && unix.Kill(pid, unix.SIGSTOP) == nil {
 			found = append(found, pid)
 		}
@@ -144,7 +144,7 @@ func (a *attempt) thaw(stopped []int) {
 	if a.process.reaped {
 		return
 	}
-	inside := descendantsOf(a.init())
+	inside := a.processes()
 	for _, pid := range stopped {
 		if slices.Contains(inside, pid) {
 			unix.Kill(pid, unix.SIGCONT)

@@ -253,6 +253,9 @@ func (w *mountWatch) cover(path string) (covered bool) {
 	if id == 0 && err == nil {
 		return false
 	}
+	if c := w.settings.of(path); c != nil && c.settling.Load() {
+		return err == nil
+	}
 	text := "was replaced on the host while the command ran; what is there now is covered: "
 	if err != nil {
 		text = "was replaced on the host while the command ran, and could not be covered again: "

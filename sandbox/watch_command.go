@@ -386,6 +386,14 @@ func (w *commandWatch) over() <-chan struct{} {
 	return w.watch.Over()
 }
 
+// news is what was set aside since the last news.
+func (w *commandWatch) news() []Notice {
+	if w == nil || !w.begun {
+		return nil
+	}
+	return reported(nil, w.watch.News())
+}
+
 // end ends the watch, when every process of the command has ended, and returns what there is to tell.
 func (w *commandWatch) end(l Launcher, p *Protection) []Notice {
 	if w == nil {

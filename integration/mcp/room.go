@@ -23,8 +23,9 @@ type room struct {
 	left     lingering
 	files    filePrograms
 
-	mu    sync.Mutex
-	shell *shell // nil: none yet, or any more
+	mu       sync.Mutex
+	shell    *shell // nil: none yet, or any more
+	settling bool
 }
 
 // The steps by which a command is ended.
@@ -224,8 +225,34 @@ func (s *sitting) result(rm *room, c command, result sandbox.Result, captured ca
 			r.Missing = missing(lack.Of(lack.Failure{Plan: &now.Plan, Command: c.argv, ExitCode: result.ExitCode, Stderr: captured.tail, Own: now.Profile.OwnDirectories}))
 		}
 	}
-	r.Notices = noticesOf(s.sessionNotices())
+	s.settleSoon(rm)
+	r.Notices = noticesOf(append(rm.sandbox.News(), s.sessionNotices()...))
 	return r
+}
+
+// settleAfter is how long after a command what it changed of repositories' settings is carried over to the host.
+const settleAfter = 200 * time.Millisecond
+
+// settleSoon has that done. What is left out is told with the next result.
+func (s *sitting) settleSoon(rm *room) {
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	if rm.settling {
+		return
+	}
+	rm.settling = true
+	time.AfterFunc(settleAfter, func() {
+		if !s.begin() {
+			return
+		}
+		defer s.running.Done()
+		rm.mu.Lock()
+		rm.settling = false
+		rm.mu.Unlock()
+		for _, n := range rm.sandbox.Settle() {
+			s.tell(n)
+		}
+	})
 }
 
 // lingering are streams of commands that have ended, which something that they left may still write to.

@@ -199,6 +199,32 @@ type Report struct {
 	Why   string             // the command was ended
 }
 
+// newsPatience bounds how long News looks for more.
+const newsPatience = 50 * time.Millisecond
+
+// News is what was set aside since the last News, while the command goes on: into the quarantine it goes at the end, because until then
+// something may have it open. Why and Taken stay empty.
+func (w *Watch) News() Report {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ending {
+		return Report{}
+	}
+	buffer := make([]byte, 32<<10)
+	for began := time.Now(); !w.turn(buffer) && time.Since(began) < newsPatience; {
+	}
+	var report Report
+	for _, i := range w.items[min(w.news, len(w.items)):] {
+		if len(report.Told) == maxTold {
+			report.More++
+			continue
+		}
+		report.Told = append(report.Told, Told{Path: i.path, Rule: i.rule, Text: "clai-sandbox quarantine list has it when the session has ended"})
+	}
+	w.news = len(w.items)
+	return report
+}
+
 // End ends the watch. Every process of the command has ended. What was set aside goes into the quarantine.
 func (w *Watch) End(q *Quarantine) Report {
 	w.finish()

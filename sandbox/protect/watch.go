@@ -91,6 +91,7 @@ type Watch struct {
 	why       string
 
 	items    []*item
+	news     int // how many of them have been told
 	attempts map[string]int
 	counted  time.Time // since when
 	asides   int

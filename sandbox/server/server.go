@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +38,7 @@ type Server struct {
 	socket int
 	err    error // why there is no server any more
 	reaped chan struct{}
+	ended  atomic.Bool
 }
 
 // Descriptors of the server.
@@ -206,11 +208,19 @@ func (s *Server) served(l *trampoline.List, files []int) (*trampoline.Results, e
 	return results, err
 }
 
+// Hold calls do while nothing is started.
+func (s *Server) Hold(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
 // kill ends the server. The lock is held.
 func (s *Server) kill() {
 	if s.socket < 0 {
 		return
 	}
+	s.ended.Store(true)
 	unix.Close(s.socket)
 	s.socket = -1
 	unix.Kill(s.pid, unix.SIGKILL)
@@ -226,9 +236,7 @@ func (s *Server) kill() {
 
 // PID is the server's process, whose children the commands are, or 0 if it has ended.
 func (s *Server) PID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.socket < 0 {
+	if s.ended.Load() {
 		return 0
 	}
 	return s.pid
