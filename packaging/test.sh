@@ -27,7 +27,10 @@ if [ "$(id -u)" -eq 0 ] && [ $# -gt 0 ]; then
 	skipped=(-skip "$only_users_tests")
 	mapfile -t packages < <(go list ./sandbox ./cmd/clai-sandbox ./integration/mcp ./... | grep -Ev "$only_user") # what takes longest first
 fi
+# Where tests run twice, once with a sandbox for each call of an agent's, and once with one for a session, which is the default.
+if [ "$(id -u)" -eq 0 ] && [ $# -gt 0 ]; then export CLAI_SANDBOX_TEST_PER_CALL=1; fi
 run_tests "$(id -un)" "${skipped[@]}" "${packages[@]}" || status=1
+unset CLAI_SANDBOX_TEST_PER_CALL
 if [ "$(id -u)" -eq 0 ] && [ $# -gt 0 ]; then
 	if user=$(packaging/test-as-user.sh); then
 		run_tests "$user" -exec="'$PWD/packaging/test-as-user.sh'" "$@" || status=1

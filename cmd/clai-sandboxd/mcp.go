@@ -63,8 +63,16 @@ func mcpAction(c *cli.Context) error {
 			return err
 		}
 	}
-	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation, SessionSandbox: c.Bool("session-sandbox"), OutputLimit: c.Int("output-limit"),
+	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation, OutputLimit: c.Int("output-limit"),
 		Session: session.Options{Caller: caller, Config: config, Request: request, Command: "clai-sandbox mcp"}}
+	switch stay, never := c.Bool("session-sandbox"), c.Bool("sandbox-per-call"); {
+	case stay && never:
+		return &misuse{"--session-sandbox and --sandbox-per-call contradict each other", "leave one of them out"}
+	case stay:
+		options.Stay = mcp.StayAlways
+	case never:
+		options.Stay = mcp.StayNever
+	}
 	if options.Structured, err = mcp.ParseStructured(c.String("structured")); err != nil {
 		return &misuse{"--structured: " + text.Line(err.Error()), "--structured auto is the default"}
 	}

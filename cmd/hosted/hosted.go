@@ -94,13 +94,14 @@ func MCP(do cli.ActionFunc, usageError cli.OnUsageErrorFunc) *cli.Command {
 		Name:  "mcp",
 		Usage: "serve an agent's tools, which run in the sandbox, by the Model Context Protocol",
 		Description: "For an agent's harness: {\"command\": \"clai-sandbox\", \"args\": [\"mcp\", \"--agent\", \"main\", \"--workspace\", \".\"]}. It speaks on\n" +
-			"standard input and output, or with --listen to several clients by HTTP. Every command and file tool runs in a sandbox of the\n" +
-			"options' own; the agent asks a person for what it lacks.",
+			"standard input and output, or with --listen to several clients by HTTP. Every command and file tool runs in a sandbox that\n" +
+			"the options describe, one for all of a client's session; the agent asks a person for what it lacks.",
 		Flags: append(ProfileFlags(),
 			&cli.StringFlag{Name: "listen", Usage: "serve by HTTP at `ADDRESS`: unix:PATH in a directory of this program's own, or 127.0.0.1:PORT with --token-file", DefaultText: "standard input and output"},
 			&cli.StringFlag{Name: "token-file", Usage: "take clients that send the token in `FILE`, which only its owner may read and no sandbox sees, as ~/.config/clai-sandbox/mcp.token"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "no-broker", Usage: "let the agent ask nobody"},
-			&cli.BoolFlag{DisableDefaultText: true, Name: "session-sandbox", Usage: "run all that a client calls in one sandbox, and the lines of bash_exec in a shell that stays"},
+			&cli.BoolFlag{Name: "session-sandbox", DefaultText: "where nothing is seen copy on write", Usage: "run all that a client calls in one sandbox, and the lines of bash_exec in a shell that stays"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "sandbox-per-call", Usage: "run each call in a sandbox of its own"},
 			&cli.StringFlag{Name: "structured", Value: "auto", Usage: "put the fields of results where the protocol has them: `always|never|auto`; never leaves them to _meta, and auto does so for clients that give them to their model in place of the text"},
 			&cli.IntFlag{Name: "output-limit", Value: 30_000, Usage: "carry at most `BYTES` of a command's output in a result; the rest is in a file that the tool read pages through"},
 		),

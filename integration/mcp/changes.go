@@ -47,9 +47,7 @@ const (
 
 // addChanges offers changes_propose where something is seen copy on write.
 func (s *sitting) addChanges(server *sdk.Server) {
-	o := s.options.Session
-	p, err := profile.Resolve(o.Config, o.Caller, o.Request)
-	if err != nil || !slices.ContainsFunc(p.Grants, func(g profile.Grant) bool { return g.Access == profile.CopyOnWrite }) {
+	if !s.copies() {
 		return
 	}
 	add(s, server, "changes_propose", "Propose changes", "Has a person look at what was changed where changes are kept apart (copy on write). What the person's rules "+
@@ -58,6 +56,13 @@ func (s *sitting) addChanges(server *sdk.Server) {
 			r, err := s.propose(ctx, in)
 			return r, r.Message, false, err
 		})
+}
+
+// copies reports whether something is seen copy on write.
+func (s *sitting) copies() bool {
+	o := s.options.Session
+	p, err := profile.Resolve(o.Config, o.Caller, o.Request)
+	return err == nil && slices.ContainsFunc(p.Grants, func(g profile.Grant) bool { return g.Access == profile.CopyOnWrite })
 }
 
 func (s *sitting) propose(ctx context.Context, in ProposeChanges) (ProposedChanges, error) {

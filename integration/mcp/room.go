@@ -16,7 +16,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/lack"
 )
 
-// A room is the one sandbox of a sitting (--session-sandbox). All that the client calls runs there. Grants come into it live.
+// A room is the one sandbox of a sitting. All that the client calls runs there. Grants come into it live.
 type room struct {
 	sandbox  *sandbox.Session
 	prepared *session.Prepared
@@ -34,10 +34,15 @@ const (
 	abandonned = 10 * time.Second // it hangs in the kernel
 )
 
+// stays reports whether the sitting is to have a room.
+func (s *sitting) stays() bool {
+	return s.options.Stay == StayAlways || s.options.Stay == StayMostly && !s.copies()
+}
+
 // theRoom is the sitting's, begun if there is none, or it has ended; again says that there was one. Nil: each command has a sandbox of
 // its own.
 func (s *sitting) theRoom() (rm *room, again bool, err error) {
-	if !s.options.SessionSandbox {
+	if !s.stays() {
 		return nil, false, nil
 	}
 	s.opening.Lock()

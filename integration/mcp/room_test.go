@@ -26,7 +26,7 @@ import (
 func newRoom(t testing.TB) *place {
 	t.Helper()
 	p := newPlace(t)
-	p.options.SessionSandbox = true
+	p.options.Stay = StayAlways
 	return p
 }
 

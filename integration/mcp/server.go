@@ -22,8 +22,8 @@ type Options struct {
 	Version string
 	// Allowed says why a tool is not offered; nil: all are.
 	Allowed func(tool string) error
-	// SessionSandbox runs all lines of a session's in one sandbox, in a shell that stays.
-	SessionSandbox bool
+	// Stay says whether all calls of a client's run in one sandbox.
+	Stay Stay
 	// Structured says where the fields of results go; empty: always where the protocol has them.
 	Structured Structured
 	// OutputLimit is what a result carries of a command's output, in bytes; 0: DefaultOutputLimit.
@@ -31,6 +31,16 @@ type Options struct {
 	// TrustElicitation lets the client's own prompt answer what the agent asks for. A client that is an agent's could answer itself.
 	TrustElicitation bool
 }
+
+// Stay says whether all calls of a client's run in one sandbox, and its lines in a shell that stays there.
+type Stay uint8
+
+const (
+	// StayMostly is StayAlways, but where something is seen copy on write: changes can be applied only while nothing uses their layer.
+	StayMostly Stay = iota
+	StayAlways
+	StayNever
+)
 
 // GCPercent is for debug.SetGCPercent, in a program that does nothing but serve. The protocol's library makes and drops a buffer of 32 KiB for
 // each of the eight or so pieces of JSON that a call takes: with Go's own 100, collecting those takes more time than all the rest of a call.
@@ -146,14 +156,18 @@ type Exec struct {
 }
 
 func (s *sitting) addCommands(server *sdk.Server) {
-	add(s, server, "bash_exec", "Run a shell command", "Runs a line with the person's shell (bash, zsh or sh) in the sandbox, without standard input. The result says how it ended, "+
+	lasts := ""
+	if s.stays() {
+		lasts = "The shell stays: directory, variables and functions are there for the next line. "
+	}
+	add(s, server, "bash_exec", "Run a shell command", "Runs a line with the person's shell (bash, zsh or sh) in the sandbox, without standard input. "+lasts+"The result says how it ended, "+
 		"what it wrote (both streams, the middle left out of a long output; the whole is in a file then, which read pages through), and what it lacked if that is why it failed.", runs,
 		func(ctx context.Context, _ *sdk.CallToolRequest, in BashExec) (Result, string, bool, error) {
 			timeout, err := seconds(in.TimeoutSeconds)
 			if err != nil {
 				return Result{}, "", false, err
 			}
-			if s.options.SessionSandbox {
+			if s.stays() {
 				r := s.runInShell(ctx, in.Command, in.Cwd, timeout)
 				return r, r.text(), !r.ran(), nil
 			}

@@ -33,7 +33,7 @@ type sitting struct {
 	closed      bool
 
 	opening sync.Mutex
-	room    *room // with Options.SessionSandbox, once there is one
+	room    *room // once there is one
 	alone   bool  // there can be none
 }
 
