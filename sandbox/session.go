@@ -292,6 +292,7 @@ type Command struct {
 	In, Out, Err *os.File
 	Extra        *os.File // becomes its descriptor ExtraFD
 	ExtraFD      int      // above 8
+	Terminal     bool     // In is a terminal, of which it gets control
 }
 
 // A Process is a command of a session.
@@ -327,7 +328,7 @@ func (s *Session) Start(c Command) (*Process, error) {
 		files = append([]*os.File{c.Extra}, files...)
 	}
 	began := time.Now()
-	started, err := s.server.Load().Start(server.Command{Argv: c.Argv, Path: s.plan.variable("PATH"), Dir: c.Dir, Files: files, Extra: c.ExtraFD})
+	started, err := s.server.Load().Start(server.Command{Argv: c.Argv, Path: s.plan.variable("PATH"), Dir: c.Dir, Files: files, Extra: c.ExtraFD, Terminal: c.Terminal})
 	switch {
 	case errors.Is(err, server.ErrEnded):
 		s.cancel()
@@ -477,13 +478,26 @@ const (
 
 // Jobs are the command's descendants.
 func (p *Process) Jobs() (list []Job) {
-	p.process.While(func(pid int) {
-		for _, child := range descendantsOf(pid) {
-			if inside := numberInside(child); inside != 0 && len(list) < maxJobs {
-				list = append(list, Job{inside, wordsOf(child)})
-			}
+	p.process.While(func(pid int) { list = jobsOf(descendantsOf(pid)) })
+	return list
+}
+
+// Processes are all in the sandbox but the first, which does nothing.
+func (s *Session) Processes() []Job {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	if s.gone {
+		return nil
+	}
+	return jobsOf(s.attempt.processes())
+}
+
+func jobsOf(pids []int) (list []Job) {
+	for _, pid := range pids {
+		if inside := numberInside(pid); inside != 0 && len(list) < maxJobs {
+			list = append(list, Job{inside, wordsOf(pid)})
 		}
-	})
+	}
 	return list
 }
 

@@ -16,7 +16,7 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), shellCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), approvalsCommand(), agentsCommand(), configCommand(), mcpCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
+	commands := []*cli.Command{runCommand(), shellCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), approvalsCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
@@ -36,6 +36,7 @@ func newApp() *cli.App {
 			"clai-sandbox agents list|show|create|remove\n" +
 			"clai-sandbox config get|set|patch\n" +
 			"clai-sandbox mcp [options]\n" +
+			"clai-sandbox sessions list|show|stop|attach\n" +
 			"clai-sandbox doctor [--repair] [--json]\n" +
 			"clai-sandbox gateway [options]",
 		Version:                   version,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/clairun/clai-sandbox/integration/rooms"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/sandbox"
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
@@ -53,6 +54,15 @@ func staysMain() {
 			return err
 		}
 		defer opened.Close()
+		dir, err := roomsDirectory()
+		unreached := func() {}
+		if err == nil {
+			unreached, err = rooms.Serve(dir, rooms.About{Agent: j.profile.Agent, Workspace: j.profile.Workspace, Command: "a test", Shell: "/bin/sh"}, opened)
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { opened.Close(); unreached() }()
 		p, err := opened.Start(sandbox.Command{Argv: c.Args().Slice(), In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 		if err != nil {
 			return err

@@ -35,6 +35,7 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "on-success", Usage: "when the command exits with 0, `apply|ask|discard` what it changed copy on write: apply what the configuration's rules allow, show all of it at the terminal, or throw it away", DefaultText: "it is kept"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},
 			&cli.IntFlag{Name: "json-fd", Usage: "print that object on the descriptor `N` instead", DefaultText: "none"},
+			&cli.StringFlag{Name: "join", Usage: "run the command in the sandbox of the session `ID` (clai-sandbox sessions list), with no other option"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "dry-run", Usage: "print a shell command line that shows the same files by bubblewrap alone, with comments that say what that lacks, and run nothing"},
 		),
 		OnUsageError: usageError,
@@ -72,6 +73,9 @@ func (j job) personsShell() []string {
 }
 
 func runAction(c *cli.Context) error {
+	if c.IsSet("join") {
+		return runJoined(c)
+	}
 	report, err := reportFile(c)
 	if err != nil {
 		return err

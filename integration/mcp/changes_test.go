@@ -121,7 +121,7 @@ func TestAProposalWaitsForACommandThatRuns(t *testing.T) {
 // The sandbox of a session has the layer until the agent gives it up.
 func TestASessionsSandboxCanBeEndedForAProposal(t *testing.T) {
 	p := copying(t, `{"apply": ["**"]}`)
-	p.options.SessionSandbox = true
+	p.options.Stay = StayAlways
 	a := p.connect(nil)
 	a.sh("echo x >a; sleep 60 >/dev/null 2>&1 &")
 	if got := a.became(ProposeChanges{Paths: []string{"a"}, Release: true}); got != "a applied_by_rule" {
@@ -138,7 +138,7 @@ func TestASessionsSandboxCanBeEndedForAProposal(t *testing.T) {
 // What a person changes between two calls of a session is merged with what the first one did.
 func TestAPersonsChangeBetweenTheCallsOfASessionIsMerged(t *testing.T) {
 	p := copying(t, `{"apply": []}`)
-	p.options.SessionSandbox = true
+	p.options.Stay = StayAlways
 	write := func(text string) {
 		t.Helper()
 		for _, name := range []string{"file", "other"} {

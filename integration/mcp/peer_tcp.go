@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/clairun/clai-sandbox/integration/peer"
 )
 
 // checkTCPPeer says why the process at the other end of a connection to this machine's own address may not call: it is this
@@ -77,7 +79,7 @@ func checkHolders(socket string) error {
 			}
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
 			if err == nil {
-				err = errors.Join(checkNamespaces(pid), checkNoProxy(pid))
+				err = errors.Join(peer.CheckNamespaces(pid), checkNoProxy(pid))
 			}
 			if err != nil {
 				return err

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/integration/rooms"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/sandbox"
 	"github.com/clairun/clai-sandbox/sandbox/lack"
@@ -79,6 +81,12 @@ func (s *sitting) theRoom() (rm *room, again bool, err error) {
 	for _, n := range prepared.Plan.Notices {
 		s.tell(n)
 	}
+	caller := s.options.Session.Caller
+	unreached, err := rooms.Serve(filepath.Join(grants.SocketDirectory(caller.Directories()), rooms.Directory), rooms.About{Agent: prepared.Profile.Agent,
+		Workspace: prepared.Profile.Workspace, Command: s.options.Session.Command, Shell: s.shellOf(&prepared.Plan)}, rm.sandbox)
+	if err != nil {
+		s.tell(sandbox.Notice{Kind: noticeNotReached, Text: "a person cannot reach the session by clai-sandbox sessions: " + err.Error()})
+	}
 	go func() {
 		defer s.running.Done()
 		select {
@@ -87,6 +95,9 @@ func (s *sitting) theRoom() (rm *room, again bool, err error) {
 		case <-rm.sandbox.Ended():
 		}
 		<-rm.sandbox.Ended()
+		if unreached != nil {
+			unreached()
+		}
 		rm.left.close()
 		if r, err := rm.sandbox.Result(); err == nil {
 			for _, n := range r.Notices {
@@ -114,6 +125,7 @@ const (
 	noticeRestarted   sandbox.NoticeKind = "sandbox_restarted"
 	noticeShellBegun  sandbox.NoticeKind = "shell_restarted"
 	noticeShellIsBusy sandbox.NoticeKind = "shell_busy"
+	noticeNotReached  sandbox.NoticeKind = "session_not_reached"
 )
 
 // restarted tells that what was in the session's sandbox is gone.

@@ -19,8 +19,9 @@ type Command struct {
 	Path string // where a name without a slash is looked for
 	Dir  string // where it starts, absolute
 	// Files are its standard streams, and perhaps one more, which comes first and becomes descriptor Extra.
-	Files []*os.File
-	Extra int // above 8
+	Files    []*os.File
+	Extra    int  // above 8
+	Terminal bool // the first is a terminal, of which it gets control
 }
 
 // maxFiles bounds a command's descriptors. With the one for the report they are received as programFD and those after it: the first ones
@@ -154,6 +155,9 @@ func (p *Process) list(c Command, land bool, cpu uint64) startList {
 	l.Call(0, unix.SYS_CLOSE_RANGE, 3, uint64(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
 	if len(c.Files) > 3 {
 		l.Call(0, unix.SYS_DUP3, received(1), uint64(c.Extra), 0)
+	}
+	if c.Terminal {
+		l.Call(0, unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
 	}
 	p.change = l.Call(0, unix.SYS_CHDIR, l.Text(c.Dir))
 	p.first = l.Len()

@@ -1,0 +1,157 @@
+package rooms
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrUnknown means that there is no such sandbox, or that it has ended.
+var ErrUnknown = errors.New("there is no such session")
+
+// A StartError is a command that was not run.
+type StartError struct {
+	Why    string
+	Status int // the exit status, as run has it
+}
+
+func (e *StartError) Error() string { return e.Why }
+
+// names are the names of the sockets.
+func names(dir string) (list []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		if isID(entry.Name()) && len(list) < maxRooms {
+			list = append(list, entry.Name())
+		}
+	}
+	return list
+}
+
+// List lists the sandboxes that answer, the oldest first.
+func List(dir string) ([]Room, error) {
+	list := []Room{}
+	for _, id := range names(dir) {
+		if room, err := Show(dir, id); err == nil {
+			list = append(list, room)
+		}
+	}
+	slices.SortFunc(list, func(a, b Room) int { return a.Began.Compare(b.Began) })
+	return list, nil
+}
+
+// Show says what runs in one.
+func Show(dir, id string) (Room, error) {
+	said, err := ask(dir, id, call{Do: doShow}, patience)
+	if err == nil && said.Room == nil {
+		err = errors.New("it does not say what it is")
+	}
+	if err != nil {
+		return Room{}, err
+	}
+	said.Room.ID = id
+	return *said.Room, nil
+}
+
+// stopPatience is how long one may take to end.
+const stopPatience = 30 * time.Second
+
+// Stop ends one, with all that runs there.
+func Stop(dir, id string) error {
+	_, err := ask(dir, id, call{Do: doStop}, stopPatience)
+	if err == nil || errors.Is(err, ErrUnknown) {
+		return err
+	}
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(10 * time.Millisecond) { // who had it may have ended with it
+		conn, gone := open(dir, id)
+		if errors.Is(gone, ErrUnknown) {
+			return nil
+		}
+		if gone == nil {
+			conn.Close()
+		}
+	}
+	return err
+}
+
+func ask(dir, id string, c call, wait time.Duration) (answer, error) {
+	conn, err := open(dir, id)
+	if err != nil {
+		return answer{}, err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(wait))
+	if err := send(conn, c, nil); err != nil {
+		return answer{}, err
+	}
+	return hear(conn)
+}
+
+func open(dir, id string) (*net.UnixConn, error) {
+	if !isID(id) {
+		return nil, ErrUnknown
+	}
+	conn, err := dial(filepath.Join(dir, id))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+		err = ErrUnknown
+	}
+	return conn, err
+}
+
+// hear reads an answer.
+func hear(conn *net.UnixConn) (a answer, err error) {
+	text, files, err := receive(conn)
+	closeAll(files)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return a, errors.New("it does not answer")
+	case err != nil:
+		return a, errors.New("it takes no call of this process's, or has ended")
+	}
+	if err := json.Unmarshal(text, &a); err != nil {
+		return a, fmt.Errorf("its answer: %w", err)
+	}
+	if a.Error != "" {
+		return a, &StartError{a.Error, a.Status}
+	}
+	return a, nil
+}
+
+// A Started is a command that runs in a sandbox. It is ended when this process is.
+type Started struct{ conn *net.UnixConn }
+
+// Start starts a command in one; without words, a shell. The streams are pipes, or a terminal of which nobody has control.
+func Start(dir, id string, argv []string, terminal bool, streams [3]*os.File) (*Started, error) {
+	conn, err := open(dir, id)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(time.Now().Add(patience))
+	c := call{Do: doStart, Argv: argv, Terminal: terminal}
+	if terminal {
+		c.Term = os.Getenv("TERM")
+	}
+	if err = send(conn, c, streams[:]); err == nil {
+		_, err = hear(conn)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return &Started{conn}, nil
+}
+
+// Wait waits for its end, and returns its exit status.
+func (s *Started) Wait() (int, error) {
+	defer s.conn.Close()
+	a, err := hear(s.conn)
+	return a.ExitCode, err
+}

@@ -1,0 +1,189 @@
+package rooms
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/wire/socket"
+	"github.com/clairun/clai-sandbox/integration/peer"
+	"github.com/clairun/clai-sandbox/sandbox"
+)
+
+// unfinished ends the name of a socket at which nobody listens yet: who sweeps would take it for one of somebody who was killed.
+const unfinished = ".new"
+
+// Serve lets the person reach a sandbox until done is called, which has to be when it has ended.
+func Serve(dir string, about About, s *sandbox.Session) (done func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	sweep(dir)
+	r := &served{about: Room{ID: newID(), About: about, PID: os.Getpid(), Began: time.Now()}, sandbox: s, room: make(chan struct{}, maxCalls)}
+	path := filepath.Join(dir, r.about.ID)
+	short, close, err := socket.ShortPath(path + unfinished)
+	if err != nil {
+		return nil, err
+	}
+	defer close()
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: short, Net: "unixpacket"})
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false) // the short path is gone by then
+	if err := os.Rename(path+unfinished, path); err != nil {
+		listener.Close()
+		os.Remove(path + unfinished)
+		return nil, err
+	}
+	go r.accept(listener)
+	return func() {
+		listener.Close()
+		os.Remove(path)
+	}, nil
+}
+
+// sweep removes the sockets of those that were killed: nobody listens there any more.
+func sweep(dir string) {
+	for _, id := range names(dir) {
+		conn, err := dial(filepath.Join(dir, id))
+		switch {
+		case err == nil:
+			conn.Close()
+		case errors.Is(err, unix.ECONNREFUSED):
+			os.Remove(filepath.Join(dir, id))
+		}
+	}
+	begun, _ := filepath.Glob(filepath.Join(dir, "*"+unfinished))
+	for _, path := range begun {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
+			os.Remove(path)
+		}
+	}
+}
+
+type served struct {
+	about   Room
+	sandbox *sandbox.Session
+	room    chan struct{}
+}
+
+func (r *served) accept(l *net.UnixListener) {
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		select {
+		case r.room <- struct{}{}:
+			go func() {
+				defer func() { <-r.room }()
+				defer conn.Close()
+				r.serve(conn)
+			}()
+		default:
+			send(conn, answer{Error: "too many calls at once; try again"}, nil)
+			conn.Close()
+		}
+	}
+}
+
+func (r *served) serve(conn *net.UnixConn) {
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		var why error
+		if err = raw.Control(func(fd uintptr) { why = peer.Check(int(fd)) }); err == nil {
+			err = why
+		}
+	}
+	if err != nil { // it is told nothing
+		return
+	}
+	conn.SetDeadline(time.Now().Add(patience))
+	text, files, err := receive(conn)
+	defer closeAll(files)
+	var c call
+	if err != nil || json.Unmarshal(text, &c) != nil {
+		return
+	}
+	conn.SetDeadline(time.Time{})
+	switch c.Do {
+	case doShow:
+		room := r.about
+		room.Processes = []Process{}
+		for _, job := range r.sandbox.Processes() {
+			room.Processes = append(room.Processes, Process{job.PID, job.Command})
+		}
+		send(conn, answer{Room: &room}, nil)
+	case doStop:
+		r.sandbox.Close()
+		send(conn, answer{}, nil)
+	case doStart:
+		r.start(conn, c, files)
+	default:
+		send(conn, answer{Error: "there is no call " + c.Do}, nil)
+	}
+}
+
+// start runs a command of the person's to its end. It is ended when they are gone.
+func (r *served) start(conn *net.UnixConn, c call, files []*os.File) {
+	if len(files) != 3 {
+		send(conn, answer{Error: "a command takes three streams"}, nil)
+		return
+	}
+	argv := c.Argv
+	if len(argv) == 0 {
+		argv = []string{"/bin/sh", "-c", `[ -z "$1" ] || export TERM="$1"; exec "$2" -i`, "sh", c.Term, r.about.Shell}
+	}
+	p, err := r.sandbox.Start(sandbox.Command{Argv: argv, In: files[0], Out: files[1], Err: files[2], Terminal: c.Terminal})
+	closeAll(files)
+	if err != nil {
+		send(conn, failed(err), nil)
+		return
+	}
+	send(conn, answer{}, nil)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		conn.Read(make([]byte, 1)) // nothing more comes
+	}()
+	select {
+	case <-p.Ended():
+	case <-gone:
+		var once sync.Once
+		for began := time.Now(); time.Since(began) < patience; {
+			once.Do(func() { p.End(unix.SIGHUP) })
+			select {
+			case <-p.Ended():
+				return
+			case <-time.After(sandbox.DefaultGrace):
+				p.End(unix.SIGKILL)
+			}
+		}
+		return
+	}
+	result, err := p.Wait()
+	if err != nil {
+		send(conn, failed(err), nil)
+		return
+	}
+	send(conn, answer{ExitCode: result.ExitCode}, nil)
+}
+
+// failed says why a command was not run.
+func failed(err error) answer {
+	var command *sandbox.CommandError
+	switch {
+	case !errors.As(err, &command):
+		return answer{Error: err.Error(), Status: 125}
+	case command.Found:
+		return answer{Error: err.Error(), Status: 126}
+	}
+	return answer{Error: err.Error(), Status: 127}
+}
