@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test stress stress-cow bench-cow test-arm64 escape scoreboard bench record lint fuzz fuzz-policy cases generate install clean
+.PHONY: help run build test stress stress-cow soak bench-cow test-arm64 escape scoreboard bench record lint fuzz fuzz-policy cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
@@ -8,6 +8,7 @@ PREFIX   ?= /usr/local
 FUZZTIME ?= 30s
 OPERATIONS ?= 1000
 KILLS      ?= 500
+DURATION ?= 10m
 EXEC_CASES_DIR ?= ../shared/cases/exec
 # The packages whose tests root runs a second time as an ordinary user: what runs sandboxes, and what is asked from one.
 USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/client ./grants/server ./integration/...
@@ -42,6 +43,9 @@ stress: ## have OPERATIONS (1000) grants come and go while the gateway is killed
 
 stress-cow: ## kill KILLS (500) applies, have two people write while changes are applied, and make layers 40,000 directories deep
 	go test -count=1 -run 'IsKilled|APersons|NoChangeOf|Hostile|Deep|Merge' -v -timeout 0 ./sandbox/cow/changes -kills=$(KILLS) -levels=40000
+
+soak: build ## have a session of an agent's make 50 calls a second for DURATION (10m), and nothing may grow
+	CLAI_SANDBOX_TEST_SOAK=$(DURATION) CLAI_SANDBOX_TEST_SOAK_PROGRAM='$(CURDIR)/bin/clai-sandboxd' go test -count=1 -run '^TestSoak$$' -v -timeout 0 ./integration/mcp
 
 escape: build ## try all escapes, as root also as an ordinary user, and print what stopped each
 	@packaging/setup.sh test
