@@ -170,6 +170,9 @@ func TestASessionsServerIsHeldToWhatItsCommandsAre(t *testing.T) {
 	if environ := of("environ"); os.Getuid() == 0 && (strings.Contains(environ, "TMPDIR=") || !strings.Contains(environ, "HOME="+h.profile.Home)) {
 		t.Errorf("its environment is %q", environ)
 	}
+	if session, err := unix.Getsid(s.server.Load().PID()); err != nil || session != s.server.Load().PID() {
+		t.Errorf("it is in session %d, and hears what that one's terminal sends (%v)", session, err)
+	}
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if places, _ := hostCgroups.reach(h.profile.Limits); err != nil || len(places) > 0 && of("cgroup") == string(own) {
 		t.Errorf("it is in this process's cgroup (%v):\n%s", err, own)
@@ -179,6 +182,12 @@ func TestASessionsServerIsHeldToWhatItsCommandsAre(t *testing.T) {
 		if out, _ := s.sh(t, "readlink /proc/self/ns/"+name); err != nil || out == host+"\n" || !strings.HasPrefix(out, name+":[") {
 			t.Errorf("the namespace %s is %s inside, and %s outside (%v)", name, out, host, err)
 		}
+	}
+	without := newHost(t)
+	without.profile.Network = profile.NetworkDisabled
+	host, err := os.Readlink("/proc/self/ns/net")
+	if out, _ := without.openSession().sh(t, "readlink /proc/self/ns/net"); err != nil || out == host+"\n" || !strings.HasPrefix(out, "net:[") {
+		t.Errorf("without a network, its namespace is %s inside, and %s outside (%v)", out, host, err)
 	}
 	// What a command gets is what it was given: nothing of the server's, nothing of the command's before.
 	read, write, err := os.Pipe()
