@@ -40,6 +40,7 @@ type Session struct {
 
 	settling sync.Mutex // held while somebody looks at the sandbox
 	gone     bool       // nothing of it is there to be looked at any more
+	told     [2]int     // how often the limits on memory and processes were reached, as told
 }
 
 // ErrNoSession means that no sandbox can stay here: each command takes one of its own.
@@ -241,6 +242,21 @@ func (s *Session) News() []Notice {
 		return nil
 	}
 	return s.attempt.watch.news()
+}
+
+// LimitsReached is what there is to tell of the plan's limits after a command that ended so.
+func (s *Session) LimitsReached(r Result) []Notice {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	if s.gone {
+		return nil
+	}
+	reached := [2]int{int(s.attempt.cgroup.reached(profile.LimitMemory)), int(s.attempt.cgroup.reached(profile.LimitProcesses))}
+	told := s.told
+	s.told = reached
+	return slices.DeleteFunc(s.attempt.limitsReached(r), func(n Notice) bool { // what is counted for all commands together is told once
+		return n.Limit == profile.LimitMemory.String() && reached[0] == told[0] || n.Limit == profile.LimitProcesses.String() && reached[1] == told[1]
+	})
 }
 
 // isOver comes when nothing runs any more.

@@ -99,11 +99,16 @@ func (h *host) runInSession(ctx context.Context, plan Plan, command ...string) r
 		return ran{Failure: err}
 	}
 	r, err := p.Wait()
+	r.Notices = s.LimitsReached(r)
 	s.Close()
 	<-done
 	<-done
 	whole, _ := s.Result()
-	r.Notices = whole.Notices
+	for _, n := range whole.Notices { // the end tells of the sandbox's limits, too
+		if !slices.ContainsFunc(r.Notices, func(told Notice) bool { return told.Limit != "" && told.Limit == n.Limit }) {
+			r.Notices = append(r.Notices, n)
+		}
+	}
 	return ran{r, texts[0], texts[1], err}
 }
 
@@ -303,6 +308,20 @@ func TestASessionSettlesWhatItChangedOfAHostsRepository(t *testing.T) {
 	}
 	if notices := append(s.Settle(), s.News()...); len(notices) != 0 {
 		t.Errorf("after its end: %+v", notices)
+	}
+}
+
+func TestASessionTellsWhichLimitACommandReached(t *testing.T) {
+	h := newHost(t)
+	h.limit(profile.LimitFileSize, 1<<16)
+	s := h.openSession()
+	_, r := s.sh(t, "exec head -c 100000 /dev/zero > large")
+	if told := s.LimitsReached(r); len(told) != 1 || told[0].Limit != "fileSize" {
+		t.Errorf("%+v, %+v", told, r)
+	}
+	_, r = s.sh(t, "true")
+	if told := s.LimitsReached(r); len(told) != 0 {
+		t.Errorf("%+v", told)
 	}
 }
 

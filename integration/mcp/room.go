@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -243,7 +244,7 @@ func (s *sitting) result(rm *room, c command, result sandbox.Result, captured ca
 		}
 	}
 	s.settleSoon(rm)
-	r.Notices = noticesOf(append(rm.sandbox.News(), s.sessionNotices()...))
+	r.Notices = noticesOf(slices.Concat(rm.sandbox.LimitsReached(result), rm.sandbox.News(), s.sessionNotices()))
 	return r
 }
 
