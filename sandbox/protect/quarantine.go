@@ -390,8 +390,8 @@ func (q *Quarantine) Restore(id string) (Entry, error) {
 // restoring is what Restore copies at most.
 func restoring() *copying { return &copying{bytes: 16 * maxCopyBytes, names: 100 * maxCopyNames} }
 
-// detach puts a copy in the place of each file that has another name, too: by that name a command could go on writing it, when a person
-// has looked at it and put it back.
+// detach puts a copy in the place of each file: by another name, or where it is open, a command, of another sandbox perhaps, could go on
+// writing it when a person has looked at it, or put it back.
 func detach(dir int, name string, c *copying, depth int) error {
 	if c.names--; c.names < 0 || depth > maxCopyDepth {
 		return errShared
@@ -401,7 +401,7 @@ func detach(dir int, name string, c *copying, depth int) error {
 		return err
 	}
 	switch kind := kindOf(stat.Mode); {
-	case kind == File && stat.Nlink > 1:
+	case kind == File:
 		copied := asidePrefix + strings.ToLower(rand.Text()[:12])
 		err := c.file(dir, name, dir, copied, stat.Mode&0o777)
 		if err == nil {
@@ -433,7 +433,7 @@ func detach(dir int, name string, c *copying, depth int) error {
 	return nil
 }
 
-var errShared = errors.New("it may have files that are something else's, too (hard links), and there is too much to copy: copy it by hand, from the quarantine in the state directory")
+var errShared = errors.New("a command may have files of it open, or know them by other names, and there is too much to copy: copy it by hand, from the quarantine in the state directory")
 
 // maxMissing is how many directories Restore makes.
 const maxMissing = 8

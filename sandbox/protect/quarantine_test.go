@@ -183,10 +183,29 @@ func TestWhatComesBackHasNoOtherName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, back := range map[string]string{"file": ".envrc", "aside": ".vscode"} {
-		if _, err := q.Restore(put(t, q, dir, name, dir+"/"+back)); err != nil {
+	os.WriteFile(dir+"/open", []byte("good"), 0o600)
+	var open []*os.File // by another sandbox
+	for _, name := range []string{"file", "open"} {
+		file, err := os.OpenFile(dir+"/"+name, os.O_WRONLY, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer file.Close()
+		open = append(open, file)
+	}
+	for name, back := range map[string]string{"file": ".envrc", "aside": ".vscode", "open": ".mcp.json"} {
+		id := put(t, q, dir, name, dir+"/"+back)
+		for _, file := range open {
+			file.WriteAt([]byte("evil"), 0)
+		}
+		if text, err := q.Head(id, 4); name != "aside" && (text != "good" || err != nil) {
+			t.Errorf("%s in the quarantine: %q %v", back, text, err)
+		}
+		if _, err := q.Restore(id); err != nil {
+			t.Fatal(err)
+		}
+		os.WriteFile(dir+"/file", []byte("good"), 0o600)
+		os.WriteFile(dir+"/open", []byte("good"), 0o600)
 	}
 	for _, other := range []string{"x", "y"} {
 		os.WriteFile(dir+"/"+other, []byte("evil"), 0o600)
@@ -195,7 +214,7 @@ func TestWhatComesBackHasNoOtherName(t *testing.T) {
 		t.Errorf("%v %v", info, err)
 	}
 	os.Chmod(dir+"/.vscode/a", 0o700)
-	for _, file := range []string{".envrc", ".vscode/a/file"} {
+	for _, file := range []string{".envrc", ".vscode/a/file", ".mcp.json"} {
 		if text, err := os.ReadFile(dir + "/" + file); string(text) == "evil" || err != nil {
 			t.Errorf("%s was written by another name, or is gone: %v", file, err)
 		}
