@@ -89,6 +89,20 @@ func TestEachKindOfChangeIsListedAndApplied(t *testing.T) {
 	b.empty()
 }
 
+// A later command could write what something executes by the other name, which is an ordinary one.
+func TestWhatIsExecutedElsewhereHasNoOtherName(t *testing.T) {
+	b := newBench(t).files("changed").begin()
+	b.sh(b.upper, "mkdir .vscode .git .git/hooks; for f in .envrc .vscode/tasks.json .git/hooks/pre-commit; do echo x > $f; ln $f a-$(basename $f); ln $f z-$(basename $f); done; echo x > changed; ln changed .mcp.json; echo x > a; ln a b")
+	b.apply(Selection{})
+	for name, links := range map[string]uint64{".envrc": 1, ".vscode/tasks.json": 1, ".mcp.json": 1, "changed": 1, "a-.envrc": 2, "a": 2} {
+		var stat syscall.Stat_t
+		if err := syscall.Lstat(b.host+"/"+name, &stat); err != nil || uint64(stat.Nlink) != links {
+			t.Errorf("%s has %d names: %v", name, stat.Nlink, err)
+		}
+	}
+	b.empty()
+}
+
 func TestASelectionIsAppliedAndTheRestStays(t *testing.T) {
 	b := everything(t)
 	result := b.apply(Selection{Paths: []string{"new/deep/file", "anew", "nothing"}})

@@ -24,7 +24,7 @@ func (a *applier) make(o *op, name string) error {
 		err = unix.Symlinkat(c.Target, dir, name)
 	case c.upper.directory():
 		err = unix.Mkdirat(dir, name, c.Mode&0o777|0o700)
-	case c.upper.links > 1 && !o.made() && a.linked(o, dir, name):
+	case o.shares() && a.linked(o, dir, name):
 	default:
 		err = a.makeFile(o, dir, name)
 	}
@@ -37,7 +37,7 @@ func (a *applier) make(o *op, name string) error {
 		a.removeMade(o, dir, name)
 		return errMoved
 	}
-	if c.upper.links > 1 && c.upper.regular() && !o.made() {
+	if o.shares() && c.upper.regular() {
 		a.links[c.upper.Inode] = hardLink{join(path.Dir(c.Path), name), made.Inode}
 	}
 	return err
@@ -45,6 +45,10 @@ func (a *applier) make(o *op, name string) error {
 
 // made reports whether what is put in place is not the layer's as it is.
 func (o *op) made() bool { return o.content != nil || o.From != nil }
+
+// shares reports whether it may be another name of a file. What is executed elsewhere is not: who may write only the other name would
+// write it.
+func (o *op) shares() bool { return o.change.upper.links > 1 && !o.made() && o.change.rank < rankFirst }
 
 // A hardLink is where the first of several names of one file is.
 type hardLink struct {
