@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Caller is who asks for a sandbox, and from where.
@@ -18,6 +20,9 @@ type Caller struct {
 	User, Shell      string
 	Environ          []string // NAME=VALUE, as os.Environ has it
 	WorkingDirectory string
+	// Repository is the top of the git repository that the working directory is in, if that is a directory above it. The whole of it is the
+	// workspace of whoever names none: a commit, a checkout and a merge write in all of it.
+	Repository string
 }
 
 // CurrentCaller is the user of this process. The environment says who that is; what it leaves out, /etc/passwd does.
@@ -46,7 +51,29 @@ func CurrentCaller() (Caller, error) {
 	if c.WorkingDirectory, err = os.Getwd(); err != nil {
 		return c, fmt.Errorf("working directory: %w; change to a directory that exists", err)
 	}
+	c.Repository = c.repository()
 	return c, nil
+}
+
+// repository looks upwards for a directory with a .git. All of them must be the caller's: git does nothing in the repository of somebody else
+// either. Neither the home nor what holds this program's own files is one.
+func (c Caller) repository() string {
+	for dir := c.WorkingDirectory; c.owns(dir) && dir != c.Home && !c.Directories().below(dir); dir = filepath.Dir(dir) {
+		if c.owns(filepath.Join(dir, ".git")) {
+			if _, never := NeverGrantable(dir); never || dir == c.WorkingDirectory {
+				return ""
+			}
+			return dir
+		}
+	}
+	return ""
+}
+
+// owns reports whether there is a directory or a file of the caller's.
+func (c Caller) owns(path string) bool {
+	var stat unix.Stat_t
+	err := unix.Lstat(path, &stat)
+	return err == nil && int(stat.Uid) == c.UID && (stat.Mode&unix.S_IFMT == unix.S_IFDIR || stat.Mode&unix.S_IFMT == unix.S_IFREG)
 }
 
 // passwdEntry looks a user up in /etc/passwd (passwd(5)). Users from elsewhere have their environment.

@@ -1,6 +1,8 @@
 package profile
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -32,6 +34,52 @@ func TestOwnDirectoriesFollowTheXDGVariables(t *testing.T) {
 		with := Caller{Home: c.Home, Environ: append([]string{StateVariable + "=" + value}, c.Environ...)}
 		if got := with.Directories(); got.State != state || got.Config != want.Config {
 			t.Errorf("%q: %+v", value, got)
+		}
+	}
+}
+
+// git writes in all of a repository, so all of it is the workspace; but not what only seems to be one, or is more than a project.
+func TestTheRepositoryOfAWorkingDirectory(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"project/.git", "project/a/b", "project/module", "plain/a", ".dotfiles", ".config/.git", ".config/nvim", "linked", ".git"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Symlink(home+"/project/.git", home+"/linked/.git")
+	os.Mkdir(home+"/linked/a", 0o755)
+	os.WriteFile(home+"/project/module/.git", []byte("gitdir: ../.git/modules/module\n"), 0o644)
+	os.Mkdir(home+"/project/module/a", 0o755)
+	for dir, want := range map[string]string{
+		"project/a/b": "project", "project/.git": "project", "project": "", "plain/a": "", ".config/nvim": "", ".dotfiles": "", "linked/a": "",
+		"project/module/a": "project/module", "project/module": "",
+	} {
+		if want != "" {
+			want = filepath.Join(home, want)
+		}
+		c := Caller{UID: os.Getuid(), Home: home, WorkingDirectory: filepath.Join(home, dir)}
+		if got := c.repository(); got != want {
+			t.Errorf("%s: %q, want %q", dir, got, want)
+		}
+		if c.UID++; c.repository() != "" {
+			t.Errorf("%s: of somebody else", dir)
+		}
+	}
+	config, err := load(t, "", `{"defaults": {"execution": {"filesystem": {"hiddenPaths": ["/h/repo/keys"]}}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Caller{Home: "/h", WorkingDirectory: "/h/repo/a", Repository: "/h/repo"}
+	if p, err := Resolve(config, c, Request{}); err != nil || p.Workspace != "/h/repo" || p.WorkingDirectory != "/h/repo/a" {
+		t.Errorf("%s, %s, %v", p.Workspace, p.WorkingDirectory, err)
+	}
+	for dir, top := range map[string]string{"/h/.config/gh/a": "/h/.config/gh", "/h/repo/keys": "/h/repo"} {
+		c.WorkingDirectory, c.Repository = dir, top
+		if _, err := Resolve(config, c, Request{}); err == nil {
+			t.Errorf("%s: credentials are a workspace", dir)
 		}
 	}
 }

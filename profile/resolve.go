@@ -12,7 +12,7 @@ import (
 // A Request is what one run asks for on top of the configuration. The zero value asks for nothing.
 type Request struct {
 	Agent            string   // empty: main
-	Workspace        string   // empty: the configuration's, else the caller's working directory
+	Workspace        string   // empty: the configuration's, else the repository that the caller's working directory is in, else that directory
 	Session          string   // the key of the session that the command is for; empty: none
 	Scope            string   // session, agent or shared; empty: as the configuration says
 	Base             string   // what the working directory of a tool call is below; see Profile.Base
@@ -93,6 +93,9 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 func (p *Profile) resolveDirectories(agent *agentConfig, caller Caller, r Request) error {
 	var err error
 	p.Workspace, p.WorkspaceOrigin = caller.WorkingDirectory, Origin{OriginDefault, "the working directory"}
+	if caller.Repository != "" {
+		p.Workspace, p.WorkspaceOrigin = caller.Repository, Origin{OriginDefault, "the repository that the working directory is in"}
+	}
 	if agent != nil && agent.Workspace != nil {
 		p.WorkspaceOrigin = agent.Workspace.origin
 		if p.Workspace, err = ExpandPath(string(agent.Workspace.path), caller.Home); err != nil {
@@ -296,7 +299,7 @@ func (p *Profile) resolveHidden(settings executionConfig, caller Caller, r Reque
 		}
 	}
 	for _, hidden := range p.Hidden {
-		if r.Workspace == "" && Within(p.Workspace, hidden.Path) {
+		if r.Workspace == "" && (Within(p.Workspace, hidden.Path) || p.Workspace == caller.Repository && Within(p.WorkingDirectory, hidden.Path)) {
 			return fmt.Errorf("workspace %s: a place for credentials, which no sandbox shows; --workspace . takes it all the same", shorten(p.Workspace))
 		}
 	}

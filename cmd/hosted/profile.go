@@ -22,7 +22,7 @@ func ProfileFlags() []cli.Flag {
 		&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "use the configuration of agent `NAME`"},
 		&cli.StringFlag{Name: "session", Usage: "run for the session with `KEY`, as agent:NAME:REST; where the command may not write the workspace, it has one of the session's own at /workspace"},
 		&cli.StringFlag{Name: "scope", Usage: "share that with `session|agent|shared`: no other session, those of the agent, all (default: the configuration's, else agent)"},
-		&cli.StringFlag{Name: "workspace", Usage: "make `DIR` writable (default: the configuration's, else the working directory)"},
+		&cli.StringFlag{Name: "workspace", Usage: "make `DIR` writable (default: the configuration's, else the git repository that the working directory is in, else that)"},
 		&cli.StringFlag{Name: "workspace-access", Usage: "let the command do `rw|ro|cow|none` in its workspace; with cow its changes are kept apart (default: the configuration's, else rw)"},
 		&cli.StringFlag{Name: "home", Usage: "put at the home directory `readable|private|ephemeral`: the caller's own, one of the agent's own, an empty one (default: the configuration's, else readable, or private if extraPaths leave it out)"},
 		&cli.StringFlag{Name: "caches", Usage: "make tools' caches in a readable home `cow|private|off|rw` (default: the configuration's, else cow)"},
