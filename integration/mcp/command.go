@@ -32,11 +32,11 @@ type Notice struct {
 
 // A Missing is something that a command lacked.
 type Missing struct {
-	Kind   string `json:"kind" jsonschema:"path or domain"`
+	Kind   string `json:"kind" jsonschema:"path, domain or machine"`
 	Path   string `json:"path,omitempty" jsonschema:"of a path: what to ask for"`
 	Domain string `json:"domain,omitempty" jsonschema:"of a domain: the host, with its port where that is known"`
 	Access string `json:"access,omitempty" jsonschema:"of a path: read_only, copy_on_write or read_write"`
-	Why    string `json:"why" jsonschema:"not_granted, hidden, read_only, domain_refused or network_disabled"`
+	Why    string `json:"why" jsonschema:"not_granted, hidden, read_only, domain_refused, network_disabled, or outside_only of what no sandbox has"`
 	Hint   string `json:"hint" jsonschema:"what to do about it"`
 }
 

@@ -130,6 +130,7 @@ var cases = []failing{
 	{"git", "git clone {other}/repo copy", []string{"{other}/repo read_only not_granted"}},
 	{"git", "git -C {other}/repo status", []string{"{other}/repo read_only not_granted"}},
 	{"git", "git init {shown}/r", []string{inShown}},
+	{"git", "git init -q gp && cd gp && git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m x && git push {shown}/bare HEAD:main", []string{"{shown}/bare read_write read_only"}},
 	{"git", "git apply {other}/f.txt", []string{file}},
 	{"git", "git --git-dir={other}/repo/.git log", []string{"{other}/repo/.git read_only not_granted"}},
 	{"tar", "tar xf {other}/a.tar", []string{"{other}/a.tar read_only not_granted"}},

@@ -30,8 +30,9 @@ type Failure struct {
 type Kind string
 
 const (
-	Path   Kind = "path"
-	Domain Kind = "domain"
+	Path    Kind = "path"
+	Domain  Kind = "domain"
+	Machine Kind = "machine"
 )
 
 // A Why is why the sandbox does not have it.
@@ -44,17 +45,20 @@ const (
 	Copied          Why = "copy_on_write"    // it can be written there, but not in that way
 	DomainRefused   Why = "domain_refused"   // no rule of the filtered network allows it, or one denies it
 	NetworkDisabled Why = "network_disabled" // the sandbox has no network at all
+	OutsideOnly     Why = "outside_only"     // something of the machine that no sandbox has, such as another user's rights
 )
 
 // A Lack is something that a command needed and its sandbox did not give.
 type Lack struct {
-	Kind   Kind           `json:"kind" jsonschema:"what was lacking: path or domain"`
+	Kind   Kind           `json:"kind" jsonschema:"what was lacking: path, domain or machine"`
 	Path   string         `json:"path,omitempty" jsonschema:"of a path: the absolute path to ask for"`
 	Domain string         `json:"domain,omitempty" jsonschema:"of a domain: the host, with its port where that is known"`
 	Access profile.Access `json:"access,omitempty" jsonschema:"of a path: the access that was needed"`
-	Why    Why            `json:"why" jsonschema:"not_granted, hidden, read_only, copy_on_write, domain_refused or network_disabled"`
+	Why    Why            `json:"why" jsonschema:"not_granted, hidden, read_only, copy_on_write, domain_refused, network_disabled, or outside_only of what no sandbox has of the machine"`
 	Hint   string         `json:"hint" jsonschema:"what to do about it"`
 	about  thing
+	// Of the machine, what a person is told.
+	instead string
 }
 
 // A thing is a path that is read-only for a reason of its own.
@@ -85,7 +89,10 @@ func Of(f Failure) []Lack {
 		return nil
 	}
 	if f.Unread {
-		return d.named()
+		if list := d.named(); list != nil {
+			return list
+		}
+		return d.programOutside()
 	}
 	stderr, stdout := tail(f.Stderr), tail(f.Stdout)
 	list := d.read(stderr)
@@ -188,10 +195,18 @@ func (d *diagnosis) complaint(lines []string, i int) (list []Lack) {
 	if found := d.domain(line); found != nil {
 		return found
 	}
+	if found := d.outside(line); found != nil {
+		return found
+	}
 	if name := missingCommand(line); name != "" {
 		return d.program(name)
 	}
 	said := saidIn(line)
+	if strings.HasPrefix(line, "error: failed to push some refs to '") && slices.ContainsFunc(lines[max(i-6, 0):i], func(line string) bool {
+		return strings.HasSuffix(line, "unable to create temporary object directory") // of a repository that git names only afterwards
+	}) {
+		said = readOnlyFileSystem
+	}
 	if said == nothingSaid || d.command.disowns(line) {
 		return nil
 	}
@@ -313,7 +328,7 @@ func (d *diagnosis) store(target string, sight sandbox.Sight) string {
 	if step := sight.Rule; step != nil && step.Purpose == sandbox.Hides {
 		return step.Path
 	}
-	if sight.Visible || sight.Rule != nil && sight.Rule.Kind == sandbox.Bind && profile.Within(sight.Rule.Path, d.home) && sight.Rule.Path != d.home && !sight.OnHost {
+	if sight.Visible {
 		return ""
 	}
 	for _, hidden := range d.Plan.Hidden {

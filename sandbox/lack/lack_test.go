@@ -43,7 +43,7 @@ func newHost(t testing.TB) *host {
 		"work/a.txt": "a\n", "work/sub/b.txt": "b\n", "work/.git/hooks/pre-commit.sample": "", "work/.git/config": "",
 		"shown/s.txt": "s\n", "shown/dir/t.txt": "t\n", "shown/sp ace/s.txt": "s\n",
 		"other/f.txt": "f\n", "other/sp ace.txt": "f\n", "other/dir/g.txt": "g\n", "other/mod.py": "x = 1\n", "other/mod.js": "", "other/inc/needed.h": "", "other/lib/libneeded.a": "",
-		"other/go.mod": "module other\n", "other/package.json": "{}", "other/Makefile": "all:\n", "other/repo/.git/HEAD": "ref: refs/heads/main\n", "other/a.tar": "", "other/x.sh": "echo x\n",
+		"other/go.mod": "module other\n", "other/package.json": "{}", "other/Makefile": "all:\n", "other/repo/.git/HEAD": "ref: refs/heads/main\n", "shown/bare/HEAD": "ref: refs/heads/main\n", "shown/bare/objects/info/none": "", "shown/bare/refs/heads/.none": "", "shown/bare/config": "[core]\nrepositoryformatversion = 0\nbare = true\n", "other/a.tar": "", "other/x.sh": "echo x\n",
 		"other/bin/sometool": "#!/bin/sh\n", "other/key": "", "other/A.jar": "", "other/Gemfile": "", "other/data.json": "{}", "other/b.txt": "b\n",
 		".ssh/id_ed25519": "secret", ".aws/credentials": "secret", ".netrc": "secret",
 	} {

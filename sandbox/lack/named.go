@@ -118,8 +118,16 @@ func (l Lack) Remedy(agent string) string {
 		return "the sandbox has no network; to let it reach this one: clai-sandbox run --network filtered --allow-domain " + sandbox.Quote(l.Domain) + " …"
 	case l.Kind == Domain:
 		return "the sandbox's network refuses " + profile.Printable(l.Domain) + "; to allow it: clai-sandbox run --allow-domain " + sandbox.Quote(l.Domain) + " …"
+	case l.Kind == Machine:
+		return l.instead
+	case l.Why == Hidden && path.Base(l.Path) == "gh":
+		return name + " is a place for credentials, which no sandbox shows; only if you trust the command with yours, for one run: GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN …"
 	case l.Why == Hidden:
-		return name + " is a place for credentials, which no sandbox shows; only if you trust the command with them, for one run: clai-sandbox run --grant " + name + " …"
+		grant := name
+		if l.Access == profile.ReadWrite {
+			grant += ":rw"
+		}
+		return name + " is a place for credentials, which no sandbox shows; only if you trust the command with them, for one run: clai-sandbox run --grant " + grant + " …"
 	case l.Why == NotGranted:
 		return name + " is not shown in the sandbox; to show it: " + add + name
 	case l.about == aRepository:

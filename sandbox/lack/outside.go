@@ -1,0 +1,94 @@
+package lack
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// outside is what no sandbox has, and what programs say then. Where what they say is not known, as at a terminal, it is told of those that
+// do nothing without it.
+var outside = []struct {
+	said         *pattern
+	programs     []string
+	why, instead string
+}{
+	{lazily(`"no new privileges" flag|is .* on a file system with the 'nosuid' option|must be setuid root|^(Password: )?su: |: must be superuser to `),
+		[]string{"sudo", "su", "doas", "pkexec"},
+		"no command in a sandbox gets another user's rights", "what needs them is typed outside, without clai-sandbox"},
+	{lazily(`/var/lib/dpkg/lock|/var/lib/apt/lists/|^dpkg: error: requested operation requires superuser|^(error: )?(this command has to be run with superuser|you cannot perform this operation unless you are root)|unable to lock database: |^npm \S+ path /usr/`),
+		[]string{"apt", "apt-get", "dpkg", "dnf", "yum", "pacman", "zypper", "apk"},
+		"a sandbox only reads the system, and nothing is installed into it", "install it outside; or in the workspace, as npm install and python3 -m venv do"},
+	{lazily(`(?i)cannot connect to (the docker daemon|podman)|trying to connect to the docker|docker\.sock: connect: `),
+		[]string{"docker", "podman", "docker-compose", "nerdctl"},
+		"a sandbox reaches no container engine, because who reaches one can do anything on this machine", "type it outside, without clai-sandbox"},
+	{lazily(`^System has not been booted with systemd|^Failed to connect to (system |user scope |system scope )?bus`),
+		[]string{"systemctl", "loginctl", "hostnamectl", "timedatectl", "machinectl", "systemd-run"},
+		"a sandbox reaches none of the machine's services", "type it outside, without clai-sandbox"},
+	{lazily(`/var/spool/cron|^crontabs?[:/]|^You do not have permission to use at\.|^Can't open /run/atd`),
+		[]string{"crontab", "at", "batch"},
+		"nothing that a sandbox starts outlives it", "for a job at a later time, type it outside, without clai-sandbox"},
+	{lazily(`^ping: (socket: |socktype: |.*cap_net_raw)`), nil,
+		"a sandbox has no raw sockets, which ping needs", "to see whether a server answers: curl -sS URL"},
+	{lazily(`^xdg-open: no method available|^Error: no DISPLAY environment variable|cannot open display`),
+		[]string{"xdg-open"},
+		"nothing in a sandbox opens a window", "open it outside, without clai-sandbox"},
+}
+
+// logins are what programs say that did not find who the person is; with the place for credentials where they look, below the home.
+var logins = []struct {
+	said   *pattern
+	store  string
+	access profile.Access
+}{
+	{lazily(`permission denied \(([a-z-]+,)*publickey`), ".ssh", profile.ReadOnly},
+	{lazily(`^gpg: (fatal: can't create |signing failed: |decryption failed: no secret key)|gpg failed to sign the data`), ".gnupg", profile.ReadWrite},
+	{lazily(`populate the gh_token environment variable|you are not logged into any github hosts`), ".config/gh", profile.ReadOnly},
+	{lazily(`could not read username for 'https?://`), ".git-credentials", profile.ReadOnly},
+	{lazily(`^npm \S+ (need auth|code e401)`), ".npmrc", profile.ReadOnly},
+	{lazily(`no token found, please run .cargo login`), ".cargo/credentials.toml", profile.ReadOnly},
+	{lazily(`unable to locate credentials`), ".aws", profile.ReadOnly},
+	{lazily(`the connection to the server localhost:8080 was refused`), ".kube", profile.ReadOnly},
+	{lazily(`you do not currently have an active account selected`), ".config/gcloud", profile.ReadOnly},
+	{lazily(`fe_sendauth: no password supplied`), ".pgpass", profile.ReadOnly},
+}
+
+// outside is what a line says that no sandbox has, or that this one does not show who the person is.
+func (d *diagnosis) outside(line string) []Lack {
+	for _, o := range outside {
+		if o.said.MatchString(line) {
+			return []Lack{outsideOnly(o.why, o.instead)}
+		}
+	}
+	small := strings.ToLower(line)
+	for _, l := range logins {
+		if d.home == "" || !l.said.MatchString(small) {
+			continue
+		}
+		target := path.Join(d.home, l.store)
+		if store := d.store(target, d.Plan.Look(d.Host, target)); store != "" {
+			return []Lack{Lack{Kind: Path, Path: store, Access: l.access, Why: Hidden}.hinted()}
+		}
+	}
+	return nil
+}
+
+// programOutside is the same by the program that a command ends with.
+func (d *diagnosis) programOutside() []Lack {
+	if len(d.command.last) == 0 {
+		return nil
+	}
+	program := d.command.last[len(d.command.last)-1]
+	for _, o := range outside {
+		if slices.Contains(o.programs, program) && !(d.ExitCode == 126 || d.ExitCode == 127) {
+			return []Lack{outsideOnly(o.why, o.instead)}
+		}
+	}
+	return nil
+}
+
+func outsideOnly(why, instead string) Lack {
+	return Lack{Kind: Machine, Why: OutsideOnly, Hint: why + "; ask the person, who can do it outside", instead: why + "; " + instead}
+}

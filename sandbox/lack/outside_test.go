@@ -1,0 +1,82 @@
+package lack
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// The words are those that the programs said in a sandbox.
+func TestWhatNoSandboxHasIsTold(t *testing.T) {
+	h := newHost(t)
+	plan := h.build()
+	for _, c := range []struct{ command, said, remedy string }{
+		{"sudo true", "sudo: The \"no new privileges\" flag is set, which prevents sudo from running as root.\nsudo: If sudo is running in a container, you may need to adjust the container configuration to disable the flag.\n", "no command in a sandbox gets another user's rights; what"},
+		{"make install", "sudo: The \"no new privileges\" flag is set, which prevents sudo from running as root.\nmake: *** [Makefile:2: install] Error 1\n", "no command in a sandbox gets another user's rights; what"},
+		{"su -c true", "Password: su: Authentication failure\n", "no command in a sandbox gets another user's rights; what"},
+		{"mount -t tmpfs t /mnt", "mount: /mnt: must be superuser to use mount.\n       dmesg(1) may have more information after failed mount system call.\n", "no command in a sandbox gets"},
+		{"apt install -y jq", "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\nE: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?\n", "a sandbox only reads the system, and nothing is installed into it; install it outside"},
+		{"apt-get update", "Reading package lists...\nE: Could not open lock file /var/lib/apt/lists/lock - open (13: Permission denied)\nE: Unable to lock directory /var/lib/apt/lists/\n", "a sandbox only reads the system"},
+		{"dpkg -i x.deb", "dpkg: error: requested operation requires superuser privilege\n", "a sandbox only reads the system"},
+		{"npm install -g x", "npm error code ENOENT\nnpm error syscall mkdir\nnpm error path /usr/lib/node_modules/x\nnpm error errno -2\nnpm error enoent ENOENT: no such file or directory, mkdir '/usr/lib/node_modules/x'\nnpm error enoent This is related to npm not being able to find a file.\nnpm error enoent\nnpm error A complete log of this run can be found in: /h/.npm/_logs/1-debug-0.log\n", "a sandbox only reads the system"},
+		{"docker ps", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n", "a sandbox reaches no container engine"},
+		{"docker run hello", "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n\nRun 'docker run --help' for more information\n", "a sandbox reaches no container engine"},
+		{"systemctl status", "System has not been booted with systemd as init system (PID 1). Can't operate.\nFailed to connect to bus: Host is down\n", "a sandbox reaches none of the machine's services"},
+		{"systemctl --user restart x", "Failed to connect to bus: No medium found\n", "a sandbox reaches none of the machine's services"},
+		{"crontab -l", "/var/spool/cron: No such file or directory\n", "nothing that a sandbox starts outlives it"},
+		{"echo true | at now", "You do not have permission to use at.\n", "nothing that a sandbox starts outlives it"},
+		{"ping -c1 127.0.0.1", "ping: socktype: SOCK_RAW\nping: socket: Operation not permitted\nping: => missing cap_net_raw+p capability or setuid?\n", "a sandbox has no raw sockets, which ping needs; to see whether a server answers: curl -sS URL"},
+		{"xdg-open http://localhost/", "/usr/bin/xdg-open: 882: w3m: not found\nxdg-open: no method available for opening 'http://localhost/'\n", "nothing in a sandbox opens a window"},
+		{"git push", "git@github.com: Permission denied (publickey).\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.\n", "clai-sandbox run --grant {home}/.ssh …"},
+		{"ssh host", "you@host: Permission denied (gssapi-keyex,gssapi-with-mic,publickey,password).\n", "clai-sandbox run --grant {home}/.ssh …"},
+		{"ssh host", "you@host: Permission denied (publickey,password).\n", "clai-sandbox run --grant {home}/.ssh …"},
+		{"ssh host", "you@host: Permission denied (password).\n", ""},
+		{"gh pr create", "To get started with GitHub CLI, please run:  gh auth login\nAlternatively, populate the GH_TOKEN environment variable with a GitHub API authentication token.\n", "GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN …"},
+		{"gh auth status", "You are not logged into any GitHub hosts. Run gh auth login to authenticate.\n", "GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN …"},
+		{"gpg --list-keys", "gpg: WARNING: unsafe permissions on homedir '{home}/.gnupg'\ngpg: failed to create temporary file '{home}/.gnupg/.#lk0x000055ba0dcc0b70.vm.2': Read-only file system\ngpg: keyblock resource '{home}/.gnupg/pubring.kbx': Read-only file system\ngpg: failed to create temporary file '{home}/.gnupg/.#lk0x000055ba0dcbd6c0.vm.2': Read-only file system\ngpg: Fatal: can't create lock for '{home}/.gnupg/trustdb.gpg'\n", "clai-sandbox run --grant {home}/.gnupg:rw …"},
+		{"git commit -S -m x", "error: gpg failed to sign the data\nfatal: failed to write commit object\n", "clai-sandbox run --grant {home}/.gnupg:rw …"},
+		{"npm whoami", "npm error code ENEEDAUTH\nnpm error need auth This command requires you to be logged in.\nnpm error need auth You need to authorize this machine using `npm adduser`\nnpm error A complete log of this run can be found in: /h/.npm/_logs/1-debug-0.log\n", "clai-sandbox run --grant {home}/.npmrc …"},
+		// What is complained about last, and is something else.
+		{"make test", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\nError: assertion failed: 1 != 2\n", ""},
+		{"sudo true", "sudo: command not found\n", ""},
+	} {
+		list := Of(Failure{Plan: &plan, Command: []string{"bash", "-c", c.command}, ExitCode: 2, Stderr: []byte(h.fill(c.said))})
+		got := ""
+		if len(list) > 0 {
+			got = list[0].Remedy("")
+		}
+		if len(list) > 1 || (c.remedy == "") != (got == "") || !strings.Contains(got, h.fill(c.remedy)) {
+			t.Errorf("%s: %q, want %q", c.command, got, c.remedy)
+		}
+	}
+	for command, want := range map[string]string{"sudo make install": "another user's rights", "docker ps": "container engine", "cd sub && systemctl status": "services", "crontab -e": "outlives", "sudo true; false": "", "make docker": ""} {
+		list := Of(Failure{Plan: &plan, Command: []string{"sh", "-c", command}, ExitCode: 2, Unread: true})
+		if got := len(list) > 0 && list[0].Kind == Machine && list[0].Why == OutsideOnly && strings.Contains(list[0].Hint, want); got != (want != "") {
+			t.Errorf("%s, at a terminal: %+v", command, list)
+		}
+	}
+	if list := Of(Failure{Plan: &plan, Command: []string{"docker", "ps"}, ExitCode: 127, Unread: true}); list != nil {
+		t.Errorf("of a program that is not there: %+v", list)
+	}
+	// The home is granted, and shown entry by entry where files of this program are: that there is no login is not told.
+	own := h.home + "/.config/clai-sandbox"
+	if err := os.MkdirAll(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.profile.OwnDirectories = []string{own}
+	h.profile.Grants = slices.Insert(h.profile.Grants, 0, profile.Grant{Path: h.home, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginDefault}})
+	whole := h.build()
+	gh := Failure{Plan: &whole, Command: []string{"gh", "repo", "list"}, ExitCode: 4, Stderr: []byte("Alternatively, populate the GH_TOKEN environment variable with a GitHub API authentication token.\n")}
+	if list := Of(gh); len(list) != 1 || list[0].Path != h.home+"/.config/gh" || list[0].Why != Hidden {
+		t.Errorf("with the home granted: %+v", list)
+	}
+	// What is granted is not what is lacking.
+	h.profile.Grants = slices.Insert(h.profile.Grants, 0, profile.Grant{Path: h.home + "/.ssh", Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginFlag}})
+	granted := h.build()
+	if list := Of(Failure{Plan: &granted, Command: []string{"ssh", "host"}, ExitCode: 255, Stderr: []byte("you@host: Permission denied (publickey).\n")}); list != nil {
+		t.Errorf("with the keys granted: %+v", list)
+	}
+}
