@@ -244,7 +244,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"security":         {"allowlist", "deny", "full"},
 		"ask":              {"always", "off", "on-miss"},
 	}
-	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "join", "arg-pattern", "base-hash", "for", "reason", "listen", "output-limit", "part", "image", "max-size", "max-entries", "suite", "mirror", "include"}
+	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "timeout", "idle", "limit", "json-fd", "join", "arg-pattern", "base-hash", "for", "reason", "listen", "output-limit", "part", "from-run", "image", "max-size", "max-entries", "suite", "mirror", "include"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

@@ -74,7 +74,8 @@ func grantsCommand() *cli.Command {
 			sub("confirm", "let a stale grant hold again", "ID", "A grant is stale when its path leads to something else than when it was granted. Without --resolved, this says where it leads\n"+
 				"now and changes nothing.", grantsConfirm,
 				&cli.StringFlag{Name: "resolved", Usage: "take it for `PATH`, which is where it leads now"}),
-			sub("add", "grant a path that nobody asked for", "PATH", "", grantsAdd,
+			sub("add", "grant a path that nobody asked for", "PATH", "With --from-run last, you are asked about each path that the last clai-sandbox run lacked, for the agent of that run.", grantsAdd,
+				&cli.StringFlag{Name: "from-run", Usage: "grant what a run lacked, one after the other: `last`", DefaultText: "PATH alone"},
 				&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "to agent `NAME`"},
 				access("grant `ro|cow|rw`", "ro"), &cli.StringFlag{Name: "reason", Usage: "note why: `TEXT`"}, expiry()),
 			sub("log", "list what was asked and answered, the latest first", "", "", grantsLog,
@@ -433,6 +434,9 @@ func grantsConfirm(c *cli.Context) error {
 }
 
 func grantsAdd(c *cli.Context) error {
+	if c.IsSet("from-run") {
+		return grantsAddFromRun(c)
+	}
 	typed, err := oneArgument(c, "PATH")
 	if err != nil {
 		return err
@@ -441,26 +445,31 @@ func grantsAdd(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	expiry, err := expiryFlag(c)
-	if err != nil {
-		return err
-	}
 	path, err := pathTyped(typed)
 	if err != nil {
 		return err
 	}
 	return withBroker(func(ctx context.Context, broker *client.Client) error {
-		g, err := broker.Add(ctx, grants.NewGrant{Agent: c.String("agent"), Path: path, Access: access, ExpiresIn: expiry, Reason: c.String("reason"), Via: via})
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%s may %s %s (grant %s)\n", profile.Printable(g.Agent), g.Access.Verb(), profile.Printable(g.Path), g.ID)
-		if g.Resolved != g.Path {
-			fmt.Printf("which leads to %s\n", profile.Printable(g.Resolved))
-		}
-		warnOfGrant(g)
-		return nil
+		return addGrant(ctx, broker, c, c.String("agent"), path, access)
 	})
+}
+
+// addGrant grants a path with the options of the command line, and says so.
+func addGrant(ctx context.Context, broker *client.Client, c *cli.Context, agent, path string, access profile.Access) error {
+	expiry, err := expiryFlag(c)
+	if err != nil {
+		return err
+	}
+	g, err := broker.Add(ctx, grants.NewGrant{Agent: agent, Path: path, Access: access, ExpiresIn: expiry, Reason: c.String("reason"), Via: via})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s may %s %s (grant %s)\n", profile.Printable(g.Agent), g.Access.Verb(), profile.Printable(g.Path), g.ID)
+	if g.Resolved != g.Path {
+		fmt.Printf("which leads to %s\n", profile.Printable(g.Resolved))
+	}
+	warnOfGrant(g)
+	return nil
 }
 
 // warnOfGrant says what a person who is asked for a path is told before answering. Who adds one is told at once.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -104,7 +105,14 @@ func runAction(c *cli.Context) error {
 		return err
 	}
 	warn(result.Notices)
+	never := neverOffered{}
+	if caller, err := profile.CurrentCaller(); len(missing) > 0 && err == nil {
+		never = readNever(caller.Directories().State)
+	}
 	for _, l := range missing {
+		if never.has(cmp.Or(c.String("agent"), profile.DefaultAgent), l.Path) {
+			continue
+		}
 		told := func(n sandbox.Notice) bool { return n.Kind == sandbox.NoticeNetwork }
 		if l.Kind == lack.Domain && slices.ContainsFunc(result.Notices, told) {
 			continue // with what allows it
@@ -117,15 +125,20 @@ func runAction(c *cli.Context) error {
 // remedy is what to type about a lack, with what a person is warned of who grants it.
 func remedy(l lack.Lack, agent string) string {
 	text := l.Remedy(agent)
-	if !strings.HasSuffix(text, sandbox.Quote(l.Path)) { // it does not say to grant this path
+	if !l.Grantable() {
 		return text
 	}
-	if told := warnings(l.Path, l.Access, func(k grants.WarningKind) bool {
-		return k == grants.WarnTooBroad || k == grants.WarnSensitive || k == grants.WarnExecuted
-	}); told != "" {
+	if told := riskOf(l.Path, l.Access); told != "" {
 		text += " (" + told + ")"
 	}
 	return text
+}
+
+// riskOf is what a person is warned of before a path is granted.
+func riskOf(path string, access profile.Access) string {
+	return warnings(path, access, func(k grants.WarningKind) bool {
+		return k == grants.WarnTooBroad || k == grants.WarnSensitive || k == grants.WarnExecuted
+	})
 }
 
 // runSandboxed runs the command of the command line, and says what it lacked. The error means that nothing
@@ -177,7 +190,9 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 		return result, nil, err
 	}
 	result.Notices = append(result.Notices, after.done(result.Outcome == sandbox.Exited && result.ExitCode == 0)...)
-	return result, j.missing(command, result, said, heard == nil), nil
+	missing := j.missing(command, result, said, heard == nil)
+	j.keepLastRun(command, missing)
+	return result, missing, nil
 }
 
 // sayClosed tells a person before the command runs that its network reaches nothing. A program hears of it in the notices.

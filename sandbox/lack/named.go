@@ -106,6 +106,11 @@ func (d *diagnosis) repository(target string) string {
 	return root
 }
 
+// Grantable reports whether a grant of the path, as it is, would give what was lacking, and for good.
+func (l Lack) Grantable() bool {
+	return l.Kind == Path && (l.Why == NotGranted || l.Why == ReadOnly && l.about == aPath)
+}
+
 // Remedy is a lack in one line for a person: what the sandbox did, and the command that changes it for the agent.
 func (l Lack) Remedy(agent string) string {
 	add := "clai-sandbox grants add "
