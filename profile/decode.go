@@ -28,6 +28,9 @@ type ConfigError struct {
 	unknown, meant string   // that key, and the one that it probably is
 }
 
+// mendIt is the hint where none is nearer.
+const mendIt = "mend it there; clai-sandbox doctor says whether it can be used"
+
 func (e *ConfigError) Error() string {
 	place := printable(e.File)
 	if e.Line > 0 {
@@ -66,7 +69,7 @@ const (
 // comments says nothing. The error is a *ConfigError.
 func decodeConfig(file string, text []byte, into any) error {
 	if len(text) > maxConfigSize {
-		return &ConfigError{File: file, Why: fmt.Sprintf("larger than %d bytes", maxConfigSize)}
+		return &ConfigError{File: file, Why: fmt.Sprintf("larger than %d bytes", maxConfigSize), Hint: mendIt}
 	}
 	d := decoder{file, text, []int{0}}
 	for i, c := range text {
@@ -146,9 +149,9 @@ func tooDeep(text []byte) int {
 // quotes the file it is put in other words: what stands there may be a secret.
 func (d decoder) syntaxError(err error) error {
 	place, why, _ := strings.Cut(strings.TrimPrefix(err.Error(), "hujson: "), ": ")
-	e := &ConfigError{File: d.file, Why: "syntax error: " + text.Line(why)}
+	e := &ConfigError{File: d.file, Why: "syntax error: " + text.Line(why), Hint: mendIt}
 	if n, _ := fmt.Sscanf(place, "line %d, column %d", &e.Line, &e.Column); n != 2 {
-		return &ConfigError{File: d.file, Why: "syntax error"}
+		return &ConfigError{File: d.file, Why: "syntax error", Hint: mendIt}
 	}
 	offset := len(d.text)
 	if e.Line <= len(d.lines) {

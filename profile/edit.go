@@ -309,7 +309,7 @@ func parseTree(file string, text []byte) (hujson.Value, error) {
 	}
 	switch {
 	case len(text) > maxConfigSize:
-		return hujson.Value{}, &ConfigError{File: file, Why: fmt.Sprintf("larger than %d bytes", maxConfigSize)}
+		return hujson.Value{}, &ConfigError{File: file, Why: fmt.Sprintf("larger than %d bytes", maxConfigSize), Hint: mendIt}
 	case invalidUTF8(text) >= 0:
 		return hujson.Value{}, d.fail(invalidUTF8(text), nil, "is not UTF-8")
 	case tooDeep(text) >= 0:

@@ -188,7 +188,7 @@ func (a *attempt) assemble(live bool) error {
 	a.ready.close()
 	a.release.close()
 	if err != nil {
-		return &SetupError{Why: "start what mounts: " + err.Error()}
+		return &SetupError{Why: "start what mounts: " + err.Error(), Hint: tryAgain}
 	}
 	late, err := a.awaitWatch()
 	if err != nil {
@@ -282,9 +282,9 @@ func (a *attempt) notAssembled(err error) error {
 				}
 			}
 		}
-		return &SetupError{Path: failed.Path, Why: failed.Op + ": " + reason(failed.Err)}
+		return &SetupError{Path: failed.Path, Why: failed.Op + ": " + reason(failed.Err), Hint: tryAgain}
 	}
-	return &SetupError{Why: "mount what was granted: " + err.Error()}
+	return &SetupError{Why: "mount what was granted: " + err.Error(), Hint: tryAgain}
 }
 
 // leftOut takes out of the plan what is not mounted.
@@ -304,5 +304,5 @@ func (a *attempt) leftOut(l mounts.LeftOut) error {
 			return a.notMounted(step, l.Err)
 		}
 	}
-	return &SetupError{Path: l.Path, Why: "cannot be mounted: " + reason(l.Err)}
+	return &SetupError{Path: l.Path, Why: "cannot be mounted: " + reason(l.Err), Hint: "grant what is below it instead, or try again"}
 }

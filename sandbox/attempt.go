@@ -143,7 +143,7 @@ func (a *attempt) open(l Launcher) (err error) {
 		return err
 	}
 	if a.cgroup, err = newCgroup(places, a.plan.Limits); err != nil {
-		return &SetupError{Why: "make a cgroup: " + printable(err.Error())}
+		return &SetupError{Why: "make a cgroup: " + printable(err.Error()), Hint: "clai-sandbox doctor says which limits this machine can hold; or leave the limit out"}
 	}
 	a.output = newOutputMeter(a.plan.Limits.Of(profile.LimitOutput))
 	if a.plan.Network == profile.NetworkFiltered && !l.bare {
@@ -260,7 +260,7 @@ func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, erro
 		case step.Kind == Private && step.Source != "":
 			file, err := pin(step.Source)
 			if err != nil {
-				return nil, nil, &SetupError{Path: step.Source, Why: "cannot stand at " + step.Path + ": " + reason(err)}
+				return nil, nil, &SetupError{Path: step.Source, Why: "cannot stand at " + step.Path + ": " + reason(err), Hint: tryAgain}
 			}
 			writable := step
 			writable.Access = profile.ReadWrite
@@ -317,7 +317,7 @@ func (a *attempt) notMounted(step Step, err error) error {
 		// Left out, it would be open to the command.
 		return &SetupError{Path: step.Source, Why: "is protected, and changed while the sandbox was made: " + reason(err), Hint: "try again"}
 	case step.Origin.Kind == profile.OriginWorkspace:
-		return &SetupError{Path: step.Source, Why: "cannot be the workspace any more: " + reason(err)}
+		return &SetupError{Path: step.Source, Why: "cannot be the workspace any more: " + reason(err), Hint: "choose another directory with --workspace DIR"}
 	}
 	a.plan.notice(NoticePathLeftOut, step.Source, fmt.Sprintf("left out: %s (%s): changed while the sandbox was made: %s",
 		printable(step.Source), printable(step.Origin.String()), reason(err)))

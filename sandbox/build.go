@@ -353,7 +353,7 @@ func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
 	case g.Origin.Kind == profile.OriginWorkspace:
 		return &SetupError{Path: g.Path, Why: "cannot be the workspace: " + why, Hint: "choose another directory with --workspace DIR"}
 	case g.Origin.Kind == profile.OriginFlag && kind == NoticePathDenied:
-		return &SetupError{Path: g.Path, Why: "cannot be granted: " + why}
+		return &SetupError{Path: g.Path, Why: "cannot be granted: " + why, Hint: "leave the grant out, or grant another path"}
 	}
 	b.notices = append(b.notices, Notice{Kind: kind, Path: g.Path,
 		Text: fmt.Sprintf("left out: %s (%s): %s", printable(g.Path), printable(g.Origin.String()), why)})

@@ -71,7 +71,7 @@ func (o *openLayers) open(plan *Plan) error {
 			return &SetupError{Path: step.Path, Why: "another sandbox of this agent has it copy on write",
 				Hint: "wait until that one has ended, or run this command as another agent"}
 		case err != nil:
-			return &SetupError{Path: step.Path, Why: "cannot be seen copy on write: " + reason(err)}
+			return &SetupError{Path: step.Path, Why: "cannot be seen copy on write: " + reason(err), Hint: "clai-sandbox changes list shows its layer; or grant it read-only"}
 		}
 		if o.byPath == nil {
 			o.byPath = map[string]*cow.Layer{}

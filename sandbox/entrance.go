@@ -143,7 +143,7 @@ func (a *attempt) trampolineFailed() error {
 		return &SetupError{Path: dir, Why: "cannot be the working directory: you may not enter it, with or without a sandbox", Hint: "choose another with --cwd DIR, or --workspace DIR"}
 	}
 	if what != trampoline.ReportCommand {
-		return &SetupError{Why: "the last preparations inside: " + errno.Error()}
+		return &SetupError{Why: "the last preparations inside: " + errno.Error(), Hint: tryAgain}
 	}
 	if errno == unix.EACCES {
 		return &CommandError{Name: a.command[0], Found: true, Why: errno.Error()}

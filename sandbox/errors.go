@@ -18,6 +18,9 @@ const (
 	ReasonUnknown            Reason = "unknown"             // anything else that bwrap said
 )
 
+// tryAgain is what to do where the system refused what it usually gives.
+const tryAgain = "try again; if it is refused again, clai-sandbox doctor says what this machine lacks"
+
 // UnavailableError means that this host cannot sandbox now. Nothing was run.
 type UnavailableError struct {
 	Reason Reason

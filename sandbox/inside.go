@@ -233,7 +233,7 @@ func (p *Plan) checkWorkingDirectory(host Tree) error {
 		return &SetupError{Path: p.WorkingDirectory, Why: "cannot be the working directory: " + reason(err) + " inside the sandbox",
 			Hint: "grant it with --grant, or choose another with --cwd DIR"}
 	case !w.Object.Mode.IsDir():
-		return &SetupError{Path: p.WorkingDirectory, Why: "cannot be the working directory: not a directory"}
+		return &SetupError{Path: p.WorkingDirectory, Why: "cannot be the working directory: not a directory", Hint: "choose another with --cwd DIR"}
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (a *attempt) limit() error {
 		}
 	}
 	if err != nil {
-		return &SetupError{Why: "limit the command: " + err.Error()}
+		return &SetupError{Why: "limit the command: " + err.Error(), Hint: tryAgain}
 	}
 	return nil
 }

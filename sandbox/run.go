@@ -146,14 +146,14 @@ func (l Launcher) run(ctx context.Context, plan Plan, command []string, stdio St
 		return Result{}, err
 	}
 	if err := closeOnExec(); err != nil {
-		return Result{}, &SetupError{Why: "mark descriptors close-on-exec: " + err.Error()}
+		return Result{}, &SetupError{Why: "mark descriptors close-on-exec: " + err.Error(), Hint: tryAgain}
 	}
 	if l.guard == guardBest {
 		l.guard = chooseGuard()
 	}
 	defer l.Live.end()
 	if l.Live != nil && plan.NestedNamespaces {
-		return Result{}, &SetupError{Why: "a sandbox with further namespaces cannot be live: what is taken away would stay in those"}
+		return Result{}, &SetupError{Why: "a sandbox with further namespaces cannot be live: what is taken away would stay in those", Hint: "leave --allow-nesting or --live out"}
 	}
 	l.byBwrap = l.byBwrap || !mounts.Supported()
 	if l.byBwrap && l.session != nil {
@@ -406,7 +406,7 @@ func failure(e Evidence, command string) error {
 	case VerdictNoCommand:
 		return cannotExecute(command)
 	case VerdictSetup:
-		return &SetupError{Why: "bwrap: " + printable(said)}
+		return &SetupError{Why: "bwrap: " + printable(said), Hint: tryAgain}
 	}
 	return unavailable(e.Stderr, readFacts())
 }

@@ -173,7 +173,7 @@ func (s *Session) begin(a *attempt) error {
 	case errors.Is(err, server.ErrRefused):
 		return fmt.Errorf("%w: %w", errByBwrap, err)
 	case err != nil:
-		return &SetupError{Why: "start what starts commands: " + err.Error()}
+		return &SetupError{Why: "start what starts commands: " + err.Error(), Hint: tryAgain}
 	}
 	a.server.Store(started)
 	s.attempt = a
@@ -350,11 +350,11 @@ func (s *Session) Start(c Command) (*Process, error) {
 		s.cancel()
 		return nil, ErrSessionEnded
 	case errors.Is(err, unix.E2BIG):
-		return nil, &SetupError{Why: "the command is too long"}
+		return nil, &SetupError{Why: "the command is too long", Hint: "write it to a file, and run that"}
 	case errors.Is(err, unix.EAGAIN):
 		return nil, &SetupError{Why: "the limit on processes is reached in the session's sandbox", Hint: "end what runs there"}
 	case err != nil:
-		return nil, &SetupError{Why: err.Error()}
+		return nil, &SetupError{Why: err.Error(), Hint: tryAgain}
 	}
 	return &Process{s, started, c, began}, nil
 }
@@ -368,7 +368,7 @@ func checkSessionStream(file *os.File) error {
 		return err
 	}
 	if info.Mode()&(os.ModeNamedPipe|os.ModeSocket|os.ModeCharDevice) == 0 {
-		return &SetupError{Why: "a stream of a session's command is no pipe"}
+		return &SetupError{Why: "a stream of a session's command is no pipe", Hint: "give it a pipe, a socket or a terminal"}
 	}
 	return nil
 }
@@ -406,9 +406,9 @@ func (p *Process) notStarted(failed *server.StartError) error {
 	errno, _ := failed.Err.(unix.Errno)
 	switch {
 	case failed.Directory:
-		return &SetupError{Path: p.command.Dir, Why: "cannot be the working directory: " + reason(errno) + " inside the sandbox"}
+		return &SetupError{Path: p.command.Dir, Why: "cannot be the working directory: " + reason(errno) + " inside the sandbox", Hint: "grant it, or choose another"}
 	case !failed.Execute:
-		return &SetupError{Why: "the last preparations inside: " + reason(errno)}
+		return &SetupError{Why: "the last preparations inside: " + reason(errno), Hint: tryAgain}
 	case errno == unix.ENOENT || errno == unix.ENOTDIR:
 		if err := p.session.plan.Find(Host{}, name); err != nil {
 			return err
@@ -417,7 +417,7 @@ func (p *Process) notStarted(failed *server.StartError) error {
 	case errno == unix.EACCES:
 		return &CommandError{Name: name, Found: true, Why: errno.Error()}
 	case errno == unix.E2BIG:
-		return &SetupError{Why: "the command is too long"}
+		return &SetupError{Why: "the command is too long", Hint: "write it to a file, and run that"}
 	}
 	return cannotExecute(name)
 }

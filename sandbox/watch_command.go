@@ -87,7 +87,7 @@ func (a *attempt) recordRun(l Launcher, o *protect.Options) (err error) {
 	}
 	o.Record, err = protect.NewRecord(l.State, run)
 	if err != nil {
-		return &SetupError{Why: "write down what the command may write: " + err.Error()}
+		return &SetupError{Why: "write down what the command may write: " + err.Error(), Hint: "make room, or mend the permissions, in ~/.local/state/clai-sandbox"}
 	}
 	return nil
 }

@@ -498,7 +498,7 @@ func (s *Session) join(b grants.Broker) error {
 	return nil
 }
 
-var errEnded = &grants.UnavailableError{Why: "the session has ended"}
+var errEnded = &grants.UnavailableError{Why: "the session has ended", Hint: "begin another one"}
 
 // joined reports whether a broker tells of changes.
 func (s *Session) joined() bool {

@@ -29,23 +29,17 @@ func (e *RefusedError) Error() string {
 
 // refused words a judgement that does not allow: of what was asked for, or of an address that it leads to.
 func refused(to profile.Destination, address netip.Addr, j profile.Judgement) *RefusedError {
-	e := &RefusedError{To: to.String()}
 	at, name := "", to
 	if to.Name != "" && address.IsValid() {
 		at, name = fmt.Sprintf("it leads to %s, and ", address), profile.Destination{Address: address, Port: to.Port}
 	}
 	switch j.Verdict {
 	case profile.DomainDenied:
-		e.Why = fmt.Sprintf("%sthe rule %s denies it", at, j.Rule)
-		e.Hint = "a person can take that out of deniedDomains or --deny-domain"
+		return &RefusedError{to.String(), fmt.Sprintf("%sthe rule %s denies it", at, j.Rule), "a person can take that out of deniedDomains or --deny-domain"}
 	case profile.DomainSpecial:
-		e.Why = fmt.Sprintf("%sthat is %s, which only a rule of its own allows", at, j.Range)
-		e.Hint = "a person can allow it with --allow-domain " + name.String()
-	default:
-		e.Why = "no rule allows it"
-		e.Hint = fmt.Sprintf("a person can allow it with --allow-domain %s, or with allowedDomains in the configuration", to)
+		return &RefusedError{to.String(), fmt.Sprintf("%sthat is %s, which only a rule of its own allows", at, j.Range), "a person can allow it with --allow-domain " + name.String()}
 	}
-	return e
+	return &RefusedError{to.String(), "no rule allows it", fmt.Sprintf("a person can allow it with --allow-domain %s, or with allowedDomains in the configuration", to)}
 }
 
 // quoted is text from inside for a message: on one line, with nothing that a terminal would obey.

@@ -168,7 +168,7 @@ func (p *Proxy) checkOtherName(to profile.Destination, said string) error {
 }
 
 func mistaken(to profile.Destination, why string) *RefusedError {
-	return &RefusedError{To: to.String(), Why: why}
+	return &RefusedError{To: to.String(), Why: why, Hint: "ask for the name that the connection is for"}
 }
 
 // orMistaken is an error of passing on, or the refusal of what was to be passed on.
