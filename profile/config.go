@@ -26,6 +26,9 @@ type configFile struct {
 	Defaults agentConfig            `json:"defaults,omitzero" jsonschema:"for every agent that does not say otherwise"`
 	Agents   map[string]agentConfig `json:"agents,omitempty" jsonschema:"by the agent's name, as in --agent"`
 	Session  sessionConfig          `json:"session,omitzero" jsonschema:"what the keys of sessions mean, as in --session"`
+	Enforced *narrowing[hiddenPath] `json:"enforced,omitempty" jsonschema:"what nobody can loosen: in the administrator's file alone"`
+
+	file string
 }
 
 type agentConfig struct {
@@ -228,6 +231,9 @@ func Load(d Directories) (*Config, error) {
 			return nil, err
 		}
 		if found {
+			if file.Enforced != nil && dir != d.SystemConfig {
+				return nil, &ConfigError{File: file.file, Key: "enforced", Why: "only the administrator's file enforces anything", Hint: "take it away, or write it into " + filepath.Join(d.SystemConfig, configName)}
+			}
 			config.layers = append(config.layers, file)
 		}
 	}
@@ -268,6 +274,7 @@ func readConfig(path string) (configFile, bool, error) {
 		return refuse(withoutPath(err))
 	}
 	err = decodeConfig(path, text, &c)
+	c.file = path
 	return c, err == nil, err
 }
 

@@ -48,7 +48,7 @@ type located interface{ setPlace(origin Origin) }
 // keyed is a value of a map whose keys are not any text.
 type keyed interface{ checkKey(key string) error }
 
-// checked is a number that is not any number.
+// checked is a number, or a switch, that is not any.
 type checked interface{ check() error }
 
 // decoder fills Go values from the syntax tree of a file, and refuses whatever it does not know: a word that is
@@ -328,13 +328,13 @@ func (d decoder) decodeScalar(v hujson.Value, path []string, into reflect.Value)
 			return d.fail(v.StartOffset, path, "must be a whole number from 0 to 2147483647, in digits")
 		}
 		into.SetInt(n)
-		if target, ok := into.Addr().Interface().(checked); ok {
-			if err := target.check(); err != nil {
-				return d.fail(v.StartOffset, path, err.Error())
-			}
-		}
 	default:
 		panic("profile: the configuration has a type that the decoder does not know: " + into.Type().String())
+	}
+	if target, ok := into.Addr().Interface().(checked); ok {
+		if err := target.check(); err != nil {
+			return d.fail(v.StartOffset, path, err.Error())
+		}
 	}
 	return nil
 }

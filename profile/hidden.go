@@ -8,8 +8,10 @@ type HiddenPath struct {
 	Path string // absolute and clean; symbolic links are not resolved
 	// Keep are the names in a hidden directory that are shown all the same, as patterns of path.Match. They may have one
 	// directory before them.
-	Keep   []string
-	Origin Origin
+	Keep []string
+	// Enforced: no grant shows it.
+	Enforced bool `json:",omitempty"`
+	Origin   Origin
 }
 
 // credentialStores are hidden in every profile, below the home directory.
@@ -119,7 +121,7 @@ func CredentialStores() []string {
 func hiddenByDefault(home string) []HiddenPath {
 	list := make([]HiddenPath, len(credentialStores))
 	for i, store := range credentialStores {
-		list[i] = HiddenPath{filepath.Join(home, store.path), store.keep, Origin{OriginDefault, "hiddenPaths"}}
+		list[i] = HiddenPath{Path: filepath.Join(home, store.path), Keep: store.keep, Origin: Origin{OriginDefault, "hiddenPaths"}}
 	}
 	return list
 }

@@ -220,6 +220,9 @@ type Profile struct {
 	Environment []Variable // sorted by name, each name once
 	Limits      Limits
 
+	// Narrowed is what was taken away from all this, by the administrator's file or by the workspace's own.
+	Narrowed []Narrowing `json:",omitempty"`
+
 	// TrustElicitation lets an MCP client's own prompt answer what the agent asks for.
 	TrustElicitation bool
 	// PrivateTmp is a directory of this program's that stands at /tmp inside, writable, and outlives the sandbox. Empty: /tmp is

@@ -49,7 +49,7 @@ var projectFiles = []string{
 	".dir-locals.el", ".dir-locals-2.el", ".lite_project.lua", ".vim/coc-settings.json", ".luarc.json", ".luarc.jsonc", ".gvimrc", "Session.vim", ".bsp",
 	"hie.yaml", ".externalToolBuilders", ".kateproject", ".neoconf.json", ".nvim", ".vs",
 	// Agents: settings, hooks, and which servers of the Model Context Protocol they start.
-	".mcp.json", ".claude", ".claude.json", ".claude-plugin", ".codex", ".cursor", ".gemini", ".qwen", ".windsurf", ".codeium", ".cline", ".clinerules",
+	ProjectName, ".mcp.json", ".claude", ".claude.json", ".claude-plugin", ".codex", ".cursor", ".gemini", ".qwen", ".windsurf", ".codeium", ".cline", ".clinerules",
 	".continue", ".continuerc.json", ".roo", ".kilocode", ".kiro", ".amazonq", ".amp", ".agents", ".goose", ".opencode", "opencode.json", "opencode.jsonc",
 	".crush.json", "crush.json", ".aider.conf.yml", ".aider.conf.yaml", ".copilot", ".github/copilot", ".github/hooks", ".github/mcp.json", ".junie",
 	".augment", ".pi", ".warp", ".serena", "gptme.toml", ".mcphost.yml", ".trae", ".factory", ".rovodev", ".openhands", ".codebuddy", ".iflow", ".kimi", ".vibe", ".grok", ".tabnine", ".zencoder",

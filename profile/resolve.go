@@ -35,7 +35,9 @@ type Request struct {
 	SessionBusNames  []string // besides the configuration's
 	Image            string   // NAME[:ro|:cow], or HostImage; empty: the configuration's
 	NestedNamespaces bool
-	Stored           []Grant // grants that were approved before
+	Stored           []Grant  // grants that were approved before
+	Project          *Project // of the workspace; nil: none
+	NoProject        bool     // a workspace's own file is not read
 }
 
 const (
@@ -81,6 +83,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveImage(settings, caller, r) },
 		func() error { return p.resolveLimits(settings.Limits, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },
+		func() error { return p.narrow(config, r.Project) },
 	} {
 		if err := step(); err != nil {
 			return p, err

@@ -67,6 +67,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[outsideAsk]():      words(outsideAsks),
 		reflect.TypeFor[safeBin]():         {Type: "string", Pattern: programName},
 	}
+	types[reflect.TypeFor[onlyFalse]()] = &jsonschema.Schema{Type: "boolean", Const: new(any(false))}
 	agent, err := jsonschema.For[agentConfig](&jsonschema.ForOptions{TypeSchemas: types})
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +86,11 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	execution := agent.Properties["execution"].Properties
 	execution["environment"].Properties["set"].PropertyNames = &jsonschema.Schema{Pattern: variableName}
 	execution["outside"].Properties["safeBinProfiles"].PropertyNames = &jsonschema.Schema{Pattern: programName}
-	timeout := execution["limits"].Properties["timeoutSeconds"]
-	timeout.Minimum, timeout.Maximum = new(0.0), new(float64(1<<31-1))
+	enforced := schema.Properties["enforced"].Properties
+	for _, limits := range []*jsonschema.Schema{execution["limits"], enforced["limits"]} {
+		timeout := limits.Properties["timeoutSeconds"]
+		timeout.Minimum, timeout.Maximum = new(0.0), new(float64(1<<31-1))
+	}
 	sandbox := execution["sandbox"].Properties
 	for _, number := range sandbox["prune"].Properties {
 		number.Minimum, number.Maximum = new(0.0), new(float64(maxPrune))
@@ -97,6 +101,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	for _, list := range []string{"allowedDomains", "deniedDomains"} {
 		sandbox[list].MaxItems = new(MaxDomains)
 	}
+	enforced["sandbox"].Properties["deniedDomains"].MaxItems = new(MaxDomains)
 	withoutNull(schema)
 	return schema
 }

@@ -335,6 +335,14 @@ func (b *builder) forbidden(w walk, access profile.Access) string {
 	if mode := w.Object.Mode; mode&fs.ModeDevice != 0 {
 		return "a device: bubblewrap mounts grants without devices"
 	}
+	for _, h := range b.profile.Hidden {
+		if !h.Enforced {
+			continue
+		}
+		if hidden, err := follow(b.tree, h.Path); err == nil && within(w.Real, hidden.Real) {
+			return "hidden for good by " + printable(h.Origin.Source)
+		}
+	}
 	for _, own := range b.own {
 		if within(w.Real, own) {
 			return "holds clai-sandbox's own files"

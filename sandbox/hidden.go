@@ -25,7 +25,7 @@ func (b *builder) hide() {
 	for _, h := range hidden {
 		w, err := follow(b.tree, h.Path)
 		if errors.Is(err, syscall.ENOENT) && len(w.Rest) > 0 {
-			if above := b.layers.at(w.Real); above != nil && above.Kind == Bind && !above.explicit && !above.Image {
+			if above := b.layers.at(w.Real); above != nil && above.Kind == Bind && (h.Enforced || !above.explicit) && !above.Image {
 				b.hidden = append(b.hidden, path.Join(w.Real, path.Join(w.Rest...)))
 				b.enumerate(w.Real)
 				if above.Layer != "" {
@@ -38,7 +38,7 @@ func (b *builder) hide() {
 			continue
 		}
 		above := b.layers.at(w.Real)
-		if above == nil || above.Kind != Bind || above.Path == w.Real || above.explicit || above.Image {
+		if above == nil || above.Kind != Bind || above.Image || !h.Enforced && (above.Path == w.Real || above.explicit) {
 			continue
 		}
 		b.hidden = append(b.hidden, w.Real)

@@ -85,7 +85,33 @@ func TestAGrantByNameShowsWhatIsHidden(t *testing.T) {
 			if shown := r.Out == "secret"; r.Failure != nil || shown != c.shown {
 				t.Errorf("%q, %v", r.Out, r.Failure)
 			}
+			for i := range h.profile.Hidden {
+				h.profile.Hidden[i].Enforced = true
+			}
+			if r := h.run("/bin/sh", "-c", "cat ~/.aws/credentials"); r.Failure != nil || r.Out != "" {
+				t.Errorf("hidden for good: %q, %v", r.Out, r.Failure)
+			}
 		})
+	}
+}
+
+// What a cache or the workspace would show is hidden all the same, or nothing runs.
+func TestWhatIsHiddenForGoodIsNeitherACacheNorAWorkspace(t *testing.T) {
+	h := hiddenHost(t)
+	token := h.write(h.profile.Home+"/.cache/token", "secret")
+	h.profile.Layers = h.mkdir(h.profile.Home + "/layers")
+	h.profile.CachePaths = []profile.CachePath{{Path: h.profile.Home + "/.cache", Made: true}}
+	h.grant(h.profile.Home, profile.ReadOnly)
+	if plan := h.build(); !plan.Look(Host{}, token).Visible {
+		t.Fatal("no cache is seen")
+	}
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: h.profile.Home + "/.cache", Enforced: true})
+	if plan := h.build(); plan.Look(Host{}, token).Visible {
+		t.Error("a cache shows it")
+	}
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: h.profile.Workspace, Enforced: true, Origin: profile.Origin{Kind: profile.OriginConfig, Source: "config.json: enforced"}})
+	if _, err := Build(h.profile, Host{}); err == nil || !strings.Contains(err.Error(), "cannot be the workspace: hidden for good by config.json: enforced") {
+		t.Errorf("the workspace: %v", err)
 	}
 }
 

@@ -93,6 +93,7 @@ type explanation struct {
 	TimeoutSeconds   float64             `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
 	Limits           []sandbox.HeldLimit `json:"limits" jsonschema:"what the command may take only so much of, besides time, and what holds it"`
 	Protections      []string            `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
+	Narrowed         []profile.Narrowing `json:"narrowed" jsonschema:"what the administrator's file or the workspace's own takes away, whatever else says otherwise"`
 	Notices          []sandbox.Notice    `json:"notices" jsonschema:"what a person should know"`
 
 	bus  string // the session bus, for a person
@@ -139,6 +140,7 @@ func newExplanation(j job) explanation {
 		TimeoutSeconds:   j.plan.Limits.Timeout.Seconds(),
 		Limits:           j.plan.HeldLimits(),
 		Protections:      sandbox.Protections(&j.plan),
+		Narrowed:         append([]profile.Narrowing{}, j.profile.Narrowed...),
 		Notices:          append([]sandbox.Notice{}, j.plan.Notices...),
 		bus:              j.plan.DescribeBus(),
 		home:             j.profile.Home,
@@ -178,6 +180,9 @@ func (e explanation) print() {
 	}
 	for _, held := range e.Limits {
 		fmt.Fprintf(table, "limit\t%s=%s\theld by %s: %s\n", held.Limit, held.Amount, held.By, held.How)
+	}
+	for _, n := range e.Narrowed {
+		fmt.Fprintf(table, "at most\t%s: %s\t%s\n", n.Key, oneLine(n.To), oneLine(n.Origin.String()))
 	}
 	fmt.Fprintln(table)
 	for _, v := range e.Environment {

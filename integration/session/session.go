@@ -54,7 +54,10 @@ type Session struct {
 	home    home
 	work    workspace
 	notices []sandbox.Notice // about changes while commands ran
-	ended   chan struct{}    // closed when nobody tells of changes any more
+
+	project   *profile.Project // of the workspace
+	projectOf string           // that workspace
+	ended     chan struct{}    // closed when nobody tells of changes any more
 }
 
 // running is a sandbox that can be changed.
@@ -81,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	}
 	request := o.Request
 	request.Stored = nil
-	p, err := profile.Resolve(o.Config, o.Caller, request)
+	p, err := s.narrowed(request)
 	if err != nil {
 		return nil, err
 	}
@@ -292,10 +295,32 @@ func checkLinks(links []string, plan *sandbox.Plan) error {
 	return nil
 }
 
+// narrowed is a profile with what the workspace's own file takes away. The file is read once: no command of the session loosens it.
+func (s *Session) narrowed(r profile.Request) (profile.Profile, error) {
+	p, err := profile.Resolve(s.options.Config, s.options.Caller, r)
+	if err != nil || r.NoProject {
+		return p, err
+	}
+	s.mu.Lock()
+	if s.projectOf != p.Workspace {
+		s.project, err = profile.ReadProject(p.Workspace)
+		s.projectOf = p.Workspace
+		if err != nil {
+			s.projectOf = ""
+		}
+	}
+	r.Project = s.project
+	s.mu.Unlock()
+	if err != nil || r.Project == nil {
+		return p, err
+	}
+	return profile.Resolve(s.options.Config, s.options.Caller, r)
+}
+
 // resolve joins a request with what is granted now.
 func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
 	r.Stored = s.stored()
-	p, err := profile.Resolve(s.options.Config, s.options.Caller, r)
+	p, err := s.narrowed(r)
 	p.AskSocket, p.PrivateTmp, p.PrivateHome, p.SandboxWorkspace = s.Socket(), s.options.PrivateTmp, s.homeDirectory(), s.work.directory()
 	return p, err
 }
