@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,9 +61,12 @@ func ReadProject(workspace string) (*Project, error) {
 		return nil, &ConfigError{File: path, Why: why, Hint: "--no-project-file leaves it out"}
 	}
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		if _, none := os.Lstat(path); none != nil {
+			return nil, nil // or the workspace is none, as whoever shows it says
+		}
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return nil, nil
 	case errors.Is(err, syscall.ELOOP):
 		return refuse("a symbolic link")
 	case err != nil:

@@ -240,7 +240,7 @@ func (b *builder) homeLinks(origin profile.Origin) {
 
 func (b *builder) homeLinksIn(dir string, origin profile.Origin, levels int, left *int) {
 	if *left--; *left < 0 {
-		b.refused = &SetupError{Path: dir, Why: "is in a home with more directories than are looked through for links"}
+		b.refused = &SetupError{Path: dir, Why: "is in a home with more directories than are looked through for links", Hint: "choose a smaller workspace with --workspace DIR"}
 		return
 	}
 	if b.writable(dir) { // what is in it is looked through as all that a command may write
