@@ -86,7 +86,7 @@ func (s *Server) runFromInside(_ http.ResponseWriter, r *http.Request) (any, err
 func (s *Server) command(r *http.Request, session string, inside bool, c grants.Command) (any, error) {
 	runner, ok := s.broker.(grants.Runner)
 	if !ok {
-		return nil, &grants.UnavailableError{Why: "no command is run outside of a sandbox here"}
+		return nil, &grants.UnavailableError{Why: "no command is run outside of a sandbox here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
 	}
 	return wire.Result(runner.RunOutside(r.Context(), session, inside, c))
 }
