@@ -115,7 +115,7 @@ func TestStrictLeavesNoWindow(t *testing.T) {
 	if out := h.git(work+"/r", "config", "user.name"); strings.TrimSpace(out) != "me" {
 		t.Errorf("the repository that it made is not there: %q", out)
 	}
-	for _, what := range []string{".envrc", ".vscode", "pre-commit", "core.fsmonitor", "git config -f " + work + "/r/.git/config --add core.fsmonitor evil"} {
+	for _, what := range []string{".envrc", ".vscode", "pre-commit", "core.fsmonitor", "core.fsmonitor = evil; who wants it: clai-sandbox quarantine restore "} {
 		if !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, what) }) {
 			t.Errorf("%s is not told: %v", what, r.Notices)
 		}
