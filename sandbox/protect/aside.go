@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -231,21 +232,41 @@ func (w *Watch) End(q *Quarantine) Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	report := Report{Taken: w.taken, Why: w.why, Told: w.unmoved}
-	for _, i := range slices.Backward(w.items) { // what lies in something else that was set aside goes by itself
-		told, there := w.store(q, i)
-		if !there {
-			continue
-		}
+	tell := func(told Told) {
 		if len(report.Told) < maxTold {
 			report.Told = append(report.Told, told)
 		} else {
 			report.More++
 		}
 	}
+	stored, gone := map[string]bool{}, map[string]string{}
+	for _, i := range slices.Backward(w.items) { // what lies in something else that was set aside goes by itself
+		if told, there := w.store(q, i); there {
+			stored[i.path] = true
+			tell(told)
+		} else {
+			gone[i.path] = i.rule
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(gone)) {
+		if !covers(stored, path) {
+			tell(Told{Path: path, Rule: gone[path], Text: "it was removed again before the command ended, or has another name"})
+		}
+	}
 	w.removeEmpty()
 	w.options.Record.remove()
 	slices.SortFunc(report.Told, func(a, b Told) int { return strings.Compare(a.Path, b.Path) })
 	return report
+}
+
+// covers reports whether a path, or one above it, is in a list.
+func covers(list map[string]bool, path string) bool {
+	for ; path != "/"; path = parent(path) {
+		if list[path] {
+			return true
+		}
+	}
+	return false
 }
 
 // finish handles what the kernel has told until the command ended, and leaves nothing undone.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -459,4 +460,34 @@ func TestAStormOfRenamingHidesNoDirectory(t *testing.T) {
 	}
 	settled(t, w, dir)
 	isSetAsideEverywhere(t, dir)
+}
+
+// A name that stood for a moment may have been read.
+func TestWhatWasRemovedAgainIsTold(t *testing.T) {
+	dir := treeOf(t, "d/")
+	w := watch(t, dir, nil)
+	for _, name := range []string{".envrc", "d/.envrc"} {
+		for range 2 {
+			os.WriteFile(dir+"/"+name, nil, 0o644)
+			isGone(t, dir+"/"+name, 2*time.Second)
+		}
+	}
+	os.WriteFile(dir+"/.vscode", nil, 0o644)
+	isGone(t, dir+"/.vscode", 2*time.Second)
+	for _, list := range []string{"/" + asidePrefix + "*", "/d/" + asidePrefix + "*"} {
+		found, _ := filepath.Glob(dir + list)
+		for _, path := range found {
+			os.Remove(path)
+		}
+	}
+	os.WriteFile(dir+"/.vscode", nil, 0o644)
+	isGone(t, dir+"/.vscode", 2*time.Second)
+	report := w.End(QuarantineIn(t.TempDir()))
+	var told []string
+	for _, one := range report.Told {
+		told = append(told, fmt.Sprint(one.Path[len(dir):], " ", one.Rule, " ", one.Text != ""))
+	}
+	if want := []string{"/.envrc .envrc true", "/.vscode .vscode false", "/d/.envrc .envrc true"}; !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
 }
