@@ -50,12 +50,17 @@ func Disarm(dir int, aside func(dir int, name string) error) ([]Taken, error) {
 	if !isGitDirectory(dir, place) {
 		return nil, nil
 	}
-	return DisarmAt(dir, place, aside)
+	d := disarming{dir: dir, place: place, aside: aside}
+	return d.all()
 }
 
 // DisarmAt is Disarm for what will be in a git directory at a path, whatever it looks like where it is now.
 func DisarmAt(dir int, place string, aside func(dir int, name string) error) ([]Taken, error) {
-	d := disarming{dir: dir, place: place, aside: aside}
+	d := disarming{dir: dir, place: place, aside: aside, apart: true}
+	return d.all()
+}
+
+func (d *disarming) all() ([]Taken, error) {
 	d.settings("config")
 	d.settings("config.worktree")
 	d.hooks()
@@ -68,6 +73,7 @@ type disarming struct {
 	dir    int
 	place  string // its path, to hold relative names against: nothing is opened by it
 	aside  func(dir int, name string) error
+	apart  bool // what will be around it is not there yet
 	taken  []Taken
 	failed []error
 }
@@ -198,7 +204,18 @@ func (d *disarming) isModuleOf(worktree string) bool {
 		return false
 	}
 	below, within := strings.CutPrefix(path.Join(d.place, worktree), d.place[:at]+"/")
-	return within && !strings.Contains("/"+below+"/", "/.git/")
+	return within && !strings.Contains("/"+below+"/", "/.git/") && d.isWorktree(path.Join(d.place, worktree))
+}
+
+// isWorktree reports whether a directory's .git says that it is this one's working tree: git writes that first. Else a later "git pull" there would write the
+// module's files into whatever directory the setting names.
+func (d *disarming) isWorktree(dir string) bool {
+	var stat unix.Stat_t
+	if d.apart && errors.Is(unix.Lstat(dir, &stat), unix.ENOENT) {
+		return true
+	}
+	back, err := d.back(path.Join(dir, ".git"))
+	return err == nil && back == d.place
 }
 
 // hooks sets the hooks aside. The examples that git makes have ".sample" behind their names.
@@ -264,15 +281,21 @@ func (d *disarming) comesBack(file string) bool {
 	if !path.IsAbs(file) {
 		file = path.Join(d.place, file)
 	}
+	back, err := d.back(file)
+	return errors.Is(err, unix.ENOENT) || err == nil && back == d.place
+}
+
+// back is the git directory that a file .git names; empty: it names none.
+func (d *disarming) back(file string) (string, error) {
 	text, err := readSmall(unix.AT_FDCWD, file)
-	if errors.Is(err, unix.ENOENT) {
-		return true
-	}
 	back, found := strings.CutPrefix(strings.TrimRight(text, "\n"), "gitdir: ")
+	if err != nil || !found {
+		return "", err
+	}
 	if !path.IsAbs(back) {
 		back = path.Join(path.Dir(file), back)
 	}
-	return err == nil && found && path.Clean(back) == d.place
+	return path.Clean(back), nil
 }
 
 // resolve is how all files here are opened.

@@ -244,10 +244,23 @@ func TestAnOrdinaryDirectoryIsLeftAlone(t *testing.T) {
 }
 
 func TestAModulesWorkingTreeIsWhereGitHasIt(t *testing.T) {
-	for worktree, want := range map[string]bool{"../../../sub": true, "../../../a/b": true, "../../../..": false, "/etc": false, "../../..": false,
-		"../../../../other": false, "..": false, "../../hooks": false, "../../../sub/.git/x": false} {
-		d := disarming{place: "/home/u/work/.git/modules/sub"}
-		if got := d.isModuleOf(worktree); got != want {
+	work := t.TempDir()
+	write(t, work+"/sub/.git", "gitdir: ../.git/modules/sub\n")
+	write(t, work+"/a/b/.git", "gitdir: "+work+"/.git/modules/sub\n")
+	write(t, work+"/other/.git", "gitdir: ../.git/modules/other\n")
+	write(t, work+"/.vscode/settings.json", "{}")
+	const there, apart = 1, 2 // how it may be: with all around it there, and before that
+	for worktree, want := range map[string]int{"../../../sub": there | apart, "../../../a/b": there | apart, "../../../..": 0, "/etc": 0, "../../..": 0,
+		"../../../../other": 0, "..": 0, "../../hooks": 0, "../../../sub/.git/x": 0, "../../../other": 0, "../../../.vscode": 0, "../../../new": apart} {
+		d := disarming{place: work + "/.git/modules/sub"}
+		got := 0
+		if d.isModuleOf(worktree) {
+			got |= there
+		}
+		if d.apart = true; d.isModuleOf(worktree) {
+			got |= apart
+		}
+		if got != want {
 			t.Errorf("%s: %v", worktree, got)
 		}
 	}
