@@ -197,6 +197,9 @@ func (h *homecoming) bring() (err error) {
 		if f.Rule == "" && f.Stray && !h.isOld(f.Path) {
 			h.setAside(f.Path, ".git")
 		}
+		if f.Index && h.badIndex(f.Path) {
+			h.setAside(f.Path, ".git")
+		}
 		if f.Rule != "" {
 			h.setAside(f.Path, f.Rule)
 		}
@@ -311,6 +314,24 @@ func (h *homecoming) setAside(path, rule string) {
 // refuse has what is at a path stay in the layer.
 func (h *homecoming) refuse(path string, err error) {
 	h.closed = append(h.closed, protect.Closed{Path: path, Why: "something outside the sandbox would execute it or do as it says, and it could not be set aside: " + reason(err)})
+}
+
+// badIndex reports whether git would write where it must not because of an index.
+func (h *homecoming) badIndex(path string) bool {
+	if _, err := h.upper.Lstat(h.relative(path)); err != nil {
+		return false
+	}
+	dir, err := h.upper.Open(h.relative(parent(path)))
+	if err != nil {
+		return true
+	}
+	defer dir.Close()
+	settings := dir
+	if there, err := h.host.Open(h.relative(parent(path))); err == nil {
+		defer there.Close()
+		settings = there
+	}
+	return repository.CheckIndex(int(dir.Fd()), int(settings.Fd()), baseName(path)) != nil
 }
 
 // isOld reports whether the host has the same link already.

@@ -52,7 +52,7 @@ type prepared struct {
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
-	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, Held: w.held}
+	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, CheckIndex: checkIndex, Held: w.held}
 	var lookout *Lookout
 	if p := a.plan.Protection; p != nil && !p.strict {
 		lookout = p.lookout
@@ -91,6 +91,8 @@ func (a *attempt) recordRun(l Launcher, o *protect.Options) (err error) {
 	}
 	return nil
 }
+
+func checkIndex(dir int, name string) error { return repository.CheckIndex(dir, dir, name) }
 
 // disarm is repository.Disarm for package protect, which knows no git.
 func disarm(dir int, aside func(dir int, name string) error) ([]protect.Taken, error) {
@@ -425,7 +427,7 @@ func (w *commandWatch) close() {
 // Sweep sets aside what commands left whose launcher was killed, and says what. It comes before a plan is built.
 func Sweep(state string) []Notice {
 	var notices []Notice
-	for _, r := range protect.Sweep(state, disarm) {
+	for _, r := range protect.Sweep(state, disarm, checkIndex) {
 		notices = append(notices, reported(protect.QuarantineIn(state), r)...)
 	}
 	notices = append(notices, leftBehind(state)...)
@@ -455,6 +457,9 @@ func reported(q *protect.Quarantine, r protect.Report) []Notice {
 	}
 	for _, t := range r.Told {
 		text := "set aside: " + printable(t.Path) + ": something outside the sandbox would execute it or do as it says; "
+		if t.Rule == ".git" && strings.Contains(strings.ToLower(baseName(t.Path)), "index") {
+			text += "if it is no link, it names paths that no commit can have, or cannot be read, and 'git reset' makes a new one; "
+		}
 		if t.Text != "" {
 			text += printable(t.Text) + "; "
 		}

@@ -23,6 +23,7 @@ type node struct {
 	packages bool   // only what git executes counts
 	git      bool   // a repository's that was there at the start
 	part     gitPart
+	indexed  bool // writes are told, as there may be an index in it
 	isGit    bool // a repository that came into being
 	fresh    bool // it may be a repository that came into being
 	doubt    bool // something happened in it that could not be looked at

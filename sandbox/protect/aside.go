@@ -279,13 +279,16 @@ func (w *Watch) finish() {
 		w.lookAgain()
 	}
 	for again := 0; again < 1<<20; again++ {
-		if w.turn(buffer) && len(w.retry) == 0 && len(w.dirty) == 0 && len(w.lost) == 0 {
+		if w.turn(buffer) && len(w.retry) == 0 && len(w.dirty) == 0 && len(w.indexes) == 0 && len(w.lost) == 0 {
 			break
 		}
 	}
 	for _, n := range w.nodes {
 		if n.fresh {
 			w.disarm(n)
+		}
+		if n.indexed {
+			w.allIndexes(n)
 		}
 	}
 }

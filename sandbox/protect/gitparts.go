@@ -1,7 +1,10 @@
 package protect
 
 import (
+	"errors"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -109,4 +112,100 @@ func (w *Watch) isStray(n *node, name string) bool {
 	}
 	is := Stray(fd, name)
 	return is != "" && w.strays[join(n.path(), name)] != is
+}
+
+// CheckIndex says what is wrong with an index in an open directory: git believes the paths in it, and writes where they say.
+type CheckIndex func(dir int, name string) error
+
+// isIndex reports whether git takes a file in one of its directories for an index, or for a part of one.
+func isIndex(name string) bool {
+	digest, is := strings.CutPrefix(fold(name), "sharedindex.")
+	return isNamed(name, "index") || is && digest != "" && strings.Trim(digest, "0123456789abcdef") == ""
+}
+
+// indexPatience is how long an index may be half written: some programs do not rename it.
+const indexPatience = 50 * time.Millisecond
+
+// maxIndexes bounds how many may wait to be read.
+const maxIndexes = 256
+
+// indexLater has an index read that came into being, or was written.
+func (w *Watch) indexLater(n *node, name string) {
+	if w.options.CheckIndex == nil || n.part == notGit || !isIndex(name) || w.options.Names.Unprotected[".git"] {
+		return
+	}
+	w.watchIndex(n)
+	switch e := (entry{n, name}); {
+	case slices.Contains(w.indexes, e):
+	case len(w.indexes) >= maxIndexes:
+		w.setAside(n, name, ".git", File)
+	default:
+		w.indexes = append(w.indexes, e)
+	}
+}
+
+// watchIndex has it told when an index is written.
+func (w *Watch) watchIndex(n *node) {
+	if fd, err := w.descriptor(n); err == nil && !n.indexed {
+		n.indexed = true
+		w.addWatch(fd, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
+	}
+}
+
+// readIndex reads one. As long as that took, no other is read, and nothing is disarmed.
+func (w *Watch) readIndex() (was bool) {
+	if len(w.indexes) == 0 || time.Now().Before(w.restUntil) && !w.closing {
+		return false
+	}
+	e := w.indexes[0]
+	w.indexes = w.indexes[1:]
+	began := time.Now()
+	w.checkIndex(e.in, e.name)
+	w.restUntil = time.Now().Add(min(time.Since(began), maxRest))
+	return true
+}
+
+func (w *Watch) checkIndex(n *node, name string) {
+	if w.nodes[n.watch] != n {
+		return
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		w.whenMoved(n, func() { w.indexLater(n, name) })
+		return
+	}
+	err = w.options.CheckIndex(fd, name)
+	if path := join(n.path(), name); errors.Is(err, unix.EBADMSG) && !w.closing { // git does not believe that, either: it may be half written
+		if w.doubted[path].IsZero() {
+			w.doubted[path] = time.Now()
+		}
+		if time.Since(w.doubted[path]) < indexPatience {
+			w.indexes = append(w.indexes, entry{n, name})
+			return
+		}
+	}
+	delete(w.doubted, join(n.path(), name))
+	if err != nil {
+		w.setAside(n, name, ".git", File)
+	}
+}
+
+// allIndexes reads each index in a directory once more: what says how they are read may have changed since.
+func (w *Watch) allIndexes(n *node) {
+	fd, err := w.descriptor(n)
+	if err != nil || w.options.CheckIndex == nil || w.options.Names.Unprotected[".git"] {
+		return
+	}
+	defer usable(fd)()
+	var list []string
+	unix.Seek(fd, 0, unix.SEEK_SET)
+	readDirectory(fd, func(name []byte, kind Kind) bool {
+		if isIndex(string(name)) && kind != Directory {
+			list = append(list, string(name))
+		}
+		return len(list) < maxIndexes
+	})
+	for _, name := range list {
+		w.checkIndex(n, name)
+	}
 }

@@ -286,7 +286,7 @@ type Disarm func(dir int, aside func(dir int, name string) error) ([]Taken, erro
 
 // Sweep does for runs whose launcher was killed what that could not: what came into being there under a protected name goes into the
 // quarantine.
-func Sweep(state string, disarm Disarm) []Report {
+func Sweep(state string, disarm Disarm, check CheckIndex) []Report {
 	if state == "" {
 		return nil
 	}
@@ -299,7 +299,7 @@ func Sweep(state string, disarm Disarm) []Report {
 		if err == nil {
 			q := QuarantineIn(state)
 			q.Agent, q.Workspace = run.Agent, run.Workspace
-			s := sweep{run: run, q: q, disarm: disarm, report: Report{Taken: map[string][]Taken{}}}
+			s := sweep{run: run, q: q, disarm: disarm, check: check, report: Report{Taken: map[string][]Taken{}}}
 			s.all(asides)
 			list = append(list, s.report)
 		}
@@ -313,6 +313,7 @@ type sweep struct {
 	run    Run
 	q      *Quarantine
 	disarm Disarm
+	check  CheckIndex
 	report Report
 }
 
@@ -337,6 +338,8 @@ func (s *sweep) all(asides []moved) {
 			case s.run.Known[found.Path]:
 			case found.Stray:
 				s.stray(found.Path)
+			case found.Index:
+				s.index(found.Path)
 			case found.Repository:
 				s.repository(found.Path)
 			default:
@@ -399,6 +402,18 @@ func (s *sweep) putIn(dir int, name, original, rule string) error {
 	}
 	s.tell(told)
 	return err
+}
+
+// index sets one aside that is not right.
+func (s *sweep) index(path string) {
+	dir, err := unix.Openat2(unix.AT_FDCWD, parent(path), &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil || s.check == nil {
+		return
+	}
+	defer unix.Close(dir)
+	if s.check(dir, base(path)) != nil {
+		s.putIn(dir, base(path), path, ".git")
+	}
 }
 
 // stray sets aside what git did not make in one of its directories, if it was not there before.

@@ -66,7 +66,7 @@ func TestWhatIsWritableLaterIsSweptToo(t *testing.T) {
 		os.WriteFile(path, nil, 0o644)
 	}
 	var told []string
-	for _, report := range Sweep(state, nil) {
+	for _, report := range Sweep(state, nil, nil) {
 		for _, one := range report.Told {
 			told = append(told, one.Path)
 		}

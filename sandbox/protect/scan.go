@@ -31,6 +31,8 @@ type Found struct {
 	Repository bool
 	// Stray says that it is in a git directory, and neither a file nor a directory.
 	Stray bool
+	// Index says that it is an index of git's.
+	Index bool
 }
 
 // A Closed directory is one that was not looked through, with all below it: it must not be writable.
@@ -203,7 +205,7 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 	}
 	packages := l.names.InPackages(relative(dir, l.root))
 	var git gitSigns
-	var below, strays []string
+	var below, strays, indexes []string
 	full := false
 	firstFound := len(l.found)
 	err := l.read(dir, func(name []byte, kind Kind) bool {
@@ -233,6 +235,10 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 			}
 		case Link, Other:
 			strays = append(strays, string(name))
+		case File:
+			if isIndex(string(name)) {
+				indexes = append(indexes, string(name))
+			}
 		}
 		return true
 	})
@@ -259,6 +265,9 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 		}
 		if part != notGit && !l.names.Unprotected[".git"] {
 			l.strays(dir, strays)
+			for _, name := range indexes {
+				l.found = append(l.found, Found{Path: join(dir, name), Index: true})
+			}
 		}
 	}
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Covers map[string]Cover // paths at which something is mounted that has to stay
 	// Disarm takes out of a directory what git executes there, if it is one of git's. Nil does not.
 	Disarm Disarm
+	// CheckIndex says what is wrong with an index in a git directory. Nil does not look.
+	CheckIndex CheckIndex
 	// Held reports whether a process of the command has one of these directories: as working directory, or open.
 	Held   func(is func(device, inode uint64) bool) bool
 	Record *Record
@@ -69,6 +71,7 @@ type Watch struct {
 	next      int
 	todo      []*node // to be looked through, each once
 	looking   *looking
+	indexes   []entry // of git's, to be read
 	dirty     []*node // may be git's, and have to be disarmed, each once
 	restUntil time.Time
 	waiting   []entry
@@ -305,6 +308,7 @@ func (w *Watch) addRoot(path string) error {
 	for dir := range w.options.Git {
 		if n := byPath[dir]; n != nil {
 			w.thereInGit(n, dir)
+			w.watchIndex(n)
 		}
 	}
 	for _, found := range s.result.Found {
@@ -501,7 +505,7 @@ func (w *Watch) read() {
 		w.mu.Lock()
 		idle := w.turn(buffer)
 		ending, wait := w.ending, -1
-		if len(w.waiting)+len(w.retry)+len(w.dirty)+len(w.lost) > 0 {
+		if len(w.waiting)+len(w.retry)+len(w.dirty)+len(w.indexes)+len(w.lost) > 0 {
 			wait = 1
 		}
 		w.mu.Unlock()
@@ -526,6 +530,7 @@ func (w *Watch) turn(buffer []byte) (idle bool) {
 	began := time.Now()
 	told := w.drain(buffer)
 	busy := w.disarmNext()
+	busy = w.readIndex() || busy
 	for took := time.Since(began); w.isLooking(); {
 		busy = true
 		if w.step(); !w.isLooking() {
@@ -823,6 +828,7 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 		if n.fresh && isGitSetting(name) {
 			w.disarmLater(n)
 		}
+		w.indexLater(n, string(name))
 	}
 }
 
@@ -870,6 +876,9 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	}
 	if !protected && kind != Directory && w.isStray(n, name) {
 		rule, protected = ".git", true
+	}
+	if !protected && kind != Directory {
+		w.indexLater(n, name)
 	}
 	switch {
 	case !protected:
@@ -1130,7 +1139,7 @@ func (w *Watch) step() {
 	}
 	var list []seen
 	more, err := readSome(l.open, func(name []byte, kind Kind) bool {
-		if kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
+		if n.part != notGit && isIndex(string(name)) || kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
 			list = append(list, seen{string(name), kind})
 		}
 		return true

@@ -1,0 +1,76 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// git believes the paths in an index: "git checkout ." of the person's would write, and execute, .git/hooks/post-checkout. patch OLD NEW changes a
+// path in the index to another one of the same length.
+func TestAnIndexWithPathsThatNoCommitHasIsSetAside(t *testing.T) {
+	needProgram(t, "python3")
+	const functions = `patch() { python3 -c 'import hashlib, sys
+import os
+p, old, new = sys.argv[1:]; b = open(p, "rb").read()[:-20].replace(old.encode(), new.encode())
+q = p if os.environ.get("PLACE") else p + ".lock"
+f = open(q, "r+b" if p == q else "wb"); f.write(b + hashlib.sha1(b).digest()); f.close()
+p == q or os.rename(q, p)' "$1" "$2" "$3"; }
+add() { mkdir -p "$1/hooks"; printf '#!/bin/sh\ntouch '$V'\n' > "$1/hooks/post-checkout"; chmod +x "$1/hooks/post-checkout"; git add "$1"; rm -r "$1"; echo z >> file; }
+`
+	for name, c := range map[string]struct{ inside, index, after string }{
+		"a hook":               {"add xgit; git update-index --index-version 2; patch .git/index xgit/hooks .git/hooks", "", "git restore ."},
+		"a hook, version 4":    {"add xgit; git update-index --index-version 4; patch .git/index xgit/hooks .git/hooks", "", "git checkout ."},
+		"written in its place": {"add xgit; sleep 0.1; PLACE=1 patch .git/index xgit/hooks .GIT/hooks", "", "git checkout ."},
+		"outside":              {"mkdir -p xx; echo evil > xx/victim; git add xx; patch .git/index xx/victim ../victim", "", "git restore ."},
+		"a file is removed":    {"mkdir -p xx; echo evil > xx/victim; git add xx; rm -r xx; patch .git/index xx/victim ../victim", "", "git rm -rfq ."},
+		"a split one":          {"add xgit; git update-index --split-index; for i in .git/sharedindex.*; do patch $i xgit/hooks .git/hooks; done", "sharedindex.", "git restore ."},
+		"a worktree's":         {"git worktree add -q wt; cd wt; add xgit; patch ../.git/worktrees/wt/index xgit/hooks .git/hooks", "worktrees/wt/index", "cd wt; git restore ."},
+		"no index":             {"printf 'DIRC\\0\\0\\0\\2\\0\\0\\0\\1abcdefghijklmnopqrstuvwxyz0123456789' > .git/index", "", "git checkout ."},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%v", name, strict), func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := gitHost(t)
+				if strict {
+					h.strict()
+				}
+				work, victim := h.profile.Workspace, h.profile.Home+"/victim"
+				h.write(victim, "mine\n")
+				ran := h.profile.Home + "/ran"
+				r := h.run("/bin/sh", "-c", "V="+ran+"\n"+functions+"{ "+c.inside+"; } 2>&1")
+				if index := work + "/.git/" + c.index; r.Failure != nil || r.ExitCode != 0 || !slices.ContainsFunc(r.Notices, func(n Notice) bool {
+					return strings.HasPrefix(n.Path, index) && strings.Contains(n.Path, "index") && strings.Contains(n.Text, "git reset")
+				}) {
+					t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Out, r.Notices)
+				}
+				cmd := exec.Command("sh", "-c", c.after)
+				cmd.Dir, cmd.Env = work, h.gitEnvironment()
+				out, _ := cmd.CombinedOutput()
+				if text, _ := os.ReadFile(victim); string(text) != "mine\n" {
+					t.Errorf("the person's file holds %q %s", text, out)
+				}
+				if _, err := os.Lstat(ran); err == nil {
+					t.Errorf("git executed it: %s", out)
+				}
+				if c.index == "" {
+					h.git(work, "reset", "-q", "--hard")
+				}
+			})
+		}
+	}
+}
+
+func TestGitGoesOnWithItsIndex(t *testing.T) {
+	h := gitHost(t)
+	r := h.run("/bin/sh", "-ec", `for v in 2 3 4; do git update-index --index-version $v; echo $v > f$v; git add f$v; git commit -qm $v; done
+git update-index --split-index; echo a > a; git add -N a; git stash -qu || true; git update-index --no-split-index; git worktree add -q wt; cd wt; echo b > b; git add b; git commit -qm b; cd ..; git merge -q wt
+git init -q --object-format=sha256 long; cd long; echo x > x; git add x; git commit -qm x; git branch index; sleep 0.05`)
+	if r.Failure != nil || r.ExitCode != 0 || slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, "set aside") }) {
+		t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Err, r.Notices)
+	}
+}

@@ -1,0 +1,243 @@
+package repository
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// git believes the paths in an index: "git checkout ." writes what one calls ../.bashrc or .git/hooks/post-checkout. No commit can have such
+// a path, since git looks at those of trees. So an index is read as git reads it, and one with such a path, or that cannot be read, must go.
+
+const maxIndex = 64 << 20
+
+// CheckIndex reads an index, or a shared one, in a git directory, and says what is wrong with it. What is not there, and what git does not
+// take for an index, is right. settings is the git directory that the repository's settings are found from.
+func CheckIndex(dir, settings int, name string) error {
+	file, _, err := openRegular(dir, name, maxIndex)
+	if err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		return err
+	}
+	defer file.Close()
+	text, err := readAll(file, maxIndex)
+	if err != nil {
+		return err
+	}
+	return ParseIndex([]byte(text), hashLength(settings))
+}
+
+// hashLength is how long the names of objects are in a repository.
+func hashLength(dir int) int {
+	config := "config"
+	if text, err := readSmall(dir, "commondir"); err == nil {
+		config = strings.TrimRight(text, "\n") + "/config"
+	}
+	if f, err := openSettings(dir, config); err == nil {
+		for _, s := range Parse(f.text) {
+			if strings.EqualFold(s.Key, "extensions.objectformat") && strings.EqualFold(s.Value, "sha256") {
+				return 32
+			}
+		}
+	}
+	return 20
+}
+
+// errIndex is what git could not read, either: it may be half of one that is being written.
+var errIndex = fmt.Errorf("it is no index that git would write: %w", unix.EBADMSG)
+
+// ParseIndex looks at each path in an index (gitformat-index(5)), with names of objects of so many bytes.
+func ParseIndex(data []byte, hash int) error {
+	if !bytes.HasPrefix(data, []byte("DIRC")) {
+		return nil // git refuses it
+	}
+	if len(data) < 12+hash {
+		return errIndex
+	}
+	version, count := binary.BigEndian.Uint32(data[4:]), binary.BigEndian.Uint32(data[8:])
+	if version < 2 || version > 4 {
+		return errIndex
+	}
+	p := indexParser{data: data[:len(data)-hash], at: 12, hash: hash, version: version, starts: map[int]uint32{}}
+	split := false
+	for i := range count {
+		p.starts[p.at] = i
+		name, err := p.entry()
+		if err != nil {
+			return err
+		}
+		if name == "" { // in a split index, its path is the shared one's
+			split = true
+		} else if err := checkPath(name); err != nil {
+			return err
+		}
+	}
+	p.starts[p.at] = count
+	linked, err := p.extensions()
+	if err == nil && split && !linked {
+		err = errIndex
+	}
+	return err
+}
+
+type indexParser struct {
+	data     []byte
+	at, hash int
+	version  uint32
+	previous []byte
+	starts   map[int]uint32 // where each entry starts, and the last one ends
+	whole    map[int]bool   // where one starts that takes nothing of the name before
+}
+
+// entry reads one, and returns its path.
+func (p *indexParser) entry() (string, error) {
+	fixed := 40 + p.hash + 2
+	if p.at+fixed+2 > len(p.data) {
+		return "", errIndex
+	}
+	start := p.at
+	mode := binary.BigEndian.Uint32(p.data[start+24:])
+	flags := binary.BigEndian.Uint16(p.data[start+fixed-2:])
+	if flags&0x4000 != 0 {
+		fixed += 2
+	}
+	p.at += fixed
+	kept := 0
+	if p.version == 4 {
+		strip, ok := p.varint()
+		if !ok || strip > len(p.previous) {
+			return "", errIndex
+		}
+		if kept = len(p.previous) - strip; kept == 0 {
+			if p.whole == nil {
+				p.whole = map[int]bool{}
+			}
+			p.whole[start] = true
+		}
+	}
+	end := bytes.IndexByte(p.data[min(p.at, len(p.data)):], 0)
+	if end < 0 {
+		return "", errIndex
+	}
+	name := append(bytes.Clone(p.previous[:kept]), p.data[p.at:p.at+end]...)
+	if length := int(flags & 0xfff); length != min(len(name), 0xfff) {
+		return "", errIndex
+	}
+	if p.version == 4 {
+		p.at += end + 1
+		p.previous = name
+	} else if p.at = start + (fixed+len(name)+8)&^7; p.at > len(p.data) {
+		return "", errIndex
+	}
+	if mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
+		return strings.TrimSuffix(string(name), "/"), nil
+	}
+	return string(name), nil
+}
+
+// varint is a number as git writes it.
+func (p *indexParser) varint() (int, bool) {
+	value := 0
+	for range 4 {
+		if p.at >= len(p.data) {
+			return 0, false
+		}
+		c := p.data[p.at]
+		p.at++
+		value = value<<7 | int(c&0x7f)
+		if c&0x80 == 0 {
+			return value, true
+		}
+		value++
+	}
+	return 0, false
+}
+
+// extensions goes through what is behind the entries. git may read the entries in blocks, each on its own, by an extension that says where
+// they are: they must be where they are read here.
+func (p *indexParser) extensions() (linked bool, err error) {
+	end := p.at
+	last := ""
+	for p.at < len(p.data) {
+		if p.at+8 > len(p.data) {
+			return false, errIndex
+		}
+		name, size := string(p.data[p.at:p.at+4]), int(binary.BigEndian.Uint32(p.data[p.at+4:]))
+		if p.at += 8; size > len(p.data)-p.at {
+			return false, errIndex
+		}
+		body := p.data[p.at : p.at+size]
+		p.at += size
+		switch last = name; {
+		case name == "EOIE" && (size != 4+p.hash || int(binary.BigEndian.Uint32(body)) != end || p.at != len(p.data)),
+			name == "IEOT" && !p.blocks(body),
+			name[0] >= 'a' && name != "link" && name != "sdir":
+			return false, fmt.Errorf("%w: extension %q", errIndex, name)
+		}
+		linked = linked || name == "link"
+	}
+	if at := len(p.data) - 12 - p.hash; last != "EOIE" && at >= end && string(p.data[at:at+4]) == "EOIE" {
+		return false, errIndex // git finds it there
+	}
+	return linked, nil
+}
+
+// blocks reports whether all blocks of entries are where the entries are.
+func (p *indexParser) blocks(body []byte) bool {
+	if len(body) < 4 || (len(body)-4)%8 != 0 {
+		return false
+	}
+	next := uint32(0)
+	for body = body[4:]; len(body) > 0; body = body[8:] {
+		offset, n := int(binary.BigEndian.Uint32(body)), binary.BigEndian.Uint32(body[4:])
+		first, is := p.starts[offset]
+		if !is || first != next || p.version == 4 && !p.whole[offset] {
+			return false
+		}
+		next += n
+	}
+	return next == p.starts[p.at] || next == p.count()
+}
+
+func (p *indexParser) count() uint32 { return binary.BigEndian.Uint32(p.data[8:]) }
+
+// checkPath says why no commit can have a path.
+func checkPath(name string) error {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." || isDotGit(part) {
+			return fmt.Errorf("it has a path that no commit can have: %q", name)
+		}
+	}
+	return nil
+}
+
+// isDotGit reports whether some file system takes a name for .git: letter case, what HFS+ ignores, and what NTFS does.
+func isDotGit(name string) bool {
+	for part := range strings.SplitSeq(name, `\`) {
+		part, _, _ = strings.Cut(part, ":")
+		part = strings.TrimRight(part, ". ")
+		if strings.IndexFunc(part, func(r rune) bool { return r >= utf8.RuneSelf }) >= 0 {
+			part = strings.Map(visible, part)
+		}
+		if strings.EqualFold(part, ".git") || strings.EqualFold(part, "git~1") {
+			return true
+		}
+	}
+	return false
+}
+
+// visible leaves out what HFS+ ignores in names.
+func visible(r rune) rune {
+	switch {
+	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+		return -1
+	}
+	return r
+}

@@ -1,0 +1,102 @@
+package repository
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// indexes has git write all kinds of an index, with a file that is called PLACEHOLDER.
+func indexes(t testing.TB) map[string][]byte {
+	all := map[string][]byte{}
+	for name, c := range map[string]struct{ format, then string }{
+		"2":       {"sha1", "update-index --index-version 2"},
+		"3":       {"sha1", "add -N new"},
+		"4":       {"sha1", "update-index --index-version 4"},
+		"split":   {"sha1", "update-index --split-index"},
+		"sha256":  {"sha256", "update-index --index-version 2"},
+		"sha2564": {"sha256", "update-index --index-version 4"},
+	} {
+		dir := t.TempDir()
+		git(t, dir, "init", "-q", "--object-format="+c.format)
+		for _, file := range []string{"a", "aXXXX", "xgitx/hooks/a", strings.Repeat("long/", 700) + "x", "zz"} {
+			write(t, filepath.Join(dir, file), "x")
+		}
+		git(t, dir, "add", ".")
+		write(t, filepath.Join(dir, "new"), "x")
+		git(t, dir, strings.Fields(c.then)...)
+		list, _ := filepath.Glob(filepath.Join(dir, ".git/*index*"))
+		for _, file := range list {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			base, _, _ := strings.Cut(filepath.Base(file), ".")
+			all[name+" "+base] = text
+		}
+	}
+	return all
+}
+
+func lengthOf(name string) int {
+	if strings.HasPrefix(name, "sha256") {
+		return 32
+	}
+	return 20
+}
+
+func TestAnIndexIsReadAsGitReadsIt(t *testing.T) {
+	bad := 0
+	for name, text := range indexes(t) {
+		if err := ParseIndex(text, lengthOf(name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, other := range []string{".git/", ".GiT/", "git~1", `.git\`, ".git.", ".git:", "..//x", "../xx"} {
+			if !bytes.Contains(text, []byte("xgitx")) {
+				continue
+			}
+			if len(other) == 5 {
+				other = strings.TrimSuffix(other, "/") + " "
+			}
+			evil := bytes.ReplaceAll(text, []byte("xgitx"), []byte(other[:5]))
+			if ParseIndex(evil, lengthOf(name)) == nil {
+				t.Errorf("%s with %q passes", name, other)
+			}
+			bad++
+		}
+		for n := 12; n < len(text)-1 && n < 400; n++ {
+			ParseIndex(text[:n], lengthOf(name)) // it does not panic
+		}
+	}
+	if bad < 32 {
+		t.Errorf("only %d were tried", bad)
+	}
+}
+
+func TestPathsThatNoCommitHas(t *testing.T) {
+	for _, name := range []string{"", "/a", "a//b", "a/", ".", "a/./b", "../a", "a/..", ".git", "a/.GIT/b", ".g\u200cit", "\ufeff.git", "git~1", "GIT~1/x", ".git. .", ".git::$INDEX", `a\.git\b`} {
+		if checkPath(name) == nil {
+			t.Errorf("%q passes", name)
+		}
+	}
+	for _, name := range []string{"a", ".gitignore", ".github/x", "a..b", "...", `dev-foo\x2dbar.swap`, "git~2", "x.git/y", "git", ".giт"} {
+		if err := checkPath(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func FuzzParseIndex(f *testing.F) {
+	for name, text := range indexes(f) {
+		f.Add(text, lengthOf(name) == 32)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, long bool) {
+		length := 20
+		if long {
+			length = 32
+		}
+		ParseIndex(text, length)
+	})
+}
