@@ -254,8 +254,8 @@ func (s *Session) LimitsReached(r Result) []Notice {
 	reached := [2]int{int(s.attempt.cgroup.reached(profile.LimitMemory)), int(s.attempt.cgroup.reached(profile.LimitProcesses))}
 	told := s.told
 	s.told = reached
-	return slices.DeleteFunc(s.attempt.limitsReached(r), func(n Notice) bool { // what is counted for all commands together is told once
-		return n.Limit == profile.LimitMemory.String() && reached[0] == told[0] || n.Limit == profile.LimitProcesses.String() && reached[1] == told[1]
+	return slices.DeleteFunc(s.attempt.limitsReached(r), func(n Notice) bool { // what is counted for all commands together is told once; a time is the caller's
+		return n.Limit == "timeout" || n.Limit == profile.LimitMemory.String() && reached[0] == told[0] || n.Limit == profile.LimitProcesses.String() && reached[1] == told[1]
 	})
 }
 

@@ -96,7 +96,7 @@ func TestTheOfficialInspectorCallsTools(t *testing.T) {
 		t.Errorf("%v", tools)
 	}
 	var r Result
-	json.Unmarshal(inspect("--method", "tools/call", "--tool-name", "bash_exec", "--tool-arg", "command=echo hello; exit 3").StructuredContent, &r)
+	json.Unmarshal(inspect("--method", "tools/call", "--tool-name", "bash_exec", "--tool-arg", "command=echo hello; (exit 3)").StructuredContent, &r)
 	if r.Output != "hello\n" || r.ExitCode != 3 {
 		t.Errorf("%+v", r)
 	}
