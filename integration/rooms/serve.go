@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/clairun/clai-sandbox/wire/socket"
 	"github.com/clairun/clai-sandbox/integration/peer"
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
 // unfinished ends the name of a socket at which nobody listens yet: who sweeps would take it for one of somebody who was killed.
