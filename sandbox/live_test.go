@@ -71,7 +71,7 @@ func (s *liveShell) sh(line string) string {
 		if err != nil {
 			ended := <-s.ended
 			s.ended <- ended
-			s.t.Fatalf("%s: %v, after %q: the sandbox ended: %v", line, err, said.String(), ended)
+			s.t.Fatalf("%s: %v, after %q: the sandbox ended: %v %v", line, err, said.String(), ended, s.told)
 		}
 		if strings.HasPrefix(text, "=") && strings.HasSuffix(text, "=\n") {
 			return strings.TrimSpace(said.String())

@@ -285,7 +285,7 @@ func TestASessionSettlesWhatItChangedOfAHostsRepository(t *testing.T) {
 	}
 	h.git(work, "config", "user.email", "theirs@example.com")
 	waitUntil(t, "the person's change is inside", func() bool { out, _ := s.sh(t, "git config user.email"); return out == "theirs@example.com\n" })
-	if out, _ := s.sh(t, shown+"; git remote add two /srv/two.git; git remote remove one"); !strings.HasPrefix(out, "evil\n/srv/one.git\n") {
+	if out, _ := s.sh(t, shown+"; git remote add two /srv/two.git; git remote rename one three"); !strings.HasPrefix(out, "evil\n/srv/one.git\n") {
 		t.Errorf("inside there is %q", out)
 	}
 	if notices := s.Settle(); len(notices) != 0 {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
 )
@@ -75,8 +76,9 @@ func tellsNothing(t *testing.T, start starter) {
 		b.pending(t, i+1)
 	}
 	// A link that the agent sees says what it could have asked for itself: these are the same questions.
+	var late []asked
 	for i, link := range links {
-		waiting = append(waiting, b.ask(t.Context(), s.ID, link, ro), b.ask(t.Context(), s.ID, b.Home+"/work/all/"+filepath.Base(links[i]), ro))
+		late = append(late, b.ask(t.Context(), s.ID, link, ro), b.ask(t.Context(), s.ID, b.Home+"/work/all/"+filepath.Base(links[i]), ro))
 	}
 	for _, r := range b.pending(t, len(paths)) {
 		_, err := b.Decide(t.Context(), r.ID, allowAlways(r.ResolvedPath, ro))
@@ -96,6 +98,14 @@ func tellsNothing(t *testing.T, start starter) {
 	}
 	for _, a := range waiting {
 		a.wait(t)
+	}
+	for _, a := range late { // one that came when all was decided is about what is seen by now
+		select {
+		case <-a.answer:
+		case <-a.err:
+		case <-time.After(patience):
+			t.Fatal("no answer")
+		}
 	}
 }
 
