@@ -85,7 +85,12 @@ func TestStrictLeavesNoWindow(t *testing.T) {
 		for {
 			for _, name := range []string{"/.envrc", "/.vscode/tasks.json", "/r/.git/hooks/pre-commit", "/r/.git/config"} {
 				looks.Add(1)
-				if unix.Lstat(work+name, &stat) == nil && !(strings.HasSuffix(name, "config") && len(planted(t, work+"/r")) == 0) {
+				is := unix.Lstat(work+name, &stat) == nil
+				if is && strings.HasSuffix(name, "config") { // that comes, without what executes
+					text, _ := os.ReadFile(work + name)
+					is = strings.Contains(string(text), "fsmonitor")
+				}
+				if is {
 					seen.Add(1)
 				}
 			}

@@ -151,7 +151,7 @@ func TestWhatTheHostRemovesIsWatchedWhenItIsMadeAgain(t *testing.T) {
 	}{
 		"read-only":                      {"build", profile.ReadOnly, os.RemoveAll, "mkdir -p $d; ", true},
 		"moved away":                     {"build", profile.ReadOnly, func(p string) error { return os.Rename(p, p+".old") }, "mkdir -p $d; ", true},
-		"with what it lies in":           {"a/b/build", profile.ReadOnly, func(p string) error { return os.RemoveAll(filepath.Dir(filepath.Dir(p))) }, "mkdir -p $d; ", true},
+		"with what it lies in":           {"a/b/build", profile.ReadOnly, func(p string) error { return os.RemoveAll(filepath.Dir(filepath.Dir(p))) }, "mkdir -p $d; sleep 0.3; ", true},
 		"writable":                       {"build", profile.ReadWrite, os.RemoveAll, "mkdir -p $d; ", false},
 		"writable, in one that is":       {"a/build", profile.ReadWrite, func(p string) error { return os.RemoveAll(filepath.Dir(p)) }, "mkdir -p $d; ", false},
 		"another is moved there":         {"build", profile.ReadOnly, os.RemoveAll, "mkdir -p x; echo x > x/y; mv -T x $d; ", true},

@@ -154,7 +154,7 @@ func TestManySessionsAtOnce(t *testing.T) {
 				return
 			}
 			sittings[i] = s
-			line := fmt.Sprintf("echo %d > /tmp/mine; cat /tmp/mine; echo $(ps x | grep -c '[s]leep 98')", i)
+			line := fmt.Sprintf("echo %d > /tmp/mine; cat /tmp/mine; for i in 1 2 3 4 5 6 7 8 9; do n=$(ps x | grep -c '[s]leep 98'); [ $n = 1 ] && break; sleep 0.1; done; echo $n", i)
 			if r := s.runInShell(context.Background(), "sleep 98 >/dev/null 2>&1 & "+line, "", time.Minute); strings.TrimSpace(r.Output) != fmt.Sprintf("%d\n1", i) {
 				t.Errorf("%+v", r)
 			}

@@ -65,6 +65,7 @@ type Watch struct {
 	nodes     map[int32]*node
 	extra     map[int32]string // directories outside the roots, in which something is covered
 	bare      map[string]bool  // of those apart: the host took what was there, and the mount with it
+	back      map[string]bool  // of those, what has been covered since
 	lost      map[*node]bool   // moved away, and not seen again yet
 	moved     map[uint32]*node // by the cookie
 	recent    [openNodes]*node
@@ -132,7 +133,7 @@ func NewWatch() (*Watch, error) {
 	}
 	return &Watch{inotify: fd, wake: wake, budget: watchBudget(), over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
 		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, strays: map[string]string{}, lastNames: map[string]bool{}, attempts: map[string]int{},
-		bare: map[string]bool{}, empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
+		bare: map[string]bool{}, back: map[string]bool{}, empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
 }
 
 // Descriptor is the number of the inotify instance.
@@ -451,7 +452,11 @@ func (w *Watch) uncovered(path string) {
 		return
 	}
 	for p := range w.options.Apart {
-		if within(p, path) && !w.bare[p] {
+		if !within(p, path) {
+			continue
+		}
+		delete(w.back, p)
+		if !w.bare[p] {
 			w.bare[p] = true
 			w.options.Record.bare(p)
 		}
@@ -962,6 +967,7 @@ func (w *Watch) isCovered(path string) bool {
 	if w.options.Covers[path] == 0 {
 		return false
 	}
+	w.back[path] = true
 	if w.replaced != nil {
 		w.replaced(path)
 	}
@@ -1212,6 +1218,9 @@ func (w *Watch) endLook() {
 func (w *Watch) found(n *node, name string, kind Kind, levels int) {
 	path := join(n.path(), name)
 	if n.path() != "" {
+		if w.bare[path] && !w.back[path] { // it was there before its directory was watched
+			w.stays(path)
+		}
 		if c := w.options.Covers[path]; c == Hides || c == Protects || c == Elsewhere || w.options.Known[path] {
 			return
 		}
