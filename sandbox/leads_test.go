@@ -92,8 +92,12 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			set: func(p *profile.Profile) {
 				p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin", "/nowhere"}
 			}},
+		"a worktree below the workspace, of a repository elsewhere": {
+			before: "git init -q $HOME/main; cd $HOME/main; mkdir .hk; echo true > .hk/pre-commit; chmod +x .hk/pre-commit; git config core.hooksPath .hk; git add .; git commit -qm i; git worktree add -q $W/wt",
+			inside: "plant wt/.hk/pre-commit; plant wt/.hk/post-commit", after: "cd wt; " + commits},
 		"a push by an old way to name a remote": {
-			before: "git init -q", inside: "mkdir -p .git/remotes; printf 'URL: ext::sh -c touch% $W/executed\\n' > .git/remotes/up", after: "git -c protocol.ext.allow=always fetch up"},
+			before: "git init -q; git commit -q --allow-empty -m x; git init -q --bare $HOME/other.git",
+			inside: "mkdir -p .git/remotes; printf 'URL: %s/other.git\\n' $HOME > .git/remotes/up", after: "git push -q up main && touch $W/executed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			needMounts(t)
