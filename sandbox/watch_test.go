@@ -149,14 +149,15 @@ func TestWhatTheHostRemovesIsWatchedWhenItIsMadeAgain(t *testing.T) {
 		attempt string
 		covered bool // read-only once more
 	}{
-		"read-only":                      {"build", profile.ReadOnly, os.RemoveAll, "mkdir -p $d; ", true},
-		"moved away":                     {"build", profile.ReadOnly, func(p string) error { return os.Rename(p, p+".old") }, "mkdir -p $d; ", true},
-		"with what it lies in":           {"a/b/build", profile.ReadOnly, func(p string) error { return os.RemoveAll(filepath.Dir(filepath.Dir(p))) }, "mkdir -p $d; sleep 0.3; ", true},
-		"writable":                       {"build", profile.ReadWrite, os.RemoveAll, "mkdir -p $d; ", false},
-		"writable, in one that is":       {"a/build", profile.ReadWrite, func(p string) error { return os.RemoveAll(filepath.Dir(p)) }, "mkdir -p $d; ", false},
-		"another is moved there":         {"build", profile.ReadOnly, os.RemoveAll, "mkdir -p x; echo x > x/y; mv -T x $d; ", true},
-		"writable, another, moved there": {"build", profile.ReadWrite, os.RemoveAll, "mkdir -p x/.vscode; echo x > x/.vscode/tasks.json; mv -T x $d; ", false},
-		"hidden":                         {"build", profile.NoAccess, os.RemoveAll, "mkdir -p $d; ", true},
+		"read-only":                           {"build", profile.ReadOnly, os.RemoveAll, "mkdir -p $d; ", true},
+		"moved away":                          {"build", profile.ReadOnly, func(p string) error { return os.Rename(p, p+".old") }, "mkdir -p $d; ", true},
+		"with what it lies in":                {"a/b/build", profile.ReadOnly, func(p string) error { return os.RemoveAll(filepath.Dir(filepath.Dir(p))) }, "mkdir -p $d; sleep 0.3; ", true},
+		"another is moved to what it lies in": {"a/b/build", profile.ReadOnly, func(p string) error { return os.RemoveAll(filepath.Dir(filepath.Dir(p))) }, "mkdir -p x/b/build; sleep 0.1; mv -T x a; sleep 0.3; ", true},
+		"writable":                            {"build", profile.ReadWrite, os.RemoveAll, "mkdir -p $d; ", false},
+		"writable, in one that is":            {"a/build", profile.ReadWrite, func(p string) error { return os.RemoveAll(filepath.Dir(p)) }, "mkdir -p $d; ", false},
+		"another is moved there":              {"build", profile.ReadOnly, os.RemoveAll, "mkdir -p x; echo x > x/y; mv -T x $d; ", true},
+		"writable, another, moved there":      {"build", profile.ReadWrite, os.RemoveAll, "mkdir -p x/.vscode; echo x > x/.vscode/tasks.json; mv -T x $d; ", false},
+		"hidden":                              {"build", profile.NoAccess, os.RemoveAll, "mkdir -p $d; ", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
