@@ -249,6 +249,9 @@ func (l *Layer) Close() {
 // when the host makes it while the layer is mounted. A command can make something of its own there.
 func (l *Layer) Veil(names []string) error {
 	veil := filepath.Join(l.Dir, mounts.LayerVeil)
+	if len(names) == 0 && holdsNothing(veil) {
+		return nil // as most are; to make it anew is two writes to the disk at each start
+	}
 	if err := os.RemoveAll(veil); err != nil {
 		return err
 	}
@@ -266,6 +269,11 @@ func (l *Layer) Veil(names []string) error {
 		}
 	}
 	return nil
+}
+
+func holdsNothing(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 0
 }
 
 // Clear takes out of a layer what a command put, or removed, where a directory of the host's is to be mounted at name, or a file, or on
