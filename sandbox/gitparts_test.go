@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // strays lists what is neither a file nor a directory below directories.
@@ -91,5 +93,43 @@ func TestLinksThatWereInAGitDirectoryStay(t *testing.T) {
 	}
 	if n := len(slices.DeleteFunc(r.Notices, func(n Notice) bool { return !strings.Contains(n.Text, "leads out of a git directory") })); n != 1 {
 		t.Errorf("told %d times: %v", n, r.Notices)
+	}
+}
+
+// Inside, a repository's settings are a link to a copy of them, and whoever copies the repository copies that.
+func TestACopyOfARepositoryHasItsSettings(t *testing.T) {
+	for name, script := range map[string]string{
+		"cp":                   "cp -a . ../r/copy",
+		"tar":                  "mkdir ../r/copy; tar cf - . | tar xf - -C ../r/copy",
+		"moved":                "cp -a . ../r/x; mv ../r/x ../r/copy",
+		"without working tree": "cp -a .git ../r/copy",
+		"a link that it makes": "git init -q ../r/copy; git config core.fsmonitor evil; git config core.sshCommand evil; l=$(readlink .git/config); rm ../r/copy/.git/config; ln -s $l ../r/copy/.git/config",
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%v", name, strict), func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := gitHost(t)
+				if strict {
+					h.strict()
+				}
+				target := h.mkdir(filepath.Dir(h.profile.Workspace) + "/r")
+				h.grant(target, profile.ReadWrite)
+				work := h.profile.Workspace
+				h.git(work, "config", "remote.origin.url", "https://example.com/x")
+				h.git(work, "config", "alias.x", "!mine")
+				r := h.run("/bin/sh", "-c", script)
+				if r.Failure != nil || len(strays(target)) > 0 {
+					t.Fatalf("%v %s %v %q", r.Failure, r.Out, r.Notices, strays(target))
+				}
+				got := h.git(target+"/copy", "config", "--local", "--list")
+				if !strings.Contains(got, "remote.origin.url=https://example.com/x\n") || strings.Contains(got, "evil") || strings.Contains(got, "alias.x") {
+					t.Errorf("the copy's settings: %s\n%v", got, r.Notices)
+				}
+				if !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, "alias.x = !mine") }) {
+					t.Errorf("what was left out is not told: %v", r.Notices)
+				}
+			})
+		}
 	}
 }

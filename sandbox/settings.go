@@ -477,6 +477,41 @@ func (c *settingsCopy) settle(s *settings) (left []repository.Left, err error) {
 	return left, err
 }
 
+// instead puts settings in the place of a link to a copy of them: whoever copies a repository inside ("cp -a", tar) copies that.
+func (s *settings) instead(mounter *mounts.Mounter, dir int, name string) ([]protect.Taken, bool) {
+	buffer := make([]byte, len(settingsDirectory)+64)
+	n, err := unix.Readlinkat(dir, name, buffer)
+	if err != nil || mounter == nil {
+		return nil, false
+	}
+	for _, c := range s.list {
+		if c.target() != string(buffer[:n]) {
+			continue
+		}
+		text, err := mounter.ReadCopy(c.name, repository.MaxFile)
+		if err != nil {
+			return nil, false
+		}
+		taken, err := repository.Instead(dir, name, text)
+		return takenOf(taken), err == nil
+	}
+	return nil, false
+}
+
+// texts are the copies as the command left them, by what the links to them hold.
+func (s *settings) texts() map[string]string {
+	if s == nil || s.mounter == nil {
+		return nil
+	}
+	texts := map[string]string{}
+	for _, c := range s.list {
+		if text, err := s.mounter.ReadCopy(c.name, repository.MaxFile); err == nil {
+			texts[c.target()] = text
+		}
+	}
+	return texts
+}
+
 // restore takes out of the host's file what the command may have written there.
 func (c *settingsCopy) restore() Notice {
 	text := "the command was ended: it wrote, or may have written, " + printable(c.path) + " in the moment in which that was replaced on the host"

@@ -73,6 +73,7 @@ func (a *attempt) bringHome(l Launcher) []Notice {
 	if p == nil || !p.strict {
 		return nil
 	}
+	texts := a.settings.texts()
 	if a.mounter != nil { // it has the layers mounted
 		a.mounter.Close()
 		a.mounter = nil
@@ -82,7 +83,7 @@ func (a *attempt) bringHome(l Launcher) []Notice {
 	for _, layer := range a.layers.takeStrict() {
 		about, err := cow.Read(layer.Dir)
 		if err == nil && !isEmpty(layer.Dir) {
-			h := homecoming{path: about.Path, layer: layer, p: p, guarded: a.plan.guarded(), q: q, report: protect.Report{Taken: map[string][]protect.Taken{}}}
+			h := homecoming{path: about.Path, layer: layer, p: p, guarded: a.plan.guarded(), texts: texts, q: q, report: protect.Report{Taken: map[string][]protect.Taken{}}}
 			err = h.bring()
 			notices = append(notices, reported(q, h.report)...)
 			notices = append(notices, h.notices...)
@@ -169,7 +170,8 @@ type homecoming struct {
 	path    string // of the host's directory
 	layer   *cow.Layer
 	p       *Protection
-	guarded map[string]bool // what was read-only inside
+	guarded map[string]bool   // what was read-only inside
+	texts   map[string]string // what links to copies of git's settings lead to
 	q       *protect.Quarantine
 	upper   *os.Root
 	host    *os.Root
@@ -194,7 +196,7 @@ func (h *homecoming) bring() (err error) {
 		h.upper.Remove(name)
 	}
 	for _, f := range append(found.Links, found.Found...) {
-		if f.Rule == "" && f.Stray && !h.isOld(f.Path) {
+		if f.Rule == "" && f.Stray && !h.isOld(f.Path) && !h.putInstead(f.Path) {
 			h.setAside(f.Path, ".git")
 		}
 		if f.Index && h.badIndex(f.Path) {
@@ -332,6 +334,25 @@ func (h *homecoming) badIndex(path string) bool {
 		settings = there
 	}
 	return repository.CheckIndex(int(dir.Fd()), int(settings.Fd()), baseName(path)) != nil
+}
+
+// putInstead puts settings in the place of a link to a copy of them: see settings.instead.
+func (h *homecoming) putInstead(path string) bool {
+	link, err := h.upper.Readlink(h.relative(path))
+	text, is := h.texts[link]
+	if err != nil || !is {
+		return false
+	}
+	dir, err := h.upper.Open(h.relative(parent(path)))
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	taken, err := repository.Instead(int(dir.Fd()), baseName(path), text)
+	if len(taken) > 0 {
+		h.report.Taken[parent(path)] = takenOf(taken)
+	}
+	return err == nil
 }
 
 // isOld reports whether the host has the same link already.

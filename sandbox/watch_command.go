@@ -53,6 +53,9 @@ func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
 	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, CheckIndex: checkIndex, Held: w.held}
+	if a.settings != nil {
+		options.Instead = func(dir int, name string) ([]protect.Taken, bool) { return a.settings.instead(w.mounter, dir, name) }
+	}
 	var lookout *Lookout
 	if p := a.plan.Protection; p != nil && !p.strict {
 		lookout = p.lookout
@@ -97,11 +100,15 @@ func checkIndex(dir int, name string) error { return repository.CheckIndex(dir, 
 // disarm is repository.Disarm for package protect, which knows no git.
 func disarm(dir int, aside func(dir int, name string) error) ([]protect.Taken, error) {
 	taken, err := repository.Disarm(dir, aside)
+	return takenOf(taken), err
+}
+
+func takenOf(taken []repository.Taken) []protect.Taken {
 	list := make([]protect.Taken, 0, len(taken))
 	for _, t := range taken {
 		list = append(list, protect.Taken{Name: t.Name, Key: t.Key, Value: t.Value})
 	}
-	return list, err
+	return list
 }
 
 // coverMounts notes what the plan's mounts stand on, and what they are for.

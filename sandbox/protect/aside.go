@@ -91,8 +91,8 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 		return unix.ENOENT
 	}
 	kind := kindOf(stat.Mode)
-	if kind == File && stat.Size == 0 && stat.Nlink == 1 && (name == "commondir" || name == "gitdir") {
-		return unix.ENOENT // it has been made, and is about to be written: that is told, too, and git takes an empty one for nothing
+	if kind == File && stat.Size == 0 && stat.Nlink == 1 && isGitSetting([]byte(name)) {
+		return unix.ENOENT // it has been made, and is about to be written: that is told, too, and git takes an empty one for nothing (tar makes one before a link)
 	}
 	if name == "gitdir" && !w.closing { // git writes the file that it is held against right after: nothing is executed by this one
 		if w.doubted[path].IsZero() {
@@ -101,6 +101,9 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 		if time.Since(w.doubted[path]) < gitdirPatience {
 			return unix.EAGAIN
 		}
+	}
+	if kind == Link && in == n && w.putInstead(n, dir, name) {
+		return unix.ENOENT
 	}
 	if !w.count(path) {
 		return unix.EBUSY

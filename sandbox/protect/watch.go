@@ -31,6 +31,9 @@ type Options struct {
 	Disarm Disarm
 	// CheckIndex says what is wrong with an index in a git directory. Nil does not look.
 	CheckIndex CheckIndex
+	// Instead puts a file in the place of a symbolic link in a git directory, if that leads to settings of the sandbox's own: a copy of a
+	// repository, made inside, has one. Nil does not.
+	Instead func(dir int, name string) ([]Taken, bool)
 	// Held reports whether a process of the command has one of these directories: as working directory, or open.
 	Held   func(is func(device, inode uint64) bool) bool
 	Record *Record
@@ -880,6 +883,9 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 		}
 	}
 	if !protected && kind != Directory && w.isStray(n, name) {
+		if fd, err := w.descriptor(n); err == nil && w.putInstead(n, fd, name) {
+			return // of the file, the kernel tells
+		}
 		rule, protected = ".git", true
 	}
 	if !protected && kind != Directory {
@@ -1319,12 +1325,7 @@ func (w *Watch) disarm(n *node) {
 	defer usable(fd)()
 	taken, err := w.options.Disarm(fd, func(dir int, name string) error { return w.asideIn(n, dir, name) })
 	path := n.path()
-	if len(taken) > 0 && len(w.taken[path]) < maxTaken && len(w.taken) < maxTaken {
-		w.taken[path] = append(w.taken[path], taken...)
-	}
-	for _, t := range taken {
-		w.countTaken(path, t)
-	}
+	w.takenOut(path, taken)
 	if err != nil && w.closing && len(w.unmoved) < maxTold {
 		w.unmoved = append(w.unmoved, Told{Path: path, Text: "is a repository that came into being, and what git would execute could not be taken out of it: " + err.Error()})
 	}
@@ -1332,6 +1333,29 @@ func (w *Watch) disarm(n *node) {
 		n.notBefore = time.Now().Add(time.Millisecond)
 		w.disarmLater(n)
 	}
+}
+
+// takenOut is about what was taken out of a git directory.
+func (w *Watch) takenOut(path string, taken []Taken) {
+	if len(taken) > 0 && len(w.taken[path]) < maxTaken && len(w.taken) < maxTaken {
+		w.taken[path] = append(w.taken[path], taken...)
+	}
+	for _, t := range taken {
+		w.countTaken(path, t)
+	}
+}
+
+// putInstead reports whether a file has taken the place of a link in an open directory of git's, which is at n.
+func (w *Watch) putInstead(n *node, dir int, name string) bool {
+	if w.options.Instead == nil || !isGitSetting([]byte(name)) {
+		return false
+	}
+	taken, is := w.options.Instead(dir, name)
+	if is {
+		w.count(join(n.path(), name))
+		w.takenOut(n.path(), taken)
+	}
+	return is
 }
 
 // countTaken ends a command that makes one setting again and again, or very many. Some programs make a dozen, one after the other.
