@@ -49,6 +49,10 @@ func (b *builder) gitFile(root, file string) {
 	b.guardGit(file)
 	tree := parent(file)
 	w, ok := b.named(file, "gitdir: ", tree)
+	if !ok && w.Real != "" {
+		b.lead(join(w.Real, strings.Join(w.Rest, "/")), gitOrigin) // nothing is there yet
+		b.awaitLinks(w)
+	}
 	if !ok || !w.Object.Mode.IsDir() {
 		return
 	}

@@ -1,11 +1,9 @@
 package sandbox
 
 import (
-	"errors"
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
@@ -33,33 +31,73 @@ func (b *builder) lead(name string, origin profile.Origin) (isRoot bool) {
 	if !b.protects(name) {
 		return false
 	}
-	w, err := follow(b.tree, name)
-	switch {
-	case err == nil && b.isRoot(w.Real):
-		isRoot = true
-	case err == nil && b.writable(w.Real) && b.protects(w.Real):
-		b.guard(w.Real, origin)
-	case errors.Is(err, syscall.ENOENT) && b.writable(w.Real):
-		b.awaitMissing(w)
+	for range maxLinks { // as many as the kernel follows
+		w, err := follow(b.tree, name)
+		b.awaitLinks(w)
+		b.holdLeft(w)
+		switch {
+		case err == nil && b.isRoot(w.Real):
+			return true
+		case err == nil && b.writable(w.Real) && b.protects(w.Real):
+			b.guard(w.Real, origin)
+		case err != nil && b.writable(w.Real):
+			if name = b.awaitMissing(w); name != "" {
+				continue
+			}
+		}
+		break
 	}
-	b.awaitLinks(w)
-	return isRoot
+	return false
 }
 
-// awaitMissing has what does not exist set aside when it comes into being, and links that would lead past it.
-func (b *builder) awaitMissing(w walk) {
+// awaitMissing has what does not exist set aside when it comes into being, and links that would lead past it. What is no directory where one
+// would have to be counts as if nothing were there: a command may replace it. It returns where the way goes on behind "..", if it does.
+func (b *builder) awaitMissing(w walk) (next string) {
+	b.holdWay(w.Real)
 	at := w.Real
 	for i, name := range w.Rest {
-		if name == ".." {
-			return
-		}
-		if i < len(w.Rest)-1 {
-			b.protection.names.Add(protect.Name{Path: name, In: at, Rule: name, Link: true})
-		} else {
+		switch {
+		case name == "..":
+			return join(parent(at), strings.Join(w.Rest[i+1:], "/"))
+		case i < len(w.Rest)-1:
+			b.awaitLinkAt(join(at, name))
+		default:
 			b.await(join(at, name))
 		}
 		at = join(at, name)
 	}
+	return ""
+}
+
+// awaitNoDirectory protects a path at which a directory is, that is the project's own: another thing in its place is set aside.
+func (b *builder) awaitNoDirectory(w walk) {
+	if b.writable(w.Real) && !b.isRoot(w.Real) {
+		b.protection.names.AddNew(protect.Name{Path: baseName(w.Real), In: parent(w.Real), Rule: baseName(w.Real), Leaf: true})
+		b.holdWay(parent(w.Real))
+	}
+	b.awaitLinks(w)
+	b.holdLeft(w)
+}
+
+// holdWay keeps directories on the way to what does not exist from being replaced: by renaming, or by a link.
+func (b *builder) holdWay(dir string) {
+	b.anchor(dir)
+	for ; b.writable(dir) && b.writable(parent(dir)) && !b.isRoot(dir); dir = parent(dir) {
+		b.awaitLinkAt(dir)
+	}
+}
+
+// holdLeft has links set aside in the place of directories that a path leaves by "..": they would lead to another one's parent.
+func (b *builder) holdLeft(w walk) {
+	for _, dir := range w.Left {
+		if b.writable(dir) && !b.isRoot(dir) {
+			b.awaitLinkAt(dir)
+		}
+	}
+}
+
+func (b *builder) awaitLinkAt(dir string) {
+	b.protection.names.AddNew(protect.Name{Path: baseName(dir), In: parent(dir), Rule: baseName(dir), Link: true})
 }
 
 // isRoot reports whether a path is what a grant makes writable, and not only below that.
@@ -93,6 +131,9 @@ func (b *builder) leadLink(name string, origin profile.Origin, directories bool)
 		return
 	}
 	if w, err := follow(b.tree, name); !directories && err == nil && !w.Object.Mode.IsRegular() {
+		if w.Object.Mode.IsDir() && b.protects(name) {
+			b.awaitNoDirectory(w)
+		}
 		return
 	}
 	b.lead(name, origin)
@@ -115,7 +156,7 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 	switch {
 	case s.Key == "core.hookspath" || s.Key == "init.templatedir":
 		dir := b.expandHome(s.Value)
-		b.protection.names.AddNew(b.relativeHooks([]repository.Setting{s})...)
+		b.protection.names.AddNew(b.relativeTo([]repository.Setting{s})...)
 		if s.Value == "" || tree == "" && !path.IsAbs(dir) {
 			return
 		}
@@ -124,16 +165,31 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 		}
 		b.leadAll(dir, gitOrigin, linkedLevels, false)
 	case repository.Judge(s.Key, s.Value) == repository.Executes:
-		for word := range strings.FieldsFuncSeq(s.Value, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&()<>=!", r) }) {
-			word = b.expandHome(strings.Replace(word, "$HOME/", "~/", 1))
+		for i, word := range b.words(s.Value) {
 			if !strings.Contains(word, "/") || tree == "" && !path.IsAbs(word) {
 				continue
 			}
-			if w, err := follow(b.tree, absolute(word, tree)); err != nil || !w.Object.Mode.IsDir() {
-				b.lead(absolute(word, tree), gitOrigin)
+			w, err := follow(b.tree, absolute(word, tree))
+			if err == nil && w.Object.Mode.IsDir() {
+				b.awaitNoDirectory(w)
+				continue
+			}
+			b.lead(absolute(word, tree), gitOrigin)
+			if i > 0 && err == nil { // what is no program's name may be a branch's
+				b.protection.names.AddNew(b.relative(word)...)
 			}
 		}
+		b.protection.names.AddNew(b.relativeTo([]repository.Setting{s})...)
 	}
+}
+
+// words are those of a command of git's.
+func (b *builder) words(command string) []string {
+	words := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&()<>=!", r) })
+	for i, word := range words {
+		words[i] = b.expandHome(strings.Replace(word, "$HOME/", "~/", 1))
+	}
+	return words
 }
 
 // A gitRead is what was read of git's settings: the files, and those that they include, and all that is in them.
@@ -260,9 +316,9 @@ func (b *builder) homeLinksIn(dir string, origin profile.Origin, levels int, lef
 	}
 }
 
-// personsHooks are where the settings that count in all repositories have hooks, in the working tree: also of one that a command makes.
-func (b *builder) personsHooks() []protect.Name {
-	return b.relativeHooks(b.readGit(b.personsGit()).settings)
+// personsRelative is relativeTo of the settings that count in all repositories: also in one that a command makes.
+func (b *builder) personsRelative() []protect.Name {
+	return b.relativeTo(b.readGit(b.personsGit()).settings)
 }
 
 // shadows are the names of programs that a command could put before others: in a directory that it may write, and that the caller's PATH has.
@@ -290,16 +346,31 @@ func (b *builder) shadows() []protect.Name {
 	return names
 }
 
-// relativeHooks are where settings have hooks in a working tree, whichever it is: a worktree that a command adds has the same settings.
-func (b *builder) relativeHooks(settings []repository.Setting) []protect.Name {
+// relativeTo is where settings have hooks and programs in a working tree, whichever it is: a worktree that a command adds has the same
+// settings, and so has a directory with a file .git that leads to their repository.
+func (b *builder) relativeTo(settings []repository.Setting) []protect.Name {
 	var names []protect.Name
 	for _, s := range settings {
-		if s.Key != "core.hookspath" || s.Value == "" {
-			continue
-		}
-		if name := path.Clean(b.expandHome(s.Value)); profile.CheckProtectedName(name) == nil && b.protects(name) {
-			names = append(names, protect.Name{Path: name, Anywhere: true})
+		if s.Key == "core.hookspath" {
+			names = append(names, b.relative(s.Value)...)
+		} else if words := b.words(s.Value); len(words) > 0 && strings.Contains(words[0], "/") && repository.Judge(s.Key, s.Value) == repository.Executes {
+			names = append(names, b.relative(words[0])...)
 		}
 	}
 	return names
+}
+
+// relative is the name of what lies in a working tree, or beside it, if a path is relative.
+func (b *builder) relative(name string) []protect.Name {
+	if name == "" {
+		return nil
+	}
+	name = path.Clean(b.expandHome(name))
+	for strings.HasPrefix(name, "../") {
+		name = name[len("../"):]
+	}
+	if profile.CheckProtectedName(name) != nil || !b.protects(name) {
+		return nil
+	}
+	return []protect.Name{{Path: name, Anywhere: true}}
 }

@@ -14,11 +14,12 @@ import (
 func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 	const commits = "git add -A; git commit -q --allow-empty -m x"
 	for name, c := range map[string]struct {
-		before string // the person
-		below  string // where the workspace is then, below $W
-		inside string
-		after  string // the person again
-		set    func(p *profile.Profile)
+		before  string // the person
+		below   string // where the workspace is then, below $W
+		earlier string // a command
+		inside  string // the next
+		after   string // the person again
+		set     func(p *profile.Profile)
 	}{
 		"a worktree's hooks by a relative path": {
 			before: "git init -q $HOME/main; cd $HOME/main; mkdir .githooks; echo true > .githooks/pre-commit; chmod +x .githooks/pre-commit; git add .; git commit -qm i; git config core.hooksPath .githooks; rm -r $W; git worktree add -q $W",
@@ -95,6 +96,35 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"a worktree below the workspace, of a repository elsewhere": {
 			before: "git init -q $HOME/main; cd $HOME/main; mkdir .hk; echo true > .hk/pre-commit; chmod +x .hk/pre-commit; git config core.hooksPath .hk; git add .; git commit -qm i; git worktree add -q $W/wt",
 			inside: "plant wt/.hk/pre-commit; plant wt/.hk/post-commit", after: "cd wt; " + commits},
+		"a file where a directory would be, and a hook is a link into that": {
+			before: "git init -q; ln -s ../../scripts/pc .git/hooks/pre-commit", earlier: "echo x > scripts", inside: "rm scripts; plant scripts/pc"},
+		"a file where a directory would be, and settings include one in it": {
+			before: "git config --global include.path $W/cfg/gc", earlier: "echo x > cfg", inside: "rm cfg; mkdir cfg; settings cfg/gc", after: "git init -q $HOME/o; cd $HOME/o; git status"},
+		"a file where a directory would be, and the shell's file is a link into that": {
+			before: "ln -s work/dot/rc $HOME/.bashrc", earlier: "echo x > dot", inside: "rm dot; plant dot/rc", after: "sh $HOME/.bashrc"},
+		"a directory without rights where a hook that is a link leads": {
+			before: "git init -q; ln -s ../../scripts/pc .git/hooks/pre-commit", earlier: "mkdir -m 0 scripts", inside: "chmod 755 scripts; plant scripts/pc"},
+		"a directory where a hook that is a link leads": {
+			before: "git init -q; ln -s ../../scripts/pc .git/hooks/pre-commit", earlier: "mkdir -p scripts/pc; touch scripts/pc/.clai-sandbox-aside-aaaaaaaaaaaa scripts/pc/x", inside: "rm -r scripts; plant scripts/pc"},
+		"a directory of the person's where a hook that is a link leads": {
+			before: "git init -q; ln -s ../../scripts/pc .git/hooks/pre-commit; mkdir -p scripts/pc; echo x > scripts/pc/x", inside: "rm -r scripts/pc; plant scripts/pc"},
+		"a directory where a program would be": {
+			before: "git init -q; git config core.fsmonitor tools/fm", earlier: "mkdir -p tools/fm; touch tools/fm/.clai-sandbox-aside-aaaaaaaaaaaa", inside: "rm -r tools; plant tools/fm", after: "git status"},
+		"a hook's link leaves a directory that is not there": {
+			before: "git init -q; ln -s ../../build/../scripts/pc .git/hooks/pre-commit", inside: "mkdir build; plant scripts/pc"},
+		"it leaves one in whose place a link comes": {
+			before: "git init -q; mkdir build; ln -s ../../build/../scripts/pc .git/hooks/pre-commit", inside: "rmdir build; mkdir -p other/build; ln -s other/build build; plant other/scripts/pc"},
+		"another directory in the place of the one where a hook's target would be": {
+			before: "git init -q; mkdir scripts; ln -s ../../scripts/pc .git/hooks/pre-commit", inside: "mv scripts s; rmdir scripts; plant other/pc; ln -s other scripts"},
+		"a program of settings, in a worktree that the command adds": {
+			before: "git init -q; mkdir scripts; printf '#!/bin/sh\\ncat\\n' > scripts/clean; chmod +x scripts/clean; echo '*.txt filter=f' > .gitattributes; echo t > t.txt; git config filter.f.clean scripts/clean; git config diff.external 'sh ./scripts/clean'; git add .; git commit -qm t",
+			inside: "git worktree add -q x; cd x; plant scripts/clean; echo u > t.txt", after: "cd x; git status; git diff"},
+		"a program of settings, by a file .git that leads to them": {
+			before: "git init -q; git config core.fsmonitor tools/fm", inside: "mkdir x; echo gitdir: ../.git > x/.git; plant x/tools/fm", after: "cd x; git status"},
+		"a program of the person's settings, in a repository that the command makes": {
+			before: "git config --global core.fsmonitor ./tools/fm", inside: "git init -q n; plant n/tools/fm", after: "cd n; git status"},
+		"hooks beside the working tree, of a worktree that the command adds": {
+			before: "git init -q; git commit -q --allow-empty -m i; git config core.hooksPath ../h", inside: "mkdir -p x/y; git worktree add -q x/y/w; plant x/y/h/pre-commit", after: "cd x/y/w; " + commits},
 		"a push by an old way to name a remote": {
 			before: "git init -q; git commit -q --allow-empty -m x; git init -q --bare $HOME/other.git",
 			inside: "mkdir -p .git/remotes; printf 'URL: %s/other.git\\n' $HOME > .git/remotes/up", after: "git push -q up main && touch $W/executed"},
@@ -125,6 +155,9 @@ settings() { printf '[core]\n\tfsmonitor = touch %s/executed; false\n[alias]\n\t
 			if c.below != "" {
 				h.profile.Workspace, h.profile.WorkingDirectory = work+"/"+c.below, work+"/"+c.below
 				h.profile.Grants[1].Path = h.profile.Workspace
+			}
+			if c.earlier != "" {
+				h.run("/bin/sh", "-c", functions+c.earlier)
 			}
 			r := h.run("/bin/sh", "-c", functions+"{ "+c.inside+"; } 2>&1; ls -la; true")
 			after := c.after

@@ -158,6 +158,7 @@ type walk struct {
 	Real   string // no component of it is a symbolic link
 	Object Object
 	Links  []Link   // each one passed, in order
+	Left   []string // directories that were left by ".."
 	Rest   []string // what could not be walked any more; empty if all was
 }
 
@@ -174,6 +175,7 @@ func follow(tree Tree, path string) (walk, error) {
 		case name == "":
 			return w, nil
 		case name == "..":
+			w.Left = append(w.Left, w.Real)
 			w.Real, w.Object, rest, literal = parent(w.Real), directory, after, false
 			continue
 		}
@@ -188,24 +190,27 @@ func follow(tree Tree, path string) (walk, error) {
 		} else {
 			next = join(w.Real, name)
 		}
+		stopped := func(path string, err error) (walk, error) {
+			w.Rest = append([]string{name}, components(after)...)
+			return w, errnoOnly(path, err)
+		}
 		object, err := tree.Lstat(next)
 		if err != nil {
-			w.Rest = append([]string{name}, components(after)...)
-			return w, errnoOnly(next, err)
+			return stopped(next, err)
 		}
 		if object.Mode&fs.ModeSymlink == 0 {
 			if more, _ := cutComponent(after); more != "" && !object.Mode.IsDir() {
-				return w, &stepError{next, syscall.ENOTDIR}
+				return stopped(next, syscall.ENOTDIR)
 			}
 			w.Real, w.Object, rest = next, object, after
 			continue
 		}
 		if len(w.Links) == maxLinks {
-			return w, &stepError{path, syscall.ELOOP}
+			return stopped(path, syscall.ELOOP)
 		}
 		text, err := tree.Readlink(next)
 		if err != nil {
-			return w, errnoOnly(next, err)
+			return stopped(next, err)
 		}
 		w.Links = append(w.Links, Link{Path: next, Text: text})
 		if strings.HasPrefix(text, "/") {

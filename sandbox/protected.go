@@ -138,7 +138,7 @@ func (b *builder) protectedNames() *protect.Names {
 		}
 		names = append(names, n)
 	}
-	names = append(append(names, b.personsHooks()...), b.shadows()...)
+	names = append(append(names, b.personsRelative()...), b.shadows()...)
 	compiled := protect.NewNames(names, profile.PackageDirectories())
 	for _, name := range b.profile.Unprotected {
 		compiled.Unprotected[strings.TrimPrefix(name, ".git/")] = true
@@ -384,6 +384,11 @@ func (p *Plan) SetsAside(host Tree, path string) (rule string, is bool) {
 	}
 	if step := p.decides(w.Real); step == nil || step.Kind != Bind || step.Access != profile.ReadWrite {
 		return "", false
+	}
+	if p.Protection != nil {
+		if rule, is := p.Protection.names.MatchLeaf(parent(w.Real), baseName(w.Real)); is {
+			return rule, true
+		}
 	}
 	return p.Protection.awaits(w.Real)
 }

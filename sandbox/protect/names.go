@@ -13,6 +13,7 @@ type Name struct {
 	In   string `json:"in,omitempty"`   // the one directory that it counts in, absolute; empty: any
 	Rule string `json:"rule,omitempty"` // what allows it: --unprotect RULE. Empty: its Path
 	Link bool   `json:"link,omitempty"` // only a symbolic link counts
+	Leaf bool   `json:"leaf,omitempty"` // a directory does not count
 	// Anywhere says that it counts in what package managers fill, too. A name with In does.
 	Anywhere bool `json:"anywhere,omitempty"`
 }
@@ -32,10 +33,19 @@ type suffix struct {
 	dir  string // the components before the last, with a slash at either end; empty: none
 	in   string // the whole path of the directory
 	rule string
-	link bool
+	is   only
 	// anywhere counts in what package managers fill, too.
 	anywhere bool
 }
+
+// only says what counts.
+type only uint8
+
+const (
+	anything only = iota
+	links
+	leaves // all but directories
+)
 
 // NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
 func NewNames(list []Name, packages []string) *Names {
@@ -61,7 +71,13 @@ func (n *Names) Add(name Name) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir, last = "/"+path[:i]+"/", path[i+1:]
 	}
-	s := suffix{dir: dir, rule: rule, link: name.Link, anywhere: name.Anywhere || name.In != ""}
+	s := suffix{dir: dir, rule: rule, anywhere: name.Anywhere || name.In != ""}
+	switch {
+	case name.Link:
+		s.is = links
+	case name.Leaf:
+		s.is = leaves
+	}
 	if name.In != "" {
 		s.in = strings.TrimSuffix(fold(name.In), "/") + "/"
 		if dir != "" {
@@ -96,7 +112,12 @@ func (n *Names) without(others *Names) []Name {
 // Match says which rule protects a name in a directory, if one does. Directories are absolute paths. inPackages says that the directory is
 // one that package managers fill.
 func (n *Names) Match(dir, name string, inPackages bool) (rule string, protected bool) {
-	return n.match(dir, name, false, inPackages)
+	return n.match(dir, name, anything, inPackages)
+}
+
+// MatchLeaf is Match for names that count only where no directory has them.
+func (n *Names) MatchLeaf(dir, name string) (rule string, protected bool) {
+	return n.match(dir, name, leaves, false)
 }
 
 // MatchLink is Match for names that count only as symbolic links.
@@ -104,13 +125,13 @@ func (n *Names) MatchLink(dir, name string) (rule string, protected bool) {
 	if isNamed(name, ".git") && !n.Unprotected[".git"] { // "git init" completes what it leads to, whatever that is called
 		return ".git", true
 	}
-	return n.match(dir, name, true, false)
+	return n.match(dir, name, links, false)
 }
 
-func (n *Names) match(dir, name string, link, inPackages bool) (rule string, protected bool) {
+func (n *Names) match(dir, name string, is only, inPackages bool) (rule string, protected bool) {
 	for _, s := range n.last[fold(name)] {
 		switch {
-		case s.link != link, inPackages && !s.anywhere:
+		case s.is != is, inPackages && !s.anywhere:
 		case s.in != "":
 			if fold(dir)+"/" == s.in {
 				return s.rule, true

@@ -877,6 +877,9 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 		return
 	}
 	rule, protected := w.rule(n, name)
+	if !protected && kind != Directory && !isAside(name) {
+		rule, protected = w.options.Names.MatchLeaf(n.path(), name)
+	}
 	if !protected && kind != Directory {
 		if of, is := w.options.Names.MatchLink(n.path(), name); is && w.isLink(n, name) {
 			rule, protected = of, true
