@@ -25,7 +25,7 @@ func TestAShorterAuditFileIsToldOf(t *testing.T) {
 	a.Append(line{Event: "x"}, true)
 	a.Close()
 	text, _ := os.ReadFile(path)
-	if lines := strings.Split(string(text), "\n"); len(lines) != 4 || !json.Valid([]byte(lines[2])) {
+	if lines := strings.Split(string(text), "\n"); len(lines) != 5 || !json.Valid([]byte(lines[2])) {
 		t.Errorf("%q", text)
 	}
 	os.Chmod(path, 0o644)

@@ -41,6 +41,12 @@ func agentsCommand() *cli.Command {
 	}, usageError)
 }
 
+func auditCommand() *cli.Command {
+	return hosted.Audit(func(string) cli.ActionFunc {
+		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "audit")[1:]) }
+	}, usageError)
+}
+
 func imageCommand() *cli.Command {
 	return hosted.Image(func(string) cli.ActionFunc {
 		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "image")[1:]) }

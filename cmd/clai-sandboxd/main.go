@@ -49,7 +49,7 @@ func main() {
 		os.Exit(files.Stay(os.Stdin, os.Stdout))
 	}
 	err := newApp().Run(os.Args)
-	if len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "changes", "config", "explain", "image", "mcp", hosted.Review}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "audit", "changes", "config", "explain", "image", "mcp", hosted.Review}, os.Args[1]) {
 		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox
 	}
 	if err != nil {
@@ -74,7 +74,7 @@ func newApp() *cli.App {
 		Usage:           "the long-running modes of clai-sandbox",
 		Version:         version,
 		HideHelpCommand: true,
-		Commands: []*cli.Command{gatewayCommand(), runnerCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Changes(changesAction, usageError), hosted.Config(configAction, usageError), hosted.Agents(agentsAction, usageError), hosted.Decision(explainAction, usageError), hosted.Image(imageAction, usageError), hosted.MCP(mcpAction, usageError),
+		Commands: []*cli.Command{gatewayCommand(), runnerCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Audit(auditAction, usageError), hosted.Changes(changesAction, usageError), hosted.Config(configAction, usageError), hosted.Agents(agentsAction, usageError), hosted.Decision(explainAction, usageError), hosted.Image(imageAction, usageError), hosted.MCP(mcpAction, usageError),
 			{Name: hosted.Review, Hidden: true, Action: reviewAction, OnUsageError: usageError, HideHelpCommand: true}},
 
 		DisableSliceFlagSeparator: true,
