@@ -74,7 +74,7 @@ func grantsCommand() *cli.Command {
 			sub("confirm", "let a stale grant hold again", "ID", "A grant is stale when its path leads to something else than when it was granted. Without --resolved, this says where it leads\n"+
 				"now and changes nothing.", grantsConfirm,
 				&cli.StringFlag{Name: "resolved", Usage: "take it for `PATH`, which is where it leads now"}),
-			sub("add", "grant a path that nobody asked for", "PATH", "With --from-run last, you are asked about each path that the last clai-sandbox run lacked, for the agent of that run.", grantsAdd,
+			sub("add", "grant a path that nobody asked for", "PATH[:ro|:cow|:rw]", "With --from-run last, you are asked about each path that the last clai-sandbox run lacked, for the agent of that run.", grantsAdd,
 				&cli.StringFlag{Name: "from-run", Usage: "grant what a run lacked, one after the other: `last`", DefaultText: "PATH alone"},
 				&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "to agent `NAME`"},
 				access("grant `ro|cow|rw`", "ro"), &cli.StringFlag{Name: "reason", Usage: "note why: `TEXT`"}, expiry()),
@@ -444,6 +444,11 @@ func grantsAdd(c *cli.Context) error {
 	access, err := accessFlag(c, profile.ReadOnly)
 	if err != nil {
 		return err
+	}
+	if i := strings.LastIndexByte(typed, ':'); i > 0 && !c.IsSet("access") {
+		if said, err := profile.ParseAccess(typed[i+1:]); err == nil { // as --grant takes it
+			typed, access = typed[:i], said
+		}
 	}
 	path, err := pathTyped(typed)
 	if err != nil {
