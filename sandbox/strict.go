@@ -328,12 +328,16 @@ func (h *homecoming) badIndex(path string) bool {
 		return true
 	}
 	defer dir.Close()
-	settings := dir
-	if there, err := h.host.Open(h.relative(parent(path))); err == nil {
-		defer there.Close()
-		settings = there
+	var settings []int
+	for _, root := range []*os.Root{h.upper, h.host} {
+		for _, of := range []string{parent(path), parent(parent(parent(path)))} { // a worktree's settings are its repository's
+			if open, err := root.Open(h.relative(of)); err == nil && within(of, h.path) {
+				defer open.Close()
+				settings = append(settings, int(open.Fd()))
+			}
+		}
 	}
-	return repository.CheckIndex(int(dir.Fd()), int(settings.Fd()), baseName(path)) != nil
+	return repository.CheckIndex(int(dir.Fd()), settings, baseName(path)) != nil
 }
 
 // putInstead puts settings in the place of a link to a copy of them: see settings.instead.

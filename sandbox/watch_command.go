@@ -95,7 +95,7 @@ func (a *attempt) recordRun(l Launcher, o *protect.Options) (err error) {
 	return nil
 }
 
-func checkIndex(dir int, name string) error { return repository.CheckIndex(dir, dir, name) }
+func checkIndex(dir int, name string) error { return repository.CheckIndex(dir, []int{dir}, name) }
 
 // disarm is repository.Disarm for package protect, which knows no git.
 func disarm(dir int, aside func(dir int, name string) error) ([]protect.Taken, error) {

@@ -288,6 +288,7 @@ func (w *Watch) finish() {
 	}
 	for _, n := range w.nodes {
 		if n.fresh {
+			w.settingsApart(n)
 			w.disarm(n)
 		}
 		if n.indexed {

@@ -190,7 +190,8 @@ func (w *Watch) checkIndex(n *node, name string) {
 	}
 }
 
-// allIndexes reads each index in a directory once more: what says how they are read may have changed since.
+// allIndexes reads each index in a directory once more, when the command has ended: what says how they are read may have changed since. git
+// needs one, and those that it shares with that.
 func (w *Watch) allIndexes(n *node) {
 	fd, err := w.descriptor(n)
 	if err != nil || w.options.CheckIndex == nil || w.options.Names.Unprotected[".git"] {
@@ -203,9 +204,42 @@ func (w *Watch) allIndexes(n *node) {
 		if isIndex(string(name)) && kind != Directory {
 			list = append(list, string(name))
 		}
-		return len(list) < maxIndexes
+		return true
 	})
-	for _, name := range list {
+	slices.SortFunc(list, func(a, b string) int { return len(a) - len(b) })
+	for i, name := range list {
+		if i >= maxIndexes {
+			w.setAside(n, name, ".git", File)
+			continue
+		}
+		apart(fd, name)
 		w.checkIndex(n, name)
+	}
+}
+
+// settingsApart does what apart does for what git is led by in a directory.
+func (w *Watch) settingsApart(n *node) {
+	if fd, err := w.descriptor(n); err == nil {
+		defer usable(fd)()
+		for _, name := range gitNames {
+			apart(fd, name)
+		}
+	}
+}
+
+// apart puts a copy in the place of a file in an open directory that somebody may have open for writing: a command of another sandbox could
+// write it when it was looked at for the last time.
+func apart(dir int, name string) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if unix.Fstat(fd, &stat) != nil || kindOf(stat.Mode) != File {
+		return
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK); err != nil { // the kernel gives none on such a file
+		detach(dir, name, &copying{bytes: maxCopyBytes, names: 1}, 0)
 	}
 }

@@ -411,6 +411,7 @@ func (s *sweep) index(path string) {
 		return
 	}
 	defer unix.Close(dir)
+	apart(dir, base(path))
 	if s.check(dir, base(path)) != nil {
 		s.putIn(dir, base(path), path, ".git")
 	}
@@ -442,6 +443,9 @@ func (s *sweep) repository(path string) {
 		return
 	}
 	defer unix.Close(dir)
+	for _, name := range gitNames {
+		apart(dir, name)
+	}
 	taken, _ := s.disarm(dir, func(dir int, name string) error {
 		at, err := readlink(dir)
 		if err != nil {

@@ -1329,6 +1329,9 @@ func (w *Watch) disarm(n *node) {
 	taken, err := w.options.Disarm(fd, func(dir int, name string) error { return w.asideIn(n, dir, name) })
 	path := n.path()
 	w.takenOut(path, taken)
+	if n.indexed { // settings say how it is read
+		w.indexLater(n, "index")
+	}
 	if err != nil && w.closing && len(w.unmoved) < maxTold {
 		w.unmoved = append(w.unmoved, Told{Path: path, Text: "is a repository that came into being, and what git would execute could not be taken out of it: " + err.Error()})
 	}

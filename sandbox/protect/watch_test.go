@@ -149,6 +149,80 @@ func TestNewRepositoriesAreLookedAtOnceMoreAtTheEnd(t *testing.T) {
 	}
 }
 
+// Another sandbox may have a file open that a command moves to where git reads it.
+func TestWhatSomebodyHasOpenIsCopiedAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	w, err := NewWatch()
+	if err == nil {
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Disarm: func(int, func(int, string) error) ([]Taken, error) { return nil, nil },
+			CheckIndex: func(int, string) error { return nil }})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Begin(nil, nil)
+	t.Cleanup(w.Close)
+	names := []string{"config", "commondir", "index", "sharedindex.0123456789012345678901234567890123456789"}
+	var open []*os.File
+	for _, name := range names {
+		file, err := os.Create(dir + "/" + name[:3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		file.WriteString("good")
+		open = append(open, file)
+	}
+	os.MkdirAll(dir+"/r/.git/objects", 0o755)
+	for _, name := range names {
+		if err := os.Rename(dir+"/"+name[:3], dir+"/r/.git/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.End(QuarantineIn(t.TempDir()))
+	for i, name := range names {
+		open[i].WriteAt([]byte("evil"), 0)
+		if text, err := os.ReadFile(dir + "/r/.git/" + name); string(text) != "good" {
+			t.Errorf("%s: %q %v", name, text, err)
+		}
+	}
+}
+
+// git reads one index and those that it shares with that: more than can be read are set aside.
+func TestNoIndexIsLeftUnread(t *testing.T) {
+	dir := t.TempDir()
+	w, err := NewWatch()
+	var bad atomic.Int32
+	if err == nil {
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, CheckIndex: func(_ int, name string) error {
+			if bad.Load() > 0 && name == "index" {
+				return unix.EINVAL
+			}
+			return nil
+		}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Begin(nil, nil)
+	t.Cleanup(w.Close)
+	git := dir + "/r/.git/"
+	os.MkdirAll(git+"objects", 0o755)
+	for i := range 2 * maxIndexes {
+		os.WriteFile(fmt.Sprintf("%ssharedindex.%040x", git, i), nil, 0o644)
+	}
+	os.WriteFile(git+"index", nil, 0o644)
+	settled(t, w, dir)
+	bad.Store(1)
+	w.End(QuarantineIn(t.TempDir()))
+	if _, err := os.Lstat(git + "index"); err == nil {
+		t.Error("the index was not read")
+	}
+	if left, _ := filepath.Glob(git + "sharedindex.*"); len(left) > maxIndexes {
+		t.Errorf("%d are left", len(left))
+	}
+}
+
 // An agent that works for hours saves its settings more often than three times.
 func TestANameCountsForAMinute(t *testing.T) {
 	w := watch(t, t.TempDir(), nil)

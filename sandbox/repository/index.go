@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,8 +18,9 @@ import (
 const maxIndex = 64 << 20
 
 // CheckIndex reads an index, or a shared one, in a git directory, and says what is wrong with it. What is not there, and what git does not
-// take for an index, is right. settings is the git directory that the repository's settings are found from.
-func CheckIndex(dir, settings int, name string) error {
+// take for an index, is right. Of the git directories in settings, the first that has settings, or belongs to a repository that has, says how
+// long the names of objects are.
+func CheckIndex(dir int, settings []int, name string) error {
 	file, _, err := openRegular(dir, name, maxIndex)
 	if err != nil {
 		if errors.Is(err, unix.ENOENT) {
@@ -31,24 +33,54 @@ func CheckIndex(dir, settings int, name string) error {
 	if err != nil {
 		return err
 	}
-	return ParseIndex([]byte(text), hashLength(settings))
+	return checkIndex([]byte(text), formatIn(settings))
 }
 
-// hashLength is how long the names of objects are in a repository.
-func hashLength(dir int) int {
-	config := "config"
-	if text, err := readSmall(dir, "commondir"); err == nil {
-		config = strings.TrimRight(text, "\n") + "/config"
+// checkIndex reads an index with names of objects of either length. It must be right with those that the repository has, and with no others: the
+// settings may be written again, and git reads the last of several.
+func checkIndex(data []byte, formats []string) error {
+	if !bytes.HasPrefix(data, []byte("DIRC")) {
+		return nil // git refuses it
 	}
-	if f, err := openSettings(dir, config); err == nil {
-		for _, s := range Parse(f.text) {
-			if strings.EqualFold(s.Key, "extensions.objectformat") && strings.EqualFold(s.Value, "sha256") {
-				return 32
-			}
+	if len(formats) == 0 {
+		formats = []string{"sha1"}
+	}
+	for format, length := range map[string]int{"sha1": 20, "sha256": 32} {
+		err := ParseIndex(data, length)
+		is := slices.Contains(formats, format)
+		if is && err != nil {
+			return err
+		}
+		if !is && (err == nil || errors.Is(err, errPath)) {
+			return fmt.Errorf("%w: it can be read in two ways", errIndex)
 		}
 	}
-	return 20
+	return nil
 }
+
+// formatIn are the formats that settings name for the names of objects.
+func formatIn(settings []int) (formats []string) {
+	for _, dir := range settings {
+		config := "config"
+		if text, err := readSmall(dir, "commondir"); err == nil {
+			config = strings.TrimRight(text, "\n") + "/config"
+		}
+		f, err := openSettings(dir, config)
+		if err != nil {
+			continue
+		}
+		for _, s := range Parse(f.text) {
+			if strings.EqualFold(s.Key, "extensions.objectformat") {
+				formats = append(formats, strings.ToLower(s.Value))
+			}
+		}
+		return formats
+	}
+	return nil
+}
+
+// errPath is about a path that no commit can have.
+var errPath = errors.New("it has a path that no commit can have")
 
 // errIndex is what git could not read, either: it may be half of one that is being written.
 var errIndex = fmt.Errorf("it is no index that git would write: %w", unix.EBADMSG)
@@ -212,7 +244,7 @@ func (p *indexParser) count() uint32 { return binary.BigEndian.Uint32(p.data[8:]
 func checkPath(name string) error {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || part == "." || part == ".." || isDotGit(part) {
-			return fmt.Errorf("it has a path that no commit can have: %q", name)
+			return fmt.Errorf("%w: %q", errPath, name)
 		}
 	}
 	return nil

@@ -2,6 +2,8 @@ package repository
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,6 +74,52 @@ func TestAnIndexIsReadAsGitReadsIt(t *testing.T) {
 	}
 	if bad < 32 {
 		t.Errorf("only %d were tried", bad)
+	}
+}
+
+// twofold is an index that is harmless with names of objects of 32 bytes, and has a path in it with those of 20.
+func twofold(path string) []byte {
+	entry := func(times string, id, flags int, name string) []byte {
+		text := binary.BigEndian.AppendUint32([]byte(times), 0o100644)
+		text = append(append(text, make([]byte, 12)...), bytes.Repeat([]byte{byte(id)}, 20)...)
+		return append(binary.BigEndian.AppendUint16(text, uint16(flags)), name...)
+	}
+	name := "#########0\x18"
+	first := entry(strings.Repeat("\x00", 24), 7, len(name), "\x00"+name+"\x00")
+	both := append(first, entry(strings.Repeat("b", 24), 8, len(path), string(rune(len(name)))+path+"\x00")...)
+	text := make([]byte, 180)
+	copy(text, both)
+	at := 100 + 72 // the second entry of the other reading ends here, and an extension begins
+	binary.BigEndian.PutUint16(text[at:], 1)
+	text[at+2], text[at+3] = 24, 'c'
+	text = append(text[:at+5], append([]byte("EFGH\x00\x00\x00\x00"), make([]byte, 32)...)...)
+	copy(text[len(both):], "ABCD")
+	binary.BigEndian.PutUint32(text[len(both)+4:], uint32(len(text)-20-len(both)-8))
+	return append([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x02"), text...)
+}
+
+// Settings say how long the names of objects are, and a command may write those again.
+func TestAnIndexIsReadInOneWayOnly(t *testing.T) {
+	evil := twofold(".git/hooks/post-checkout")
+	if err := ParseIndex(evil, 20); !errors.Is(err, errPath) || ParseIndex(evil, 32) != nil {
+		t.Fatal(err, ParseIndex(evil, 32))
+	}
+	if plain := twofold("xgit/hooks/post-checkout"); ParseIndex(plain, 20) != nil || checkIndex(plain, []string{"sha256"}) == nil {
+		t.Error("one that is right in both ways passes")
+	}
+	for _, formats := range [][]string{nil, {"sha1"}, {"sha256"}, {"sha256", "sha1"}, {"other"}} {
+		if checkIndex(evil, formats) == nil {
+			t.Errorf("passes with %q", formats)
+		}
+	}
+	for name, text := range indexes(t) {
+		formats := map[int][]string{20: nil, 32: {"sha256"}}[lengthOf(name)]
+		if err := checkIndex(text, formats); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if checkIndex(text, append(formats, "sha256", "sha1")) == nil {
+			t.Errorf("%s passes with two formats", name)
+		}
 	}
 }
 
