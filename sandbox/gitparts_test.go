@@ -36,6 +36,7 @@ ln -sfn .. logs/refs; mkfifo MERGE_MSG; mkdir -p rebase-merge; ln -s $V rebase-m
 		"one that the command makes":             {"", "git init -q r; cd r/.git; mkdir logs; " + links, "r/.git"},
 		"links first":                            {"", "mkdir -p x/logs x/refs/heads x/objects; (cd x; " + links + "; echo ref: refs/heads/main > HEAD); mv x .git", ".git"},
 		"without a working tree":                 {"", "mkdir -p x/logs x/refs/heads; (cd x; " + links + "; mkdir objects; echo ref: refs/heads/main > HEAD)", "x"},
+		"with a HEAD and settings only":          {"", "mkdir -p x/logs; cd x; echo ref: refs/heads/main > HEAD; echo > config; ln -s $V logs/HEAD", "x"},
 		"called like one without":                {"", "mkdir -p x.git/logs x.git/refs/heads; cd x.git; " + links, "x.git"},
 		"a submodule's and a worktree's":         {"git init -q; git commit -q --allow-empty -m i; git worktree add -q wt 2>/dev/null", "cd .git/worktrees/wt; mkdir -p refs/heads logs; (" + links + "); mkdir -p ../../modules/a/b; cd ../../modules/a/b; mkdir -p logs refs/heads; " + links, ".git"},
 		"of a repository elsewhere":              {"git init -q ../main; cd ../main; git commit -q --allow-empty -m i; rmdir ../work; git worktree add -q ../work", "d=$(git rev-parse --git-dir); (cd $d; mkdir -p refs/heads logs; " + links + "); cd $d/../../logs; rm -f HEAD; ln -s $V refs/heads/y; ln -s $V ../refs/heads/z", "../main/.git"},

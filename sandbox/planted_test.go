@@ -237,6 +237,8 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h.write(work+"/ours/.git/config", "[alias]\n\tx = !mine\n")
 	h.symlink("../gd", h.mkdir(work+"/linked")+"/.git")
 	h.symlink("../../scripts/missing/pc", work+"/.git/hooks/pre-commit")
+	h.symlink("../envs/dev", h.mkdir(work+"/links")+"/.envrc")
+	h.symlink("../envs/dev", work+"/links/.mcp.json")
 	h.mkdir(work + "/scripts")
 	os.Symlink("/etc", work+"/.git/mine")
 	cmd := h.launch("/bin/sh", "-c", "echo x > .mcp.json; echo ready; sleep 1000")
@@ -270,15 +272,17 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h.symlink("../sub", work+"/scripts/missing")
 	h.symlink("../sub", work+"/ordinary")
 	os.Symlink("../../x", work+"/.git/FETCH_HEAD")
+	os.Remove(work + "/links/.envrc")
+	h.write(work+"/links/.envrc", "evil")
 	h.write(work+"/.git/worktrees/x/index", "DIRC\x00\x00\x00\x02\x00\x00\x00\x01 and no entry")
 	notices := Sweep(h.launcher.State)
-	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", ".git/FETCH_HEAD", ".git/worktrees/x/index", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing"} {
+	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", ".git/FETCH_HEAD", ".git/worktrees/x/index", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing", "links/.envrc"} {
 		if !slices.ContainsFunc(notices, func(n Notice) bool { return n.Path == filepath.Join(work, name) }) {
 			t.Errorf("%s is not told: %v", name, notices)
 		}
 	}
 	mine := work + "/.git/hooks/pre-commit"
-	if list := planted(t, work); !slices.Equal(list, []string{mine}) {
+	if list := planted(t, work); !slices.Equal(list, []string{mine, work + "/links/.mcp.json"}) {
 		t.Errorf("left: %q", list)
 	}
 	for name, want := range map[string]string{".npmrc": "mine", "ours/.git/config": "alias"} {

@@ -90,7 +90,7 @@ func (a *attempt) recordRun(l Launcher, o *protect.Options) (err error) {
 	}
 	o.Record, err = protect.NewRecord(l.State, run)
 	if err != nil {
-		return &SetupError{Why: "write down what the command may write: " + err.Error(), Hint: "make room, or mend the permissions, in ~/.local/state/clai-sandbox"}
+		return &SetupError{Why: "write down what the command may write: " + err.Error(), Hint: "make room, or mend the permissions, in ~/.local/state/clai-sandbox; or choose a smaller workspace with --workspace DIR"}
 	}
 	return nil
 }
@@ -463,6 +463,10 @@ func reported(q *protect.Quarantine, r protect.Report) []Notice {
 		tell("", "the command was ended: it "+printable(r.Why)+"; something outside the sandbox may execute that or do as it says")
 	}
 	for _, t := range r.Told {
+		if t.ID == "" && t.Rule == "" {
+			tell(t.Path, printable(t.Path)+": "+printable(t.Text))
+			continue
+		}
 		text := "set aside: " + printable(t.Path) + ": something outside the sandbox would execute it or do as it says; "
 		if t.Rule == ".git" && strings.Contains(strings.ToLower(baseName(t.Path)), "index") {
 			text += "if it is no link, it names paths that no commit can have, or cannot be read, and 'git reset' makes a new one; "

@@ -95,7 +95,7 @@ func recordWritten(file string, plan *Plan) error {
 	}
 	var roots []string
 	for _, s := range plan.Steps {
-		if s.Kind == Bind && s.Access != profile.ReadOnly && s.Pinned && !s.file && !within(s.Source, path.Dir(file)) {
+		if s.Kind == Bind && s.Access != profile.ReadOnly && s.Pinned && !s.file && s.Purpose != Anchors && !within(s.Source, path.Dir(file)) {
 			roots = append(roots, s.Source)
 		}
 	}
@@ -174,9 +174,9 @@ func flock(fd int) error {
 	}
 }
 
-// fewer puts one directory in the place of those that stand in it, beginning with the one that holds the most of them, until few are left.
+// fewer puts one directory in the place of those that stand in it, beginning with the one that holds the most of them, until few are left, and their text is short.
 func (list writtenDirectories) fewer() writtenDirectories {
-	for len(list) > maxWritten {
+	for len(list) > maxWritten || len(list.text()) > maxWrittenFile/2 {
 		beside := map[string]int{}
 		most := ""
 		for _, d := range list {

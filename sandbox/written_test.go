@@ -124,3 +124,20 @@ func TestManyDirectoriesThatCouldBeWrittenBecomeFewer(t *testing.T) {
 		}
 	}
 }
+
+// A command that makes very long paths keeps nobody from running.
+func TestTheListOfWhatCouldBeWrittenStaysShort(t *testing.T) {
+	var list writtenDirectories
+	for i := range maxWritten {
+		list = append(list, writtenDirectory{1, uint64(i), "/w/" + strings.Repeat("\xe9", 2000) + fmt.Sprintf("/%d", i)})
+	}
+	if text := list.fewer().text(); len(text) > maxWrittenFile/2 {
+		t.Errorf("%d bytes", len(text))
+	}
+	h := gitHost(t)
+	h.repository(h.profile.Workspace + "/a/b/c")
+	h.run("/bin/true")
+	if text, err := os.ReadFile(h.profile.Written); err != nil || strings.Contains(string(text), "/a") {
+		t.Errorf("it names what lies in the workspace: %v %s", err, text)
+	}
+}

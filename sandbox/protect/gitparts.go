@@ -63,10 +63,15 @@ func isGitAt(path string) bool {
 	return isGitIn(fd)
 }
 
-// isGitIn reports whether an open directory is one of git's, or will be with a file that holds a line.
+// isGitIn reports whether an open directory is one of git's, or will be with a file that holds a line. A scan takes the same for one.
 func isGitIn(dir int) bool {
-	objects, refs := has(dir, "objects"), has(dir, "refs")
-	return objects && refs || has(dir, "HEAD") && (objects || refs || has(dir, "commondir"))
+	var git gitSigns
+	for _, name := range append([]string{"HEAD", "objects", "refs"}, gitNames...) {
+		if has(dir, name) {
+			git.see([]byte(name))
+		}
+	}
+	return git.isRepository() || git.head && git.refs
 }
 
 // Stray describes what git did not make in one of its directories, or is empty for a file, a directory, and what "git init" makes for a

@@ -32,7 +32,8 @@ type Run struct {
 	Known     map[string]bool   `json:"known,omitempty"`
 	Git       map[string]bool   `json:"git,omitempty"`
 	Apart     map[string]bool   `json:"apart,omitempty"`
-	Strays    map[string]string `json:"strays"` // links and the like in git's directories, by path
+	Links     map[string]string `json:"links,omitempty"` // of what is known, the symbolic links: nothing is mounted on them
+	Strays    map[string]string `json:"strays"`          // links and the like in git's directories, by path
 	Names     []Name            `json:"names"`
 	Packages  []string          `json:"packages,omitempty"`
 	Kept      []string          `json:"kept,omitempty"` // of git's own names, those that are writable
@@ -88,17 +89,21 @@ func (r *Run) rewrite(change func(string) string) {
 	for i := range r.Names {
 		r.Names[i].Path, r.Names[i].In, r.Names[i].Rule = change(r.Names[i].Path), change(r.Names[i].In), change(r.Names[i].Rule)
 	}
-	strays := make(map[string]string, len(r.Strays))
-	for path, is := range r.Strays {
-		strays[change(path)] = change(is)
+	texts := func(m map[string]string) map[string]string {
+		changed := make(map[string]string, len(m))
+		for path, is := range m {
+			changed[change(path)] = change(is)
+		}
+		return changed
 	}
-	r.Strays = strays
+	r.Strays, r.Links = texts(r.Strays), texts(r.Links)
 	r.Known, r.Git, r.Apart, r.Workspace = keys(r.Known), keys(r.Git), keys(r.Apart), change(r.Workspace)
 }
 
 const (
 	recordsName = "runs"
-	maxRecord   = 8 << 20
+	maxRecord   = 64 << 20
+	maxFirst    = 8 << 20 // of its first line
 	maxRecords  = 256
 )
 
@@ -107,10 +112,14 @@ func NewRecord(state string, run Run) (*Record, error) {
 	if state == "" {
 		return nil, nil
 	}
+	run.Links = linksIn(run.Known)
 	run.rewrite(asText)
 	text, err := json.Marshal(run)
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > maxFirst {
+		return nil, errors.New("too much of it is protected, in paths that are too long")
 	}
 	dir := filepath.Join(state, recordsName)
 	path := filepath.Join(dir, strings.ToLower(rand.Text()[:12]))
@@ -140,6 +149,26 @@ func NewRecord(state string, run Run) (*Record, error) {
 	return r, nil
 }
 
+// linksIn are those of some paths at which there are symbolic links, with their texts.
+func linksIn(paths map[string]bool) map[string]string {
+	links := map[string]string{}
+	for path := range paths {
+		if text, err := os.Readlink(path); err == nil {
+			links[path] = text
+		}
+	}
+	return links
+}
+
+// isKnown reports whether what is at a path was there when the run began. What is mounted there the command could not replace.
+func (r *Run) isKnown(path string) bool {
+	was, isLink := r.Links[path]
+	if now, err := os.Readlink(path); isLink && (err != nil || now != was) {
+		return false
+	}
+	return r.Known[path]
+}
+
 func (r *Record) aside(aside, path string) { r.add(moved{Aside: asText(aside), Path: asText(path)}) }
 
 func (r *Record) bare(path string) { r.add(moved{Bare: asText(path)}) }
@@ -155,6 +184,7 @@ func (r *Record) also(root string, run Run) {
 		return m
 	}
 	run.Roots, run.Known, run.Git, run.Apart = []string{root}, below(run.Known), below(run.Git), below(run.Apart)
+	run.Links = linksIn(run.Known)
 	run.rewrite(asText)
 	r.add(moved{Also: &run})
 }
@@ -267,6 +297,10 @@ func (r *Run) change(m moved) {
 		}
 		maps.Copy(*lists.all, lists.of)
 	}
+	if r.Links == nil {
+		r.Links = map[string]string{}
+	}
+	maps.Copy(r.Links, m.Also.Links)
 }
 
 // Runs reports whether a command runs that may write where a path is.
@@ -302,6 +336,8 @@ func Sweep(state string, disarm Disarm, check CheckIndex) []Report {
 			s := sweep{run: run, q: q, disarm: disarm, check: check, report: Report{Taken: map[string][]Taken{}}}
 			s.all(asides)
 			list = append(list, s.report)
+		} else {
+			list = append(list, Report{Told: []Told{{Path: path, Text: "it cannot be read what a command could write whose launcher was killed, so nobody looked through that: " + err.Error()}}})
 		}
 		os.Remove(path)
 	})
@@ -335,7 +371,7 @@ func (s *sweep) all(asides []moved) {
 			switch {
 			case found.Repository && (s.run.Known[found.Path] || s.run.Git[found.Path]):
 				repositories = append(repositories, found.Path)
-			case s.run.Known[found.Path]:
+			case s.run.isKnown(found.Path):
 			case found.Stray:
 				s.stray(found.Path)
 			case found.Index:

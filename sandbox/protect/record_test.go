@@ -3,6 +3,8 @@ package protect
 import (
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -75,5 +77,25 @@ func TestWhatIsWritableLaterIsSweptToo(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(told, want) {
 		t.Errorf("%q, want %q", told, want)
+	}
+}
+
+// A record that a later run could not read protects nobody.
+func TestARecordIsAsLongAsItIsRead(t *testing.T) {
+	state, long := t.TempDir(), map[string]bool{}
+	for i := range 3000 {
+		long["/"+strings.Repeat("\xe9", 3000)+strconv.Itoa(i)] = true
+	}
+	if _, err := NewRecord(state, Run{Roots: []string{"/r"}, Known: long}); err == nil {
+		t.Error("one was written that is too long")
+	}
+	record, err := NewRecord(state, Run{Roots: []string{"/r"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Truncate(record.path, 5)
+	record.file.Close() // its launcher is killed
+	if reports := Sweep(state, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
+		t.Errorf("%+v", reports)
 	}
 }

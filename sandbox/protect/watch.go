@@ -309,6 +309,15 @@ func (w *Watch) addRoot(path string) error {
 		return &os.PathError{Op: "watch", Path: path, Err: errors.New(why)}
 	}
 	w.roots = append(w.roots, r)
+	for path := range w.options.Known { // also links that lead to something: nothing is mounted on them
+		if n := byPath[parent(path)]; n != nil {
+			if fd, err := w.descriptor(n); err == nil {
+				if is, there := identify(fd, base(path), path); there {
+					w.known[is] = true
+				}
+			}
+		}
+	}
 	for dir := range w.options.Git {
 		if n := byPath[dir]; n != nil {
 			w.thereInGit(n, dir)
@@ -1230,10 +1239,12 @@ func (w *Watch) found(n *node, name string, kind Kind, levels int) {
 		if w.bare[path] && !w.back[path] { // it was there before its directory was watched
 			w.stays(path)
 		}
-		if c := w.options.Covers[path]; c == Hides || c == Protects || c == Elsewhere || w.options.Known[path] {
+		_, protected := w.rule(n, name)
+		is := w.isKnown(n, name)
+		if c := w.options.Covers[path]; c == Hides || c == Protects || c == Elsewhere || is && w.options.Known[path] && (protected || kind != Directory) {
 			return
 		}
-		if _, protected := w.rule(n, name); protected && w.isKnown(n, name) {
+		if protected && is {
 			// Something that was protected before: the host moved it here, with the directory.
 			w.cover(path, Protects)
 			w.isCovered(path)

@@ -188,6 +188,41 @@ func TestWhatSomebodyHasOpenIsCopiedAtTheEnd(t *testing.T) {
 	}
 }
 
+// When the kernel cannot tell all, what was there before counts only as long as it is that: a link can be replaced, and in a repository
+// something new can be made.
+func TestAfterAnOverflowWhatIsKnownIsLookedAtToo(t *testing.T) {
+	dir := treeOf(t, "r/.git/objects/", "r/.git/refs/", "r/.git/logs/", "r/.git/HEAD")
+	for _, name := range []string{".envrc", "r/.envrc"} {
+		if err := os.Symlink("x", dir+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := NewWatch()
+	if err == nil {
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Git: map[string]bool{dir + "/r/.git": true},
+			Known: map[string]bool{dir + "/.envrc": true, dir + "/r/.envrc": true, dir + "/r/.git": true}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	os.WriteFile(dir+"/n", nil, 0o644)
+	os.Rename(dir+"/n", dir+"/.envrc")
+	os.Symlink("/x", dir+"/r/.git/logs/HEAD")
+	for lost := make([]byte, 64<<10); ; {
+		if n, err := unix.Read(w.inotify, lost); n <= 0 || err != nil {
+			break
+		}
+	}
+	w.overflowed()
+	w.Begin(nil, nil)
+	isGone(t, dir+"/.envrc", 5*time.Second)
+	isGone(t, dir+"/r/.git/logs/HEAD", 5*time.Second)
+	if _, err := os.Lstat(dir + "/r/.envrc"); err != nil {
+		t.Error(err)
+	}
+}
+
 // git reads one index and those that it shares with that: more than can be read are set aside.
 func TestNoIndexIsLeftUnread(t *testing.T) {
 	dir := t.TempDir()
