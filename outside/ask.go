@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
@@ -93,7 +94,7 @@ func (b *Broker) newPending(c command) *pending {
 		shown.Always = append(shown.Always, text)
 	}
 	shown.Shown = digest(*shown, d)
-	r := grants.Request{ID: c.id, Agent: c.Agent, Workspace: cmp.Or(c.workspace, c.Cwd), Session: c.session, Outside: shown, Reason: c.Reason, Warnings: []grants.Warning{},
+	r := grants.Request{ID: c.id, Agent: c.Agent, Workspace: cmp.Or(c.workspace, c.Cwd), Session: c.session, Outside: shown, Reason: c.from.of(c.Reason), Warnings: []grants.Warning{},
 		AskedAtUnixMs: now.UnixMilli(), ExpiresAtUnixMs: now.Add(b.options.Timeout).UnixMilli()}
 	for _, s := range d.Why {
 		if s.About == "bound" || s.About == "analysis" {
@@ -101,6 +102,16 @@ func (b *Broker) newPending(c command) *pending {
 		}
 	}
 	return &pending{Request: r, command: c, answer: make(chan answered, 1)}
+}
+
+// of is a reason with what is known of the container that gives it.
+func (a Asker) of(reason string) string {
+	for _, said := range [][2]string{{"branch", a.Branch}, {"project", a.Project}, {"container", a.ID}} {
+		if said[1] != "" {
+			reason = strings.TrimSpace(said[0] + " " + said[1] + " " + reason)
+		}
+	}
+	return reason
 }
 
 // digest is of what is shown, of what would run, and of what that is bound to.

@@ -113,6 +113,7 @@ type command struct {
 	grants.Command
 	id, name           string
 	session, workspace string
+	from               Asker // where it is no session's
 	inside             bool
 	over               <-chan struct{} // closed when its session has ended
 	host               host.Host
@@ -131,6 +132,22 @@ func (b *Broker) RunOutside(ctx context.Context, session string, inside bool, as
 	if err := b.whose(&c); err != nil {
 		return grants.CommandAnswer{}, err
 	}
+	return b.runOutside(ctx, c)
+}
+
+// An Asker is who asks from a container, as its token says. Its commands are as those of a sandbox.
+type Asker struct {
+	ID, Agent, Workspace string
+	Project, Branch      string // for the record
+}
+
+// RunFor has a command of a container's decided and run.
+func (b *Broker) RunFor(ctx context.Context, from Asker, asked grants.Command) (grants.CommandAnswer, error) {
+	asked.Agent = from.Agent
+	return b.runOutside(ctx, command{Command: asked, session: "container " + from.ID, workspace: from.Workspace, from: from, inside: true})
+}
+
+func (b *Broker) runOutside(ctx context.Context, c command) (grants.CommandAnswer, error) {
 	if err := check(c); err != nil {
 		return grants.CommandAnswer{}, err
 	}

@@ -18,6 +18,8 @@ type line struct {
 	Agent     string               `json:"agentId"`
 	Session   string               `json:"sessionId,omitempty"`
 	Workspace string               `json:"workspaceId,omitempty"`
+	Project   string               `json:"project,omitempty"`
+	Branch    string               `json:"branch,omitempty"`
 	Inside    bool                 `json:"fromSandbox,omitempty"`
 	Command   string               `json:"command,omitempty"`
 	Cwd       string               `json:"cwd,omitempty"`
@@ -33,7 +35,7 @@ type line struct {
 // of fills in whose line it is.
 func (b *Broker) of(c command, event string, l line) line {
 	l.Time, l.Event, l.User, l.ID, l.Name, l.Agent, l.Session, l.Workspace = time.Now().UTC(), event, b.options.User, c.id, c.name, c.Agent, c.session, c.workspace
-	l.Command, l.Cwd = c.text(), c.Cwd
+	l.Command, l.Cwd, l.Project, l.Branch = c.text(), c.Cwd, c.from.Project, c.from.Branch
 	if event == requested {
 		l.Inside, l.Verdict, l.Pattern, l.Reason = c.inside, c.decision.Verdict.String(), c.pattern, c.decision.Reason
 	}

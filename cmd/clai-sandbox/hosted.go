@@ -47,6 +47,12 @@ func auditCommand() *cli.Command {
 	}, usageError)
 }
 
+func tokenCommand() *cli.Command {
+	return hosted.Token(func(string) cli.ActionFunc {
+		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "token")[1:]) }
+	}, usageError)
+}
+
 func imageCommand() *cli.Command {
 	return hosted.Image(func(string) cli.ActionFunc {
 		return func(c *cli.Context) error { return handOver(hosted.OptionsFirst(c.App, os.Args, "image")[1:]) }

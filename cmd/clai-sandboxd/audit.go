@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,6 +53,8 @@ type recorded struct {
 	Agent     string    `json:"agentId"`
 	Session   string    `json:"sessionId"`
 	Workspace string    `json:"workspaceId"`
+	Project   string    `json:"project"`
+	Branch    string    `json:"branch"`
 	Command   string    `json:"command"`
 	Verdict   string    `json:"verdict"`
 	Pattern   string    `json:"pattern"`
@@ -138,7 +141,8 @@ func (r *recorded) line() string {
 	}
 	add("id", r.ID)
 	add("agent", r.Agent)
-	add("project", r.Workspace)
+	add("project", cmp.Or(r.Project, r.Workspace))
+	add("branch", r.Branch)
 	add("cmd", r.Command)
 	add("verdict", r.Verdict)
 	add("pattern", r.Pattern)

@@ -49,7 +49,7 @@ func main() {
 		os.Exit(files.Stay(os.Stdin, os.Stdout))
 	}
 	err := newApp().Run(os.Args)
-	if len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "audit", "changes", "config", "explain", "image", "mcp", hosted.Review}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "audit", "changes", "config", "explain", "image", "mcp", "token", hosted.Review}, os.Args[1]) {
 		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox
 	}
 	if err != nil {
@@ -74,7 +74,7 @@ func newApp() *cli.App {
 		Usage:           "the long-running modes of clai-sandbox",
 		Version:         version,
 		HideHelpCommand: true,
-		Commands: []*cli.Command{gatewayCommand(), runnerCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Audit(auditAction, usageError), hosted.Changes(changesAction, usageError), hosted.Config(configAction, usageError), hosted.Agents(agentsAction, usageError), hosted.Decision(explainAction, usageError), hosted.Image(imageAction, usageError), hosted.MCP(mcpAction, usageError),
+		Commands: []*cli.Command{gatewayCommand(), runnerCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Audit(auditAction, usageError), hosted.Changes(changesAction, usageError), hosted.Config(configAction, usageError), hosted.Token(tokenAction, usageError), hosted.Agents(agentsAction, usageError), hosted.Decision(explainAction, usageError), hosted.Image(imageAction, usageError), hosted.MCP(mcpAction, usageError),
 			{Name: hosted.Review, Hidden: true, Action: reviewAction, OnUsageError: usageError, HideHelpCommand: true}},
 
 		DisableSliceFlagSeparator: true,
@@ -99,6 +99,7 @@ func gatewayCommand() *cli.Command {
 			&cli.DurationFlag{Name: "idle", Value: 10 * time.Minute, Usage: "end after `DURATION` without use; 0 for never"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "end a request that nobody answers after `DURATION`"},
 			&cli.BoolFlag{Name: "no-notify", Usage: "show no notifications on the desktop"},
+			&cli.StringFlag{Name: "containers", Usage: "answer containers on `ADDRESS:PORT`, too"},
 		},
 		Action: runGateway,
 	}
@@ -132,7 +133,7 @@ func runGateway(c *cli.Context) error {
 	}
 	err = gateway.Run(ctx, gateway.Options{Desktop: desktop,
 		Directories: caller.Directories(), Home: caller.Home, User: caller.User, Version: version, Caller: caller, Runner: []string{self, runnerMode, fmt.Sprintf("--umask=%d", umask)}, Programs: programs(caller.Directories()),
-		Timeout: c.Duration("timeout"), Idle: c.Duration("idle"), Listener: listener,
+		Timeout: c.Duration("timeout"), Idle: c.Duration("idle"), Containers: c.String("containers"), Listener: listener,
 		Notify: func(n grants.Notice) { fmt.Fprintln(os.Stderr, "clai-sandboxd: "+profile.Printable(n.Text)) },
 	})
 	var running *gateway.RunningError

@@ -15,6 +15,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/outside/container"
 	"github.com/clairun/clai-sandbox/profile"
 )
 
@@ -30,6 +31,8 @@ func TestMain(m *testing.M) {
 		os.Exit(client.HostExecProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	case answersName:
 		os.Exit(answers())
+	case inContainerName:
+		os.Exit(container.Program(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if os.Getenv(asCommand) != "" {
 		main()

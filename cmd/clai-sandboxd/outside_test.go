@@ -66,7 +66,7 @@ func newDesk(t *testing.T) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"clai-sandboxd", answersName, client.HostExecName} {
+	for _, name := range []string{"clai-sandboxd", answersName, client.HostExecName, inContainerName} {
 		copyFile(t, self, filepath.Join(d.bin, name)) // and no link: the gateway starts the runner by its own real path
 	}
 	d.write("config/clai-sandbox/config.json", `{"defaults": {"execution": {"outside": {"host": "auto", "security": "allowlist"},

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/notify"
 	"github.com/clairun/clai-sandbox/outside"
+	"github.com/clairun/clai-sandbox/outside/door"
 	"github.com/clairun/clai-sandbox/outside/runner"
 	"github.com/clairun/clai-sandbox/policy/host"
 	"github.com/clairun/clai-sandbox/profile"
@@ -37,6 +39,7 @@ type Options struct {
 	Notify      func(grants.Notice)
 	Runner      []string // the program that runs commands outside of sandboxes, with its arguments; nil: none are run
 	Caller      profile.Caller
+	Containers  string // the address on which containers are answered, beside a socket; empty: none
 	Desktop     string // the address of the session bus of a desktop that is to notify the person; empty: none is
 }
 
@@ -100,6 +103,11 @@ func Run(ctx context.Context, o Options) error {
 		// What it runs for an agent has the person's user, and must not answer for the person.
 		s.Admit(func(p sockets.Peer) bool { return !ran(p.PID) })
 	}
+	containers, opened, err := o.open(b)
+	if err != nil {
+		return err
+	}
+	defer opened()
 	for _, n := range notices {
 		if o.Notify != nil {
 			o.Notify(n)
@@ -114,7 +122,34 @@ func Run(ctx context.Context, o Options) error {
 		}()
 		defer func() { cancel(); <-over }()
 	}
-	return o.serve(ctx, s, func() bool { return !b.Idle() || busy() }, b, socket)
+	return o.serve(ctx, s, func() bool { return !b.Idle() || busy() || containers.Needed() }, b, socket)
+}
+
+// open opens the door for containers, until it is closed.
+func (o Options) open(b *outside.Broker) (d *door.Door, end func(), err error) {
+	socket := filepath.Join(grants.SocketDirectory(o.Directories), door.SocketName)
+	l, err := sockets.Listen(socket)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen for containers: %w", err)
+	}
+	listeners := []net.Listener{l}
+	if o.Containers != "" {
+		if l, err = door.Listen(o.Containers); err != nil {
+			listeners[0].Close()
+			return nil, nil, fmt.Errorf("listen for containers: %w", err)
+		}
+		listeners = append(listeners, l)
+	}
+	d = door.New(door.In(o.Directories.State), b)
+	var served sync.WaitGroup
+	for _, l := range listeners {
+		served.Go(func() { _ = d.Serve(l) })
+	}
+	return d, func() {
+		os.Remove(socket)
+		d.Close()
+		served.Wait()
+	}, nil
 }
 
 // commands puts the broker of commands before the one of paths. busy says whether something of what was run goes on, and ran, which may be nil, whether a
