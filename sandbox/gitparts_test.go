@@ -134,3 +134,50 @@ func TestACopyOfARepositoryHasItsSettings(t *testing.T) {
 		}
 	}
 }
+
+// git obeys the settings of where a file .git leads. In the scripts, $O is a repository of the person's outside of the workspace.
+func TestAFileGitLeadsToWhatTheCommandMayWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		stays  bool
+	}{
+		"elsewhere":                      {"echo gitdir: $O/.git > x/.git", false},
+		"by a relative path":             {"echo gitdir: ../../other/.git > x/.git", false},
+		"by a link":                      {"ln -s $O l; echo gitdir: ../l/.git > x/.git", false},
+		"by a link that is made later":   {"echo gitdir: ../l/.git > x/.git; sleep 0.1; ln -s $O l", false},
+		"by a link that is left again":   {"ln -s $O/.git/refs l; echo gitdir: ../l/.. > x/.git", false},
+		"to nothing":                     {"echo gitdir: $O/missing > x/.git", false},
+		"by another name of the file":    {"echo gitdir: ../r/.git > f; ln f x/.git; sleep 0.1; echo gitdir: $O/.git > f", false},
+		"with more behind it":            {"printf 'gitdir: %s/.git\\0../x\\n' $O > x/.git", false},
+		"a worktree's":                   {"rmdir x; git -C r worktree add -q ../x", true},
+		"a repository's own, kept apart": {"rm -rf r/s; git init -q --separate-git-dir r/s x; git -C x status", true},
+		"nothing that git takes for one": {"echo text > x/.git", true},
+		"a submodule's":                  {"rmdir x; git init -q; git -c protocol.file.allow=always submodule --quiet add file://$PWD/s x; git -C x status", true},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%v", name, strict), func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := gitHost(t)
+				if strict {
+					h.strict()
+				}
+				work := h.mkdir(h.profile.Workspace + "/w")
+				other := h.repository(h.profile.Workspace + "/other")
+				h.repository(work + "/r")
+				h.repository(work + "/s")
+				h.mkdir(work + "/x")
+				h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = work, work, work
+				r := h.run("/bin/sh", "-c", "O="+other+"; "+c.script)
+				if r.Failure != nil || r.ExitCode != 0 {
+					t.Fatalf("%v %d %s", r.Failure, r.ExitCode, r.Out)
+				}
+				_, err := os.Lstat(work + "/x/.git")
+				told := slices.ContainsFunc(r.Notices, func(n Notice) bool { return n.Path == work+"/x/.git" })
+				if stays := err == nil; stays != c.stays || told == c.stays {
+					t.Errorf("stays: %v, told: %v: %v", stays, told, r.Notices)
+				}
+			})
+		}
+	}
+}

@@ -207,7 +207,9 @@ func (h *homecoming) bring() (err error) {
 		}
 	}
 	for _, f := range found.Found {
-		if f.Repository {
+		if f.Repository && h.badGitFile(f.Path) {
+			h.setAside(f.Path, ".git")
+		} else if f.Repository {
 			if err := h.repository(f.Path); err != nil {
 				h.closed = append(h.closed, protect.Closed{Path: f.Path, Why: "what git would execute could not be taken out of it: " + reason(err)})
 			}
@@ -338,6 +340,41 @@ func (h *homecoming) badIndex(path string) bool {
 		}
 	}
 	return repository.CheckIndex(int(dir.Fd()), settings, baseName(path)) != nil
+}
+
+// badGitFile reports whether a file .git leads where it must not.
+func (h *homecoming) badGitFile(path string) bool {
+	if info, err := h.upper.Lstat(h.relative(path)); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	dir, err := h.upper.Open(h.relative(parent(path)))
+	if err != nil {
+		return true
+	}
+	defer dir.Close()
+	return repository.CheckGitFile(int(dir.Fd()), baseName(path), parent(path), repository.Place{Writes: h.writes, IsPlain: h.isPlain}) != nil
+}
+
+// writes reports whether the command may write what is at a path.
+func (h *homecoming) writes(path string) bool {
+	return slices.ContainsFunc(h.p.Roots, func(root string) bool {
+		for at := path; at != root && at != "/"; at = parent(at) {
+			if h.p.apart[at] {
+				return false
+			}
+		}
+		return within(path, root)
+	})
+}
+
+// isPlain reports whether no symbolic link will be on the way to a path.
+func (h *homecoming) isPlain(path string) bool {
+	for at := path; at != h.path && within(at, h.path); at = parent(at) {
+		if info, err := h.upper.Lstat(h.relative(at)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return false
+		}
+	}
+	return repository.IsPlain(path)
 }
 
 // putInstead puts settings in the place of a link to a copy of them: see settings.instead.

@@ -52,7 +52,7 @@ type prepared struct {
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
-	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, CheckIndex: checkIndex, Held: w.held}
+	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, CheckIndex: checkIndex, CheckGitFile: checkGitFile, Held: w.held}
 	if a.settings != nil {
 		options.Instead = func(dir int, name string) ([]protect.Taken, bool) { return a.settings.instead(w.mounter, dir, name) }
 	}
@@ -96,6 +96,10 @@ func (a *attempt) recordRun(l Launcher, o *protect.Options) (err error) {
 }
 
 func checkIndex(dir int, name string) error { return repository.CheckIndex(dir, []int{dir}, name) }
+
+func checkGitFile(dir int, name, tree string, writes func(path string) bool) error {
+	return repository.CheckGitFile(dir, name, tree, repository.Place{Writes: writes, IsPlain: repository.IsPlain})
+}
 
 // disarm is repository.Disarm for package protect, which knows no git.
 func disarm(dir int, aside func(dir int, name string) error) ([]protect.Taken, error) {
@@ -434,7 +438,7 @@ func (w *commandWatch) close() {
 // Sweep sets aside what commands left whose launcher was killed, and says what. It comes before a plan is built.
 func Sweep(state string) []Notice {
 	var notices []Notice
-	for _, r := range protect.Sweep(state, disarm, checkIndex) {
+	for _, r := range protect.Sweep(state, disarm, checkIndex, checkGitFile) {
 		notices = append(notices, reported(protect.QuarantineIn(state), r)...)
 	}
 	notices = append(notices, leftBehind(state)...)

@@ -23,16 +23,18 @@ type node struct {
 	packages bool   // only what git executes counts
 	git      bool   // a repository's that was there at the start
 	part     gitPart
-	indexed  bool // writes are told, as there may be an index in it
-	isGit    bool // a repository that came into being
-	fresh    bool // it may be a repository that came into being
-	doubt    bool // something happened in it that could not be looked at
-	stale    int  // how often in a row it was not where the account says
-	open     int  // a descriptor, or -1
-	queued   bool // it is to be looked through
-	levels   int  // so deep
-	wanted   int  // it was not where the account says, and is to be looked through: levels, and one
-	dirty    bool // it is to be disarmed
+	indexed  bool            // writes are told, as there may be an index in it
+	linked   bool            // writes are told, as there was a file .git in it
+	isGit    bool            // a repository that came into being
+	fresh    bool            // it may be a repository that came into being
+	writers  map[string]bool // files of git's that somebody had open for writing
+	doubt    bool            // something happened in it that could not be looked at
+	stale    int             // how often in a row it was not where the account says
+	open     int             // a descriptor, or -1
+	queued   bool            // it is to be looked through
+	levels   int             // so deep
+	wanted   int             // it was not where the account says, and is to be looked through: levels, and one
+	dirty    bool            // it is to be disarmed
 	lostAt   time.Time
 	held     bool // when it was lost: a process of the command has it
 	sought   bool // everything was looked through for it since
@@ -264,6 +266,7 @@ func (w *Watch) addWatch(fd int, events uint32) (int, error) {
 // watchChanges has changes of files told, too, in what may be a repository.
 func (w *Watch) watchChanges(n *node, fd int) {
 	n.fresh = true
+	w.writtenIn(n)
 	w.addWatch(fd, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
 }
 

@@ -50,7 +50,7 @@ func (w *Watch) setAside(n *node, name, rule string, kind Kind) {
 	if !w.count(path) {
 		return
 	}
-	aside, err := w.rename(fd, name)
+	aside, err := w.rename(fd, name, path)
 	switch {
 	case err == unix.ENOENT: // it is gone, or has another name: then another event tells
 	case err != nil:
@@ -111,7 +111,7 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 	if err := unix.Fstat(dir, &stat); err != nil {
 		return err
 	}
-	aside, err := w.rename(dir, name)
+	aside, err := w.rename(dir, name, path)
 	if err != nil {
 		return err
 	}
@@ -149,13 +149,14 @@ func (w *Watch) forgetAttempts() {
 	}
 }
 
-// rename gives a name in an open directory another one. A directory that may not be written is given another mode for that: the
+// rename gives a name in an open directory, which is at a path, another one. The record says so before: this process may be killed. A directory that may not be written is given another mode for that: the
 // command owns it, and could do the same.
-func (w *Watch) rename(dir int, name string) (string, error) {
+func (w *Watch) rename(dir int, name, path string) (string, error) {
 	for range 4 {
 		var random [asideLength / 2]byte
 		rand.Read(random[:])
 		aside := asidePrefix + hex.EncodeToString(random[:])
+		w.options.Record.aside(join(parent(path), aside), path)
 		err := unix.Renameat2(dir, name, dir, aside, unix.RENAME_NOREPLACE)
 		if err == unix.EACCES {
 			undo := usable(dir)
@@ -179,10 +180,7 @@ func (w *Watch) stuck(path string, err error) {
 	w.stop("makes " + path + ", which cannot be set aside: " + err.Error())
 }
 
-func (w *Watch) add(i *item) {
-	w.items = append(w.items, i)
-	w.options.Record.aside(join(i.dir, i.name), i.path)
-}
+func (w *Watch) add(i *item) { w.items = append(w.items, i) }
 
 // maxTold bounds what is told of one run, each for itself.
 const maxTold = 20
@@ -252,7 +250,7 @@ func (w *Watch) End(q *Quarantine) Report {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(gone)) {
-		if !covers(stored, path) {
+		if !covers(stored, path, "/") {
 			tell(Told{Path: path, Rule: gone[path], Text: "it was removed again before the command ended, or has another name"})
 		}
 	}
@@ -262,9 +260,9 @@ func (w *Watch) End(q *Quarantine) Report {
 	return report
 }
 
-// covers reports whether a path, or one above it, is in a list.
-func covers(list map[string]bool, path string) bool {
-	for ; path != "/"; path = parent(path) {
+// covers reports whether a path, or one between it and another, is in a list.
+func covers(list map[string]bool, path, above string) bool {
+	for ; path != above && path != "/"; path = parent(path) {
 		if list[path] {
 			return true
 		}
@@ -293,6 +291,9 @@ func (w *Watch) finish() {
 		}
 		if n.indexed {
 			w.allIndexes(n)
+		}
+		if n.linked {
+			w.gitFile(n, ".git")
 		}
 	}
 }

@@ -119,6 +119,40 @@ func (w *Watch) isStray(n *node, name string) bool {
 	return is != "" && w.strays[join(n.path(), name)] != is
 }
 
+// CheckGitFile says what is wrong with a file .git in an open directory, which is at a path: git obeys the settings of where it leads. writes
+// reports whether a path is the command's to write.
+type CheckGitFile func(dir int, name, path string, writes func(path string) bool) error
+
+// gitFile sets a file .git aside that leads where it must not, and has it told when it is written.
+func (w *Watch) gitFile(n *node, name string) {
+	if w.options.CheckGitFile == nil || w.options.Names.Unprotected[".git"] {
+		return
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		w.whenMoved(n, func() { w.gitFile(n, name) })
+		return
+	}
+	if !n.linked {
+		n.linked = true
+		w.writtenIn(n)
+		w.addWatch(fd, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
+	}
+	if w.closing {
+		apart(fd, name)
+	}
+	if w.options.CheckGitFile(fd, name, n.path(), w.writes) != nil {
+		w.setAside(n, name, ".git", File)
+	}
+}
+
+// writes reports whether the command may write what is at a path.
+func (w *Watch) writes(path string) bool {
+	return slices.ContainsFunc(w.roots, func(r *root) bool {
+		return within(path, r.path) && !covers(w.options.Apart, path, r.path)
+	})
+}
+
 // CheckIndex says what is wrong with an index in an open directory: git believes the paths in it, and writes where they say.
 type CheckIndex func(dir int, name string) error
 
@@ -153,7 +187,15 @@ func (w *Watch) indexLater(n *node, name string) {
 func (w *Watch) watchIndex(n *node) {
 	if fd, err := w.descriptor(n); err == nil && !n.indexed {
 		n.indexed = true
+		w.writtenIn(n)
 		w.addWatch(fd, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
+	}
+}
+
+// writtenIn remembers a directory in which git's files are written.
+func (w *Watch) writtenIn(n *node) {
+	if !slices.Contains(w.written, n) {
+		w.written = append(w.written, n)
 	}
 }
 
@@ -232,19 +274,78 @@ func (w *Watch) settingsApart(n *node) {
 	}
 }
 
-// apart puts a copy in the place of a file in an open directory that somebody may have open for writing: a command of another sandbox could
-// write it when it was looked at for the last time.
+// apart puts a copy in the place of a file in an open directory that somebody may have open for writing, or know by another name: a command
+// of another sandbox could write it when it was looked at for the last time.
 func apart(dir int, name string) {
+	if is, shared := isOpen(dir, name); is || shared {
+		detach(dir, name, &copying{bytes: maxCopyBytes, names: 1}, 0)
+	}
+}
+
+// isOpen reports whether somebody has a file open for writing, or mapped, and whether it has another name.
+func isOpen(dir int, name string) (is, shared bool) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return
+		return false, false
 	}
 	defer unix.Close(fd)
 	var stat unix.Stat_t
 	if unix.Fstat(fd, &stat) != nil || kindOf(stat.Mode) != File {
+		return false, false
+	}
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK) // the kernel gives none on a file that is open for writing
+	return err != nil, stat.Nlink > 1
+}
+
+const (
+	// writersEvery is how often it is looked for who has git's files open for writing: what is written to a mapped file nobody tells.
+	writersEvery = time.Second
+	// writersAtOnce bounds how many directories are looked at.
+	writersAtOnce = 64
+)
+
+// lookForWriters puts a copy in the place of a file of git's that somebody had open for writing the last time, too. git itself renames
+// what it has written.
+func (w *Watch) lookForWriters() {
+	now := time.Now()
+	if len(w.written) == 0 || now.Before(w.writersNext) {
 		return
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK); err != nil { // the kernel gives none on such a file
-		detach(dir, name, &copying{bytes: maxCopyBytes, names: 1}, 0)
+	w.writersNext = now.Add(writersEvery)
+	for range min(len(w.written), writersAtOnce) {
+		n := w.written[0]
+		w.written = w.written[1:]
+		if w.nodes[n.watch] != n {
+			continue
+		}
+		w.written = append(w.written, n)
+		var names []string
+		if n.fresh {
+			names = append(names, gitNames...)
+		}
+		if n.indexed {
+			names = append(names, "index")
+		}
+		w.writersIn(n, names)
+		if n.linked { // a link on the way may be new
+			w.gitFile(n, ".git")
+		}
 	}
+}
+
+func (w *Watch) writersIn(n *node, names []string) {
+	fd, err := w.descriptor(n)
+	if err != nil {
+		return // another time
+	}
+	open := map[string]bool{}
+	for _, name := range names {
+		is, _ := isOpen(fd, name)
+		if open[name] = is && !n.writers[name]; is && n.writers[name] {
+			apart(fd, name)
+			w.disarmLater(n)
+			w.indexLater(n, name)
+		}
+	}
+	n.writers = open
 }

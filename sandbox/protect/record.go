@@ -320,7 +320,7 @@ type Disarm func(dir int, aside func(dir int, name string) error) ([]Taken, erro
 
 // Sweep does for runs whose launcher was killed what that could not: what came into being there under a protected name goes into the
 // quarantine.
-func Sweep(state string, disarm Disarm, check CheckIndex) []Report {
+func Sweep(state string, disarm Disarm, check CheckIndex, gitFile CheckGitFile) []Report {
 	if state == "" {
 		return nil
 	}
@@ -333,7 +333,7 @@ func Sweep(state string, disarm Disarm, check CheckIndex) []Report {
 		if err == nil {
 			q := QuarantineIn(state)
 			q.Agent, q.Workspace = run.Agent, run.Workspace
-			s := sweep{run: run, q: q, disarm: disarm, check: check, report: Report{Taken: map[string][]Taken{}}}
+			s := sweep{run: run, q: q, disarm: disarm, check: check, gitFile: gitFile, report: Report{Taken: map[string][]Taken{}}}
 			s.all(asides)
 			list = append(list, s.report)
 		} else {
@@ -346,11 +346,12 @@ func Sweep(state string, disarm Disarm, check CheckIndex) []Report {
 
 // sweep is one under way.
 type sweep struct {
-	run    Run
-	q      *Quarantine
-	disarm Disarm
-	check  CheckIndex
-	report Report
+	run     Run
+	q       *Quarantine
+	disarm  Disarm
+	check   CheckIndex
+	gitFile CheckGitFile
+	report  Report
 }
 
 func (s *sweep) all(asides []moved) {
@@ -466,13 +467,30 @@ func (s *sweep) stray(path string) {
 	}
 }
 
+// linked sets a file .git aside that leads where it must not. A link is looked at for itself.
+func (s *sweep) linked(path string) {
+	dir, err := unix.Openat2(unix.AT_FDCWD, parent(path), &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil || s.gitFile == nil {
+		return
+	}
+	defer unix.Close(dir)
+	apart(dir, base(path))
+	writes := func(path string) bool {
+		return slices.ContainsFunc(s.run.Roots, func(root string) bool { return within(path, root) && !covers(s.run.Apart, path, root) })
+	}
+	if s.gitFile(dir, base(path), parent(path), writes) != nil {
+		s.putIn(dir, base(path), path, ".git")
+	}
+}
+
 func (s *sweep) repository(path string) {
 	if s.disarm == nil {
 		return
 	}
 	dir, err := openRoot(path)
 	if err != nil {
-		return // a file, or a link: where it leads is looked at for itself
+		s.linked(path)
+		return
 	}
 	unix.Close(dir)
 	if dir, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}); err != nil {

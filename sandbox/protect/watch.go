@@ -31,6 +31,8 @@ type Options struct {
 	Disarm Disarm
 	// CheckIndex says what is wrong with an index in a git directory. Nil does not look.
 	CheckIndex CheckIndex
+	// CheckGitFile says what is wrong with a file .git. Nil does not look.
+	CheckGitFile CheckGitFile
 	// Instead puts a file in the place of a symbolic link in a git directory, if that leads to settings of the sandbox's own: a copy of a
 	// repository, made inside, has one. Nil does not.
 	Instead func(dir int, name string) ([]Taken, bool)
@@ -76,26 +78,29 @@ type Watch struct {
 	todo      []*node // to be looked through, each once
 	looking   *looking
 	indexes   []entry // of git's, to be read
+	written   []*node // in which git's files are written; see lookForWriters
 	dirty     []*node // may be git's, and have to be disarmed, each once
 	restUntil time.Time
-	waiting   []entry
-	retry     []func()
-	closed    []Closed // found in Prepare
-	late      []string
-	known     map[identity]bool
-	strays    map[string]string // links and the like in git's directories that were there before, by path
-	lastNames map[string]bool   // of covers
-	closing   bool
-	ending    bool
-	deep      bool
-	again     int       // how often everything was looked through again
-	overflows int       // how often the kernel could not tell all
-	blind     time.Time // since when it could not
-	seeking   time.Time // since when everything is looked through for what is lost
-	seekNext  time.Time // not before
-	settled   time.Time
-	onceMore  bool
-	why       string
+	// writersNext is when to look for who has them open.
+	writersNext time.Time
+	waiting     []entry
+	retry       []func()
+	closed      []Closed // found in Prepare
+	late        []string
+	known       map[identity]bool
+	strays      map[string]string // links and the like in git's directories that were there before, by path
+	lastNames   map[string]bool   // of covers
+	closing     bool
+	ending      bool
+	deep        bool
+	again       int       // how often everything was looked through again
+	overflows   int       // how often the kernel could not tell all
+	blind       time.Time // since when it could not
+	seeking     time.Time // since when everything is looked through for what is lost
+	seekNext    time.Time // not before
+	settled     time.Time
+	onceMore    bool
+	why         string
 
 	items    []*item
 	news     int // how many of them have been told
@@ -524,6 +529,8 @@ func (w *Watch) read() {
 		ending, wait := w.ending, -1
 		if len(w.waiting)+len(w.retry)+len(w.dirty)+len(w.indexes)+len(w.lost) > 0 {
 			wait = 1
+		} else if len(w.written) > 0 {
+			wait = int(writersEvery / time.Millisecond)
 		}
 		w.mu.Unlock()
 		if ending {
@@ -607,6 +614,7 @@ func (w *Watch) drain(buffer []byte) (told bool) {
 // settle is for when the kernel has nothing more to tell: what is lost is gone, and what could not be done is tried again. idle says that
 // there is nothing to look through, either.
 func (w *Watch) settle(idle bool) {
+	w.lookForWriters()
 	w.settleLost(idle)
 	retry := w.retry
 	w.retry = nil
@@ -846,6 +854,9 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 			w.disarmLater(n)
 		}
 		w.indexLater(n, string(name))
+		if n.linked && isNamed(string(name), ".git") {
+			w.gitFile(n, string(name))
+		}
 	}
 }
 
@@ -902,6 +913,9 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	}
 	if !protected && kind != Directory {
 		w.indexLater(n, name)
+		if isNamed(name, ".git") {
+			w.gitFile(n, name)
+		}
 	}
 	switch {
 	case !protected:

@@ -162,7 +162,7 @@ func TestWhatSomebodyHasOpenIsCopiedAtTheEnd(t *testing.T) {
 	}
 	w.Begin(nil, nil)
 	t.Cleanup(w.Close)
-	names := []string{"config", "commondir", "index", "sharedindex.0123456789012345678901234567890123456789"}
+	names := []string{"config", "commondir", "gitdir", "index", "sharedindex.0123456789012345678901234567890123456789"}
 	var open []*os.File
 	for _, name := range names {
 		file, err := os.Create(dir + "/" + name[:3])
@@ -179,12 +179,54 @@ func TestWhatSomebodyHasOpenIsCopiedAtTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	os.Link(dir+"/r/.git/gitdir", dir+"/other")
+	open[2].Close()
 	w.End(QuarantineIn(t.TempDir()))
 	for i, name := range names {
 		open[i].WriteAt([]byte("evil"), 0)
+		os.WriteFile(dir+"/other", []byte("evil"), 0o644)
 		if text, err := os.ReadFile(dir + "/r/.git/" + name); string(text) != "good" {
 			t.Errorf("%s: %q %v", name, text, err)
 		}
+	}
+}
+
+// What is written to a file that is mapped, nobody tells: while the command goes on, a copy takes its place.
+func TestWhatIsMappedIsCopiedSoon(t *testing.T) {
+	dir := treeOf(t, "r/.git/objects/", "r/.git/refs/", "r/.git/HEAD")
+	w, err := NewWatch()
+	if err == nil {
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Git: map[string]bool{dir + "/r/.git": true}, CheckIndex: func(int, string) error { return nil }})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Begin(nil, nil)
+	t.Cleanup(w.Close)
+	index := dir + "/r/.git/index"
+	file, err := os.Create(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.WriteString("good")
+	mapped, err := unix.Mmap(int(file.Fd()), 0, 4, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapped)
+	file.Close()
+	was, _ := os.Stat(index)
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if now, err := os.Stat(index); err == nil && !os.SameFile(was, now) {
+			break
+		}
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("nobody looked")
+		}
+	}
+	copy(mapped, "evil")
+	if text, _ := os.ReadFile(index); string(text) != "good" {
+		t.Errorf("%q", text)
 	}
 }
 
