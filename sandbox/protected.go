@@ -12,6 +12,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
+	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
 // What something outside the sandbox executes later, or does as it says, is read-only in writable directories: git's hooks
@@ -42,7 +43,8 @@ type Protection struct {
 	strays map[string]string // links and the like in git directories, by path
 	apart  map[string]bool   // directories below that the command may not write, or that are roots themselves
 
-	strict           bool // nothing that the command writes there is on the host before it has ended: see strict.go
+	persons          []repository.Setting // of git's, those that count in all repositories
+	strict           bool                 // nothing that the command writes there is on the host before it has ended: see strict.go
 	agent, workspace string
 	lookout          *Lookout // what watches the roots already, if something does
 }
@@ -106,6 +108,7 @@ func (b *builder) protect() {
 		b.protection = nil
 		return
 	}
+	b.protection.persons = b.readGit(b.personsGit()).settings
 	b.personsOwn()
 }
 

@@ -45,6 +45,8 @@ type settingsCopy struct {
 	path string     // on the host
 	name string     // below settingsDirectory
 	dir  descriptor // the git directory, as it was when the sandbox was made
+	// persons are git's settings that count in all repositories.
+	persons []repository.Setting
 
 	mu       sync.Mutex
 	base     string // what the command was given: at the start, or when a change of the person's was brought into its copy
@@ -59,6 +61,11 @@ type settingsCopy struct {
 
 // target is where the link leads.
 func (c *settingsCopy) target() string { return settingsDirectory + "/" + c.name }
+
+// around is what else says where git goes, as it is now.
+func (c *settingsCopy) around() repository.Around {
+	return repository.Around{Has: repository.Branches(int(c.dir)), Person: c.persons, Worktree: path.Base(c.path) == "config.worktree"}
+}
 
 // of is the copy of a file, if there is one.
 func (s *settings) of(path string) *settingsCopy {
@@ -112,6 +119,9 @@ func (a *attempt) copySettings() {
 			}
 			total += len(text)
 			c := &settingsCopy{path: m.Path, name: fmt.Sprintf("%d/%s", len(s.list), path.Base(m.Path)), dir: dir, base: text, carried: text, known: text, followed: true}
+			if a.plan.Protection != nil {
+				c.persons = a.plan.Protection.persons
+			}
 			*m = mounts.Mount{Kind: mounts.Link, Path: m.Path, Source: c.target(), File: true}
 			directory.Files = append(directory.Files, mounts.File{Path: c.name, Text: text})
 			s.list = append(s.list, c)
@@ -404,7 +414,7 @@ func (c *settingsCopy) carryOver(mounter *mounts.Mounter) ([]Notice, []repositor
 	}
 	var left []repository.Left
 	err = repository.Update(int(c.dir), path.Base(c.path), lockPatience, func(now string) (text string, err error) {
-		text, left, err = repository.Carry(c.carried, inside, now)
+		text, left, err = repository.Carry(c.carried, inside, now, c.around())
 		return text, err
 	})
 	switch {
@@ -460,7 +470,7 @@ func (c *settingsCopy) settle(s *settings) (left []repository.Left, err error) {
 	defer c.settling.Store(false)
 	known := c.known
 	err = repository.Update(int(c.dir), path.Base(c.path), 0, func(now string) (text string, err error) {
-		if text, left, err = repository.Carry(c.carried, inside, now); err == nil && now == c.known {
+		if text, left, err = repository.Carry(c.carried, inside, now, c.around()); err == nil && now == c.known {
 			known = text // or else what the person changed meanwhile is still to be brought in, and comes with this
 		}
 		return text, err

@@ -56,19 +56,19 @@ func TestGitChangesItsCopyOfTheSettings(t *testing.T) {
 // What git does to settings inside is in the host's file afterwards, as if it had been done there.
 func TestOrdinaryGitWorksInside(t *testing.T) {
 	for name, script := range map[string]string{
-		"name and address":         "git config user.email c@d.e && git config user.name 'C D'",
-		"a remote":                 "git remote add other git@example.com:a/b.git && git remote add third /srv/x.git",
-		"a remote's name":          "git remote rename origin up",
-		"a remote's address":       "git remote add other /srv/x.git && git remote set-url other https://example.com/x.git && git remote set-url --add --push other https://example.com/y.git",
-		"push -u":                  "git checkout -q -b new && git push -q -u origin new",
-		"a branch goes":            "git switch -q topic && git branch -q -D main",
-		"a branch's name":          "git branch -m main master && git branch -M master trunk && git branch -c trunk other",
-		"a tracking branch":        "git switch -q topic && git branch -u origin/main topic",
-		"fetch and pull":           "git fetch -q && git pull -q --rebase && git config pull.rebase true",
-		"stash, rebase, merge, gc": "echo x >> file && git stash -q && git stash pop -q && git commit -qam y && git switch -q -c b HEAD~1 && echo z > new && git add new && git commit -qm z && git rebase -q main && git switch -q main && git merge -q b && git gc -q",
-		"many at once":             "for i in 1 2 3 4 5 6 7 8 9; do git branch --track b$i origin/main; done; git branch -D b3 b4",
-		"description":              "git config branch.main.description 'what it is; and why # now'",
-		"what was there is unset":  "git config --unset branch.main.merge; git config --remove-section branch.main",
+		"name and address":                   "git config user.email c@d.e && git config user.name 'C D'",
+		"a remote":                           "git remote add other git@example.com:a/b.git && git remote add third /srv/x.git",
+		"a remote's address by another name": "git remote add up $(git remote get-url origin) && git branch -u origin/main && git config remote.pushDefault up",
+		"a remote's address":                 "git remote add other /srv/x.git && git remote set-url other https://example.com/x.git && git remote set-url --add --push other https://example.com/y.git",
+		"push -u":                            "git checkout -q -b new && git push -q -u origin new",
+		"a branch goes":                      "git switch -q topic && git branch -q -D main",
+		"a branch's name":                    "git branch -m main master && git branch -M master trunk && git branch -c trunk other",
+		"a tracking branch":                  "git switch -q topic && git branch -u origin/main topic",
+		"fetch and pull":                     "git fetch -q && git pull -q --rebase && git config pull.rebase true",
+		"stash, rebase, merge, gc":           "echo x >> file && git stash -q && git stash pop -q && git commit -qam y && git switch -q -c b HEAD~1 && echo z > new && git add new && git commit -qm z && git rebase -q main && git switch -q main && git merge -q b && git gc -q",
+		"many at once":                       "for i in 1 2 3 4 5 6 7 8 9; do git branch --track b$i origin/main; done; git branch -D b3 b4",
+		"description":                        "git config branch.main.description 'what it is; and why # now'",
+		"a branch of one's own":              "git switch -q -c mine --track main && git push -q -u origin mine",
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := settingsHost(t)
@@ -78,6 +78,39 @@ func TestOrdinaryGitWorksInside(t *testing.T) {
 			}
 			if status := h.git(h.profile.Workspace, "status", "--porcelain"); strings.Contains(status, "??") {
 				t.Error(status)
+			}
+		})
+	}
+}
+
+// What leads git elsewhere than before works inside, and is kept out, told and kept for the person: all that belongs together, and nothing else.
+func TestWhatLeadsGitElsewhereIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		want   []string
+	}{
+		"a branch on a fork":      {"git init -q --bare /tmp/fork.git; git remote add fork /tmp/fork.git; git switch -q -c feat; git push -q -u fork feat", []string{"branch.feat.merge = refs/heads/feat", "branch.feat.remote = fork"}},
+		"what was there goes":     {"git config --remove-section branch.main", []string{"branch.main.merge without", "branch.main.remote without"}},
+		"a remote's other name":   {"git remote rename origin up", []string{"remote.origin.fetch without", "remote.origin.url without"}},
+		"a pull request's branch": {"git config branch.main.merge refs/pull/1/head", []string{"branch.main.merge = refs/pull/1/head"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := settingsHost(t)
+			r := h.run("/bin/sh", "-ec", c.script)
+			told := settingsTold(r)
+			slices.Sort(told)
+			if r.ExitCode != 0 || len(told) != len(c.want) {
+				t.Fatalf("%d %q %q", r.ExitCode, r.Err, told)
+			}
+			for i, want := range c.want {
+				if !strings.Contains(told[i], ": "+want) || !strings.Contains(told[i], "it leads git elsewhere; who wants it: clai-sandbox quarantine restore ") {
+					t.Errorf("%q", told[i])
+				}
+			}
+			if c.want[0] == "branch.feat.merge = refs/heads/feat" {
+				if got := h.git(h.profile.Workspace, "config", "remote.fork.url"); got != "/tmp/fork.git\n" {
+					t.Error(got)
+				}
 			}
 		})
 	}
@@ -455,7 +488,7 @@ func TestWorktreesAndSubmodulesAreMadeInside(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	h.git(work, "submodule", "status")
-	h.sh("cd lib && git config user.name 'In The Module' && git remote add second " + remote + " && git checkout -q -b x && git push -q -u second x")
+	h.sh("cd lib && git config user.name 'In The Module' && git remote add second " + remote + " && git checkout -q -b x && git push -q -u origin x")
 	if got := h.git(work+"/lib", "config", "--get-regexp", "^(remote.second|branch.x)"); len(lines(got)) != 4 {
 		t.Errorf("%q", got)
 	}

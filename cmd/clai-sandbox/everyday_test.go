@@ -50,7 +50,7 @@ func TestEverydayWorkInAWorkspace(t *testing.T) {
 				git switch -q -c work; echo y > g; git add g; git commit -qm two; git push -q -u origin work
 				git switch -q --track origin/topic; git branch -q -D gone; git branch -m old kept; git stash list; git pull -q --rebase; git gc -q'`)
 			p.wants(p.sh("git config --get user.email; git remote; git branch --format='%(refname:short) %(upstream:short)'; git -C ~/origin log -1 --format=%ae%s work"),
-				"agent@example.org\nfork\norigin\n", "kept ", "topic origin/topic", "work origin/work", "agent@example.orgtwo")
+				"agent@example.org\nfork\nmore\norigin\n", "kept ", "topic origin/topic", "work origin/work", "agent@example.orgtwo")
 		},
 		"create vite in it": func(t *testing.T, p project) {
 			p.sh("clai-sandbox run" + npmProgram(t, "create-vite", "index.js") + ". --template vanilla-ts </dev/null")

@@ -115,7 +115,7 @@ func isThere(dir int, name string, made unix.Stat_t) bool {
 // Without is what a file of settings would be if nothing had been done to it since it was known, but what does no harm; and what that
 // leaves out.
 func Without(known, now string) (string, []Left) {
-	text, left, err := Carry(known, now, known)
+	text, left, err := Carry(known, now, known, Around{})
 	if err != nil {
 		return known, []Left{{Why: Unknown}}
 	}

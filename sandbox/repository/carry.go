@@ -3,6 +3,7 @@ package repository
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -25,16 +26,19 @@ var ErrTooMany = fmt.Errorf("more than %d of its settings were changed", maxChan
 // ErrNotRead means that what the command made of the settings cannot be read as such, or that the host's cannot.
 var ErrNotRead = errSyntax
 
-// Carry makes in the host's settings the changes that a command made to a copy, from base to inside, as far as they do no harm. A key
-// that was changed on the host meanwhile stays as it is there.
-func Carry(base, inside, host string) (text string, left []Left, err error) {
-	return carry(base, inside, host, rules{isHarmlessKey, Judge, leadsPerson})
+// ErrElsewhere means that it cannot be told which of the changed settings lead git elsewhere.
+var ErrElsewhere = errors.New("they lead git elsewhere")
+
+// Carry makes in the host's settings the changes that a command made to a copy, from base to inside, as far as they do no harm and git goes
+// where it went before. A key that was changed on the host meanwhile stays as it is there.
+func Carry(base, inside, host string, around Around) (text string, left []Left, err error) {
+	return carry(base, inside, host, rules{isHarmlessKey, Judge, &around})
 }
 
 // Follow makes all changes from base to host in the copy that a command has: they are the person's own. Where both changed a key, it is as
 // on the host.
 func Follow(base, host, inside string) (string, error) {
-	text, left, err := carry(base, host, inside, rules{func(string) bool { return true }, func(string, string) Verdict { return Harmless }, func(string) bool { return false }})
+	text, left, err := carry(base, host, inside, rules{func(string) bool { return true }, func(string, string) Verdict { return Harmless }, nil})
 	if err != nil {
 		return "", err
 	}
@@ -95,11 +99,39 @@ func (d document) sections() map[string]bool {
 type rules struct {
 	key   func(key string) bool
 	value func(key, value string) Verdict
-	// leads reports whether a key says where the person's next push or pull goes: then a value that was there is not replaced.
-	leads func(key string) bool
+	// around is what says where git goes, which stays so. Nil: it may go anywhere.
+	around *Around
 }
 
+// maxRounds bounds how often it is looked where git goes with what is left: what is left out may be what another change builds on.
+const maxRounds = 16
+
 func carry(base, inside, host string, r rules) (string, []Left, error) {
+	before, err := parseDocument(host)
+	if err != nil {
+		return "", nil, ErrNotRead
+	}
+	refused := map[string]bool{}
+	for range maxRounds {
+		text, left, err := carryBut(refused, base, inside, host, r)
+		if err != nil || r.around == nil || text == host {
+			return text, left, err
+		}
+		after, err := parseDocument(text)
+		if err != nil {
+			return "", nil, ErrNotRead
+		}
+		more := elsewhere(before, after, r.around)
+		if len(more) == 0 {
+			return text, left, nil
+		}
+		maps.Copy(refused, more)
+	}
+	return "", nil, ErrElsewhere
+}
+
+// carryBut carries all over but some keys.
+func carryBut(refused map[string]bool, base, inside, host string, r rules) (string, []Left, error) {
 	b, err1 := parseDocument(base)
 	i, err2 := parseDocument(inside)
 	h, err3 := parseDocument(host)
@@ -109,9 +141,8 @@ func carry(base, inside, host string, r rules) (string, []Left, error) {
 	if base == inside {
 		return host, nil, nil
 	}
-	before := b.values()
-	renameSections(b, i, h, r)
-	c := carrying{rules: r, before: before, base: b.values(), inside: i.values(), host: &h, spelled: i.names(), sections: i.sections()}
+	renameSections(b, i, h, r, refused)
+	c := carrying{rules: r, refused: refused, base: b.values(), inside: i.values(), host: &h, spelled: i.names(), sections: i.sections()}
 	was := h.values()
 	for _, key := range keys(b, i) {
 		if !slices.Equal(c.base[key], c.inside[key]) {
@@ -138,7 +169,7 @@ func (d document) names() map[string]string {
 type carrying struct {
 	rules        rules
 	base, inside map[string][]string
-	before       map[string][]string // base, when its sections had the names that they had
+	refused      map[string]bool // keys that lead git elsewhere
 	host         *document
 	spelled      map[string]string
 	sections     map[string]bool // that are left inside
@@ -173,7 +204,7 @@ func (c *carrying) key(key string, now []string) {
 	case !isAllowed:
 		leave(Left{Removed: true, Why: c.rules.value(key, "")})
 	case slices.Equal(next, base), slices.Equal(next, now):
-	case c.rules.leads(key) && c.redirects(key, next):
+	case c.refused[key]:
 		l := Left{Removed: len(next) == 0, Why: Leads}
 		if !l.Removed {
 			l.Value = next[len(next)-1]
@@ -190,100 +221,34 @@ func (c *carrying) key(key string, now []string) {
 	}
 }
 
-// leadsPerson reports whether a key says to which address, or by default to which remote repository, the person's next push goes, or from
-// which the next pull comes, and what is pushed.
-func leadsPerson(key string) bool {
-	switch shape(key) {
-	case "remote.*.url", "remote.*.pushurl", "remote.*.push", "branch.*.remote", "branch.*.pushremote", "remote.pushdefault":
-		return true
-	}
-	return false
-}
-
-// redirects reports whether new values lead the person elsewhere than before. What the command made itself may lead anywhere; what
-// was there may have another name for the address that it had, and a remote repository no other address. Nothing is taken away but with all
-// that is said of it: what a later command adds under the same name would be new.
-func (c *carrying) redirects(key string, next []string) bool {
-	section := sectionOf(key)
-	switch shape(key) {
-	case "remote.*.url":
-		return c.leaves(c.base[key], next) || len(next) == 0 && !c.isRenamed(c.base[key])
-	case "remote.*.pushurl":
-		return c.leaves(c.addressesOf(c.base, section), next)
-	case "remote.*.push":
-		return len(c.base[section+".url"]) > 0
-	case "branch.*.remote":
-		return len(c.base[key]) > 0 && (len(next) == 0 && !c.isGone(key) || c.leaves(c.named(c.before, c.base[key]), c.named(c.inside, next)))
-	case "branch.*.pushremote":
-		was := append(c.named(c.before, c.base[key]), c.named(c.before, c.base[section+".remote"])...)
-		return c.leaves(was, c.named(c.inside, next))
-	}
-	var used []string // remote.pushdefault
-	for key, names := range c.before {
-		if shape := shape(key); shape == "branch.*.remote" || shape == "branch.*.pushremote" || shape == "remote.pushdefault" {
-			used = append(used, c.named(c.before, names)...)
-		}
-	}
-	return len(next) > 0 && (len(used) == 0 || c.leaves(used, c.named(c.inside, next)))
-}
-
-// leaves reports whether there were addresses, and others are among those that come.
-func (c *carrying) leaves(were, come []string) bool {
-	return len(were) > 0 && slices.ContainsFunc(come, func(address string) bool { return !slices.Contains(were, address) })
-}
-
-// isRenamed reports whether a remote repository still has the addresses, under whatever name.
-func (c *carrying) isRenamed(addresses []string) bool {
-	for key, values := range c.inside {
-		if shape(key) == "remote.*.url" && slices.Equal(values, addresses) {
-			return true
-		}
-	}
-	return false
-}
-
-// named are the addresses of remote repositories by their names. A name that none has is one itself.
-func (c *carrying) named(settings map[string][]string, names []string) []string {
-	var list []string
-	for _, name := range names {
-		addresses := c.addressesOf(settings, "remote."+name)
-		if len(addresses) == 0 {
-			addresses = []string{name}
-		}
-		list = append(list, addresses...)
-	}
-	return list
-}
-
-func (c *carrying) addressesOf(settings map[string][]string, section string) []string {
-	return append(slices.Clone(settings[section+".url"]), settings[section+".pushurl"]...)
-}
-
-// isGone reports whether a key's section is of a branch, a remote repository or a submodule that was removed as a whole.
+// isGone reports whether a key's section is of a branch or a submodule that was removed as a whole.
 func (c *carrying) isGone(key string) bool {
 	return isNamed(sectionOf(key)) && !c.sections[sectionOf(key)]
 }
 
 func isNamed(section string) bool {
 	first, _, has := strings.Cut(section, ".")
-	return has && (first == "branch" || first == "remote" || first == "submodule")
+	return has && (first == "branch" || first == "submodule")
 }
 
-// renameSections looks for sections that a command renamed ("git branch -m", "git remote rename"), where they have settings that are not
-// carried over key by key, and renames them in base and host.
-func renameSections(base, inside, host document, r rules) {
+// renameSections looks for sections that a command renamed ("git branch -m"), where they have settings that are not carried over key by
+// key, and renames them in base and host.
+func renameSections(base, inside, host document, r rules, refused map[string]bool) {
 	now, was, new := host.bySection(), base.bySection(), inside.bySection()
 	harmful := func(section string, list []Setting) []Setting {
 		return slices.DeleteFunc(slices.Clone(list), func(s Setting) bool { return r.value(section+"."+s.Key, s.Value) == Harmless })
 	}
+	isRefused := func(section string) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Keys(refused)), func(key string) bool { return sectionOf(key) == section })
+	}
 	for _, from := range base.ordered() {
 		own := harmful(from, was[from])
-		if new[from] != nil || len(own) == 0 || !slices.Equal(now[from], was[from]) {
+		if new[from] != nil || len(own) == 0 || !slices.Equal(now[from], was[from]) || isRefused(from) {
 			continue
 		}
 		for _, to := range inside.ordered() {
 			first, sub, _ := strings.Cut(to, ".")
-			if strings.HasPrefix(from, first+".") && isPlain(sub) && was[to] == nil && now[to] == nil && slices.Equal(own, harmful(to, new[to])) {
+			if strings.HasPrefix(from, first+".") && isPlain(sub) && was[to] == nil && now[to] == nil && !isRefused(to) && slices.Equal(own, harmful(to, new[to])) {
 				base.rename(from, to)
 				host.rename(from, to)
 				was[to], now[to] = was[from], now[from]
@@ -293,7 +258,7 @@ func renameSections(base, inside, host document, r rules) {
 	}
 }
 
-// ordered are the names of the sections of branches, remote repositories and submodules, each once; a bounded number.
+// ordered are the names of the sections of branches and submodules, each once; a bounded number.
 func (d document) ordered() []string {
 	var list []string
 	for i := range d {
