@@ -16,7 +16,7 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), shellCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), approvalsCommand(), auditCommand(), tokenCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
+	commands := []*cli.Command{runCommand(), shellCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), learnCommand(), approvalsCommand(), auditCommand(), tokenCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
