@@ -9,9 +9,11 @@ import (
 
 // A Machine is the host that will run a command, as the policy sees it.
 type Machine struct {
-	Files   Files
-	Path    []string // where a bare name is looked for: the host's own PATH, never a request's
-	Home    string
+	Files Files
+	Path  []string // where a bare name is looked for: the host's own PATH, never a request's
+	Home  string
+	// Planted reports whether what a path leads to could be a sandboxed command's own work. Such a program is not taken for a bare name. Nil: nothing is.
+	Planted func(path string) bool
 	Trusted []string // directories whose programs are what their names say: /bin and /usr/bin
 	Shell   string   // runs the lines that are built anew: /bin/sh
 }
@@ -48,6 +50,7 @@ func (m *Machine) Find(word, cwd string) (Executable, error) {
 		}
 		return m.resolve(word, path)
 	}
+	why := "is not on the host's PATH"
 	for _, dir := range m.Path {
 		// An empty or relative element would be the working directory, which the command's author may write.
 		if !filepath.IsAbs(dir) {
@@ -55,10 +58,15 @@ func (m *Machine) Find(word, cwd string) (Executable, error) {
 		}
 		path := dir + "/" + word
 		if kind, err := m.Files.Stat(path); err == nil && kind == FileExecutable {
-			return m.real(word, path)
+			e, err := m.real(word, path)
+			if err == nil && m.Planted != nil && m.Planted(e.Path) {
+				why = "is on the host's PATH only where a command in a sandbox could have put it: name it by its path"
+				continue
+			}
+			return e, err
 		}
 	}
-	return Executable{Word: word}, &NotFoundError{word, "is not on the host's PATH"}
+	return Executable{Word: word}, &NotFoundError{word, why}
 }
 
 func (m *Machine) resolve(word, path string) (Executable, error) {

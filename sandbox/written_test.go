@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/written"
 )
 
 // A link that another agent's command made, in a directory that this one never writes, leads this one nowhere.
@@ -110,16 +111,12 @@ func TestManyDirectoriesThatCouldBeWrittenBecomeFewer(t *testing.T) {
 	if err := addWritten(file, append(many, some...)); err != nil {
 		t.Fatal(err)
 	}
-	text, err := readWritten(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := parseWritten(text)
+	list, err := written.Read(file)
 	if err != nil || len(list) != 3 {
 		t.Fatalf("%v %d", err, len(list))
 	}
 	for path, want := range map[string]bool{many[5]: true, some[0] + "/x": true, base + "/some": false, base + "/else": false} {
-		if got := list.holds(Host{}, path); got != want {
+		if got := list.Holds(path, written.OnDisk); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
 	}
@@ -127,11 +124,11 @@ func TestManyDirectoriesThatCouldBeWrittenBecomeFewer(t *testing.T) {
 
 // A command that makes very long paths keeps nobody from running.
 func TestTheListOfWhatCouldBeWrittenStaysShort(t *testing.T) {
-	var list writtenDirectories
+	var list written.List
 	for i := range maxWritten {
-		list = append(list, writtenDirectory{1, uint64(i), "/w/" + strings.Repeat("\xe9", 2000) + fmt.Sprintf("/%d", i)})
+		list = append(list, written.Directory{Device: 1, Inode: uint64(i), Path: "/w/" + strings.Repeat("\xe9", 2000) + fmt.Sprintf("/%d", i)})
 	}
-	if text := list.fewer().text(); len(text) > maxWrittenFile/2 {
+	if text := fewer(list).Text(); len(text) > written.MaxSize/2 {
 		t.Errorf("%d bytes", len(text))
 	}
 	h := gitHost(t)

@@ -27,7 +27,7 @@ func (r *Runner) run(ctx context.Context, q Request, d policy.Decision, m *polic
 	if err != nil {
 		return failed(ReasonNotFound, err.Error())
 	}
-	command := &exec.Cmd{Path: program.Real, Args: argv, Dir: q.Cwd, Env: environment(r.Caller.Environ, q.Env, d.Shell),
+	command := &exec.Cmd{Path: program.Real, Args: argv, Dir: q.Cwd, Env: environment(r.Caller.Environ, m.Path, q.Env, d.Shell),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
 	output, err := collect(command)
 	if err != nil {
@@ -61,13 +61,14 @@ func exitCode(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-// environment is what the command starts with, as a list.
-func environment(inherited []string, overrides map[string]string, shell bool) []string {
+// environment is what the command starts with, as a list. It looks for programs where the policy does.
+func environment(inherited, path []string, overrides map[string]string, shell bool) []string {
 	have := map[string]string{}
 	for _, pair := range inherited {
 		name, value, _ := strings.Cut(pair, "=")
 		have[name] = value
 	}
+	have["PATH"] = strings.Join(path, string(os.PathListSeparator))
 	env := policy.Environment(have, overrides, shell)
 	list := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {

@@ -62,10 +62,11 @@ func newBench(t *testing.T) *bench {
 	b := &bench{T: t, home: home, work: home + "/work"}
 	b.write(".config/clai-sandbox/config.json", allowing)
 	b.write(".config/clai-sandbox/"+host.ApprovalsName, entries)
+	b.write(".local/state/clai-sandbox/"+profile.WrittenName, fmt.Sprintf("0 0 %q\n", b.work)) // a command in a sandbox could put programs there
 	if err := os.Mkdir(b.work, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{"HOME": home, "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "PATH": "/usr/bin:/bin", "GIT_SSH_COMMAND": "evil", "KEPT": "yes"} {
+	for name, value := range map[string]string{"HOME": home, "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "PATH": "/usr/bin:/bin:" + b.work + "/bin", "GIT_SSH_COMMAND": "evil", "KEPT": "yes"} {
 		t.Setenv(name, value)
 	}
 	b.starter = &Starter{Program: os.Args[0], Args: []string{"runner"}, Socket: home + "/run/runner.sock", Log: os.Stderr}
@@ -237,7 +238,7 @@ func TestTheEnvironmentIsTheHostsWithoutWhatChoosesCode(t *testing.T) {
 	q := b.approved(b.request("env"))
 	q.Env = nil
 	text := string(b.run(q).Stdout)
-	for _, want := range []string{"KEPT=yes\n", policy.MarkerVariable + "=1\n", "HOME=" + b.home + "\n"} {
+	for _, want := range []string{"KEPT=yes\n", policy.MarkerVariable + "=1\n", "HOME=" + b.home + "\n", "PATH=/usr/bin:/bin\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %q", want, text)
 		}

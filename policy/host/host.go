@@ -5,10 +5,14 @@ package host
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/written"
 )
 
 // ApprovalsName is the approvals file's name below the configuration directory.
@@ -21,23 +25,31 @@ type Host struct {
 	Store   policy.Store
 
 	home        string
-	path        string
+	path        string       // without the directories that a command in a sandbox could write
+	written     written.List // those
 	config      *profile.Config
 	global, own profile.Outside
 }
 
-// Load reads the configuration for an agent; "*" and nothing are the usual one. path is the PATH of whoever runs the commands.
+// Load reads the configuration for an agent; "*" and nothing are the usual one. path is the PATH of whoever runs the commands; where a command in
+// a sandbox could have put a program (a workspace's .venv/bin), no program is looked for.
 func Load(caller profile.Caller, path, agent string) (Host, error) {
 	if agent == "*" {
 		agent = ""
 	}
-	h := Host{Agent: agent, home: caller.Home, path: path}
+	h := Host{Agent: agent, home: caller.Home}
 	dirs := caller.Directories()
 	if dirs.Config == "" {
 		return h, errors.New("there is no configuration directory")
 	}
 	h.Store = policy.Store{Path: filepath.Join(dirs.Config, ApprovalsName)}
 	var err error
+	if dirs.State != "" {
+		if h.written, err = written.Read(filepath.Join(dirs.State, profile.WrittenName)); err != nil {
+			return h, err
+		}
+	}
+	h.path = h.unplanted(path)
 	if h.config, err = profile.Load(dirs); err != nil {
 		return h, err
 	}
@@ -51,7 +63,7 @@ func Load(caller profile.Caller, path, agent string) (Host, error) {
 func (h Host) Policy(l policy.Layers) *policy.Policy {
 	l.Agent, l.Global = wish(h.own, "the configuration of agent "+h.Agent), wish(h.global, "the configuration")
 	p := &policy.Policy{
-		Machine:      policy.NewMachine(h.path, h.home),
+		Machine:      h.machine(),
 		Layers:       l,
 		SafeBins:     h.safeBins(),
 		InlineUnsafe: h.Outside.InlineCode,
@@ -63,6 +75,49 @@ func (h Host) Policy(l policy.Layers) *policy.Policy {
 		p.Approvals = snapshot.Approvals
 	}
 	return p
+}
+
+func (h Host) machine() *policy.Machine {
+	m := policy.NewMachine(h.path, h.home)
+	m.Planted = h.planted
+	return m
+}
+
+// maxLinks is how many symbolic links the kernel follows, too.
+const maxLinks = 40
+
+// planted reports whether a command in a sandbox could have made what a path leads to, or one of the links on the way.
+func (h Host) planted(path string) bool {
+	at, links := "/", 0
+	for rest := strings.Split(path, "/"); len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		next := filepath.Join(at, name) // ".." is taken where the links have led
+		if h.written.Holds(next, written.OnDisk) {
+			return true
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return true
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return false
+}
+
+// unplanted is a PATH without the directories that are no absolute paths, and without those that a command in a sandbox could write: what is started
+// would look for programs there, too.
+func (h Host) unplanted(path string) string {
+	return strings.Join(slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool {
+		return !filepath.IsAbs(dir) || h.planted(dir)
+	}), string(filepath.ListSeparator))
 }
 
 // HostExec are the lists of a server of requests, made ready.

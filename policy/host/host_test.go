@@ -7,6 +7,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/written"
 )
 
 // newCaller has a home with a configuration and an approvals file.
@@ -71,5 +72,82 @@ func TestAFileThatCannotBeReadDeniesEverything(t *testing.T) {
 	}
 	if _, err := Load(newCaller(t, `{"defaults": `, ""), "", "main"); err == nil {
 		t.Error("a configuration that cannot be read counts")
+	}
+}
+
+// What a command in a sandbox could have put into a directory of PATH is not what a bare name means, and nothing that is started finds it there.
+func TestNoProgramIsTakenFromWhereACommandCouldPutIt(t *testing.T) {
+	caller := newCaller(t, `{"defaults": {"execution": {"outside": {"host": "gateway", "security": "full", "ask": "off"}}}}`,
+		`{"version": 1, "defaults": {"security": "full", "ask": "off"}}`)
+	place := func(path string) string { return filepath.Join(caller.Home, path) }
+	for _, dir := range []string{"work/.venv/bin", "work/to-mine", "mine", "links", "state"} {
+		if err := os.MkdirAll(place(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, program := range []string{"work/.venv/bin/tool", "work/own", "mine/tool", "mine/other"} {
+		if err := os.WriteFile(place(program), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"venv": "work/.venv/bin", "links/own": "work/own", "links/tool": "work/chosen", "work/chosen": "mine/other", "led": "work/to-mine/../../mine"} {
+		if err := os.Symlink(caller.Home+"/"+target, place(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	caller.Environ = append(caller.Environ, profile.StateVariable+"="+place("state"))
+	account := filepath.Join(place("state"), profile.WrittenName)
+	find := func(dirs ...string) string {
+		t.Helper()
+		path := "."
+		for _, dir := range dirs {
+			path += ":" + place(dir)
+		}
+		h, err := Load(caller, path, "main")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := h.Policy(policy.Layers{}).Machine
+		program, err := m.Find("tool", place("work"))
+		if err != nil {
+			return ""
+		}
+		return program.Real
+	}
+	if got := find("work/.venv/bin", "mine"); got != place("work/.venv/bin/tool") {
+		t.Errorf("where no command ran: %q", got)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(account, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	device, inode := written.OnDisk(place("work"))
+	for _, list := range []written.List{{{Path: place("work")}}, {{Device: device, Inode: inode, Path: "/elsewhere"}}} {
+		write(list.Text())
+		for _, dir := range []string{"work/.venv/bin", "venv", "links", "led"} {
+			if got := find(dir, "mine"); got != place("mine/tool") {
+				t.Errorf("%s: %q", dir, got)
+			}
+			if got := find(dir); got != "" {
+				t.Errorf("%s alone: %q", dir, got)
+			}
+		}
+		h, err := Load(caller, place("work/.venv/bin")+":/usr/bin", "main")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := h.Policy(policy.Layers{}).Machine
+		if len(m.Path) != 1 || m.Path[0] != "/usr/bin" {
+			t.Errorf("%v", m.Path)
+		}
+		if _, err := m.Find(place("work/.venv/bin/tool"), place("work")); err != nil {
+			t.Errorf("by its path: %v", err)
+		}
+	}
+	write("not an account\n")
+	if _, err := Load(caller, "/usr/bin", "main"); err == nil {
+		t.Error("an account that cannot be read counts for none")
 	}
 }
