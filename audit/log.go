@@ -211,6 +211,7 @@ func (a *Log) Append(line any, sync bool) (position int64, err error) {
 		}
 	}
 	position = a.base + a.size
+	sync = sync || a.size >= a.most // or a file of lines that nobody waits for would have no end
 	a.mu.Unlock()
 	if err == nil && sync {
 		err = a.commit(position)

@@ -72,7 +72,8 @@ func TestWhatStandsInTheAuditFilesPlaceKeepsNobodyFromRevoking(t *testing.T) {
 func TestTheEndOfTheFileHasEveryLineSinceATime(t *testing.T) {
 	a, _ := Open(filepath.Join(t.TempDir(), Name), 0)
 	defer a.Close()
-	begin := time.Now().UTC()
+	a.most = 128 << 10
+	begin := time.Now().Add(-2 * time.Hour).UTC()
 	for i := range 2000 {
 		e := line{begin.Add(time.Duration(i) * time.Second), strings.Repeat("x", 200)}
 		switch i {
@@ -85,14 +86,49 @@ func TestTheEndOfTheFileHasEveryLineSinceATime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	text, err := a.Since(begin.Add(1000 * time.Second))
-	if err != nil || !strings.Contains(string(text), "wanted") {
-		t.Errorf("%d bytes, %v", len(text), err)
+	since := func(when time.Time) string {
+		t.Helper()
+		text, err := textSince(a, when)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
 	}
-	if text, _ := a.Since(begin.Add(1900 * time.Second)); strings.Contains(string(text), "before") {
-		t.Error("more was read than was needed")
-	}
-	if text, _ := a.Since(begin); strings.Count(string(text), "\n") != 2000 {
+	if text := since(begin.Add(1000 * time.Second)); !strings.Contains(text, "wanted") {
 		t.Errorf("%d bytes", len(text))
 	}
+	if text := since(begin.Add(1900 * time.Second)); strings.Contains(text, "before") {
+		t.Error("more was read than was needed")
+	}
+	if text := since(begin); strings.Count(text, "xxx\"") != 2000-2 {
+		t.Errorf("%d bytes", len(text))
+	}
+	if full, err := earlier(a.dir); len(full) < 3 {
+		t.Errorf("lines that nobody waits for are in %d files: %v", len(full), err)
+	}
+	// A line that is too long is left out, and what is behind it is not; nor what is behind very many.
+	n, err := a.file.WriteString(strings.Repeat("y", maxLine+1) + "\n")
+	if a.size += int64(n); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := a.Append(line{begin.Add(2001 * time.Second), strings.Repeat("z", maxLine-100)}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := since(begin.Add(1000 * time.Second)); !strings.Contains(text, "wanted") || strings.Contains(text, "yyy") || strings.Count(text, `zzz"`) != 5 {
+		t.Errorf("%d bytes", len(text))
+	}
+}
+
+func textSince(a *Log, when time.Time) (string, error) {
+	lines, err := a.Since(when)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for line := range lines {
+		text.Write(line)
+	}
+	return text.String(), nil
 }

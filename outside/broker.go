@@ -55,9 +55,11 @@ type Broker struct {
 	mu      sync.Mutex
 	pending map[string]*pending
 	agents  map[string]*agent
-	told    map[askedAs]grants.CommandAnswer // what was answered, by the name that it was asked under
-	ended   map[string]grants.Outcome        // commands that waited, by their ids
+	told    map[string]map[string]grants.CommandAnswer // what was answered, by the agent and the name that it was asked under
+	ended   map[string]grants.Outcome                  // commands that waited, by their ids
 	running int
+	// onTheirWay are names under which something was asked that has no answer yet.
+	onTheirWay map[askedAs]chan struct{}
 }
 
 var _ grants.Runner = (*Broker)(nil)
@@ -78,7 +80,8 @@ func New(paths *broker.Broker, o Options) *Broker {
 	o.MaxPending = cmp.Or(o.MaxPending, broker.DefaultMaxPending)
 	o.MaxRunning = cmp.Or(o.MaxRunning, DefaultMaxRunning)
 	o.Every = cmp.Or(o.Every, DefaultEvery)
-	b := &Broker{Broker: paths, options: o, pending: map[string]*pending{}, agents: map[string]*agent{}, told: map[askedAs]grants.CommandAnswer{}, ended: map[string]grants.Outcome{}}
+	b := &Broker{Broker: paths, options: o, pending: map[string]*pending{}, agents: map[string]*agent{}, told: map[string]map[string]grants.CommandAnswer{}, ended: map[string]grants.Outcome{},
+		onTheirWay: map[askedAs]chan struct{}{}}
 	b.endUnfinished()
 	return b
 }
@@ -151,14 +154,16 @@ func (b *Broker) runOutside(ctx context.Context, c command) (grants.CommandAnswe
 	if err := check(c); err != nil {
 		return grants.CommandAnswer{}, err
 	}
-	if answer, told := b.toldBefore(askedAs{c.Agent, c.name}); told {
-		return answer, nil
-	}
-	done, err := b.admit(c.Agent)
+	done, err := b.admit(c.Agent, c.size())
 	if err != nil {
 		return grants.CommandAnswer{}, err
 	}
 	defer done()
+	told, answered, err := b.claimName(ctx, askedAs{c.Agent, c.name})
+	if told != nil || err != nil {
+		return *cmp.Or(told, &grants.CommandAnswer{}), err
+	}
+	defer answered()
 	if c.over != nil {
 		var leave context.CancelFunc
 		ctx, leave = context.WithCancel(ctx)
@@ -206,7 +211,19 @@ func (b *Broker) whose(c *command) error {
 	return nil
 }
 
-const maxEnv = 64
+const (
+	maxEnv = 64
+	maxCwd = 4096 // bytes: more is no path to the kernel
+)
+
+// size is how much is written down of a command, in bytes.
+func (c *command) size() int {
+	n := len(c.text()) + len(c.Cwd)
+	for name, value := range c.Env {
+		n += len(name) + len(value)
+	}
+	return n
+}
 
 func check(c command) error {
 	invalid := func(field, why string) error { return &grants.InvalidError{Field: field, Why: why} }
@@ -222,7 +239,7 @@ func check(c command) error {
 		return invalid("command", "must be words: no shell reads what comes out of a sandbox")
 	case len(text) > policy.MaxLine:
 		return invalid("command", fmt.Sprintf("must have at most %d bytes", policy.MaxLine))
-	case !filepath.IsAbs(c.Cwd) || filepath.Clean(c.Cwd) != c.Cwd:
+	case !filepath.IsAbs(c.Cwd) || filepath.Clean(c.Cwd) != c.Cwd || len(c.Cwd) > maxCwd:
 		return invalid("cwd", "must be an absolute, clean path")
 	case len(c.Env) > maxEnv:
 		return invalid("env", fmt.Sprintf("must be at most %d variables", maxEnv))
@@ -240,8 +257,8 @@ func check(c command) error {
 	return nil
 }
 
-// admit counts a command of an agent's, until done.
-func (b *Broker) admit(name string) (done func(), err error) {
+// admit counts a command of an agent's, until done. A large one counts for several looks: each is written down.
+func (b *Broker) admit(name string, size int) (done func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -261,8 +278,8 @@ func (b *Broker) admit(name string) (done func(), err error) {
 	switch {
 	case a.running >= b.options.MaxRunning+b.options.MaxPending:
 		return nil, &grants.BusyError{Why: fmt.Sprintf("%d commands of this agent are on their way already", a.running)}
-	case !a.looks.Take(now, burst, b.options.Every):
-		return nil, &grants.BusyError{Why: fmt.Sprintf("this agent asks too often: one command in %v, after the first %d", b.options.Every, burst)}
+	case !a.looks.Take(now, 1+size>>10, burst, b.options.Every):
+		return nil, &grants.BusyError{Why: fmt.Sprintf("this agent asks too often: one command, or 1 KiB of one, in %v, after the first %d", b.options.Every, burst)}
 	}
 	a.running++
 	b.running++

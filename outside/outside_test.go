@@ -229,6 +229,7 @@ func TestWhatTheListsAndThePolicySay(t *testing.T) {
 		"too long":           words("echo", strings.Repeat("x", policy.MaxLine)),
 		"relative":           {Argv: []string{"echo"}, Cwd: "x"},
 		"not clean":          {Argv: []string{"echo"}, Cwd: b.work + "/../work"},
+		"no path":            {Argv: []string{"echo"}, Cwd: "/" + strings.Repeat("x", maxCwd)},
 		"another agent":      {Argv: []string{"echo"}, Agent: "strict"},
 		"a word nobody has":  {Argv: []string{"echo"}, Security: "ful"},
 	} {
@@ -391,6 +392,12 @@ func TestTheNextGatewayEndsWhatTheKilledOneLeft(t *testing.T) {
 	for b.count() != 2 {
 		runtime.Gosched()
 	}
+	for range 300 { // others went on asking
+		filler := line{Time: time.Now().UTC(), Event: requested, Command: strings.Repeat("x", 60<<10)}
+		if _, err := b.options.Audit.Append(filler, false); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b.begin() // the first was killed
 	main = b.session("main")
 	for name, want := range map[string]struct {
@@ -400,7 +407,9 @@ func TestTheNextGatewayEndsWhatTheKilledOneLeft(t *testing.T) {
 		"waits": {grants.CommandDenied, "the gateway restarted"}, "runs": {grants.CommandError, "ended with it"}, "over": {grants.CommandError, "it ran already"},
 		"refused": {grants.CommandDenied, "neither list"},
 	} {
-		a, err := b.RunOutside(named(name), main, true, words("echo", name))
+		ctx, leave := context.WithTimeout(named(name), 20*time.Second)
+		a, err := b.RunOutside(ctx, main, true, words("echo", name))
+		leave()
 		if err != nil || a.Status != want.status || !strings.Contains(a.Reason, want.reason) {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
@@ -458,5 +467,94 @@ func TestOneAnswerCounts(t *testing.T) {
 	}
 	if b.count() != 20 {
 		t.Errorf("%d runs", b.count())
+	}
+}
+
+// What may run is on record as a whole, once. However large what is refused is, and however often it is asked for, little is written down.
+func TestWhoAsksAgainAndAgainFillsNoDisk(t *testing.T) {
+	b := newBench(t, Options{Every: time.Hour})
+	main := b.session("main")
+	name := filepath.Join(b.home, "state", audit.Name)
+	size := func() int64 {
+		t.Helper()
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	env := map[string]string{"IMAGE": strings.Repeat("v", 600)}
+	large := "'" + strings.Repeat("\x01", 5000)
+	if a, err := b.RunOutside(t.Context(), "", false, grants.Command{Argv: []string{"printf", large}, Cwd: b.work}); err != nil || !a.Ran() {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	events := b.events()
+	if whole := policy.CanonicalArgv([]string{"printf", large}); events[0].Command != whole || !strings.Contains(events[len(events)-1].Command, fmt.Sprintf("(%d bytes, sha256 ", len(whole))) {
+		t.Errorf("%.100q, %.100q", events[0].Command, events[len(events)-1].Command)
+	}
+	for name, c := range map[string]grants.Command{"words": words("docker", large), "variables": {Argv: []string{"docker", "rm"}, Env: env}} {
+		before := size()
+		if a, err := b.RunOutside(t.Context(), main, true, c); err != nil || a.Status != grants.CommandDenied {
+			t.Fatalf("%s: %+v, %v", name, a, err)
+		}
+		if grew := size() - before; grew > 5*maxBrief {
+			t.Errorf("%s: %d bytes for a refusal", name, grew)
+		}
+	}
+	answers := 0
+	for range burst {
+		_, err := b.RunOutside(t.Context(), main, false, words("printf", large))
+		if errors.As(err, new(*grants.BusyError)) {
+			break
+		}
+		answers++
+	}
+	if answers > burst/4 {
+		t.Errorf("%d large commands are written down as if they were small", answers)
+	}
+}
+
+// A command is run once for a name, also when it is asked for twice at a time, and however much others ask for.
+func TestUnderOneNameACommandRunsOnce(t *testing.T) {
+	b := newBench(t, Options{Every: time.Nanosecond})
+	b.hold = make(chan struct{})
+	main := b.session("main")
+	named := grants.WithRequestID(t.Context(), "once")
+	var answers []<-chan result
+	for range 3 {
+		answers = append(answers, b.ask(named, main, true, words("echo", "x")))
+	}
+	for {
+		b.mu.Lock()
+		first := len(b.ran) > 0
+		b.mu.Unlock()
+		b.Broker.mu.Lock()
+		all := b.Broker.running == 3
+		b.Broker.mu.Unlock()
+		if first && all {
+			break
+		}
+		runtime.Gosched()
+	}
+	close(b.hold)
+	ran := 0
+	for _, answer := range answers {
+		if a := <-answer; a.error != nil {
+			t.Error(a.error)
+		} else if a.Ran() {
+			ran++
+		}
+	}
+	other := b.session("other")
+	for i := range maxTold + 1 {
+		if _, err := b.RunOutside(grants.WithRequestID(t.Context(), fmt.Sprint(i)), other, true, words("docker", "rm")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a, err := b.RunOutside(named, main, true, words("echo", "x")); err != nil || a.Ran() {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if ran != 1 || b.count() != 1 {
+		t.Errorf("it ran %d times, and %d were told of that", b.count(), ran)
 	}
 }

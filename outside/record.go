@@ -2,10 +2,18 @@ package outside
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/outside/runner"
+	"github.com/clairun/clai-sandbox/policy"
 )
 
 // line is one of the audit file.
@@ -23,6 +31,7 @@ type line struct {
 	Inside    bool                 `json:"fromSandbox,omitempty"`
 	Command   string               `json:"command,omitempty"`
 	Cwd       string               `json:"cwd,omitempty"`
+	Env       []string             `json:"env,omitempty"` // overrides, as NAME=value
 	Verdict   string               `json:"verdict,omitempty"`
 	Pattern   string               `json:"pattern,omitempty"`
 	Decision  *grants.Decision     `json:"decision,omitempty"`
@@ -35,11 +44,50 @@ type line struct {
 // of fills in whose line it is.
 func (b *Broker) of(c command, event string, l line) line {
 	l.Time, l.Event, l.User, l.ID, l.Name, l.Agent, l.Session, l.Workspace = time.Now().UTC(), event, b.options.User, c.id, c.name, c.Agent, c.session, c.workspace
-	l.Command, l.Cwd, l.Project, l.Branch = c.text(), c.Cwd, c.from.Project, c.from.Branch
+	l.Command, l.Cwd, l.Env, l.Project, l.Branch = c.text(), c.Cwd, c.overrides(), c.from.Project, c.from.Branch
 	if event == requested {
 		l.Inside, l.Verdict, l.Pattern, l.Reason = c.inside, c.decision.Verdict.String(), c.pattern, c.decision.Reason
 	}
+	// What may run is on record as a whole, once. Who asks for other things again and again fills no disk.
+	if event != requested || c.decision.Verdict == policy.Deny {
+		l.Command, l.Cwd = brief(l.Command), brief(l.Cwd)
+		if len(l.Env) > 0 {
+			l.Env = []string{brief(strings.Join(l.Env, " "))}
+		}
+	}
+	l.Reason = brief(l.Reason)
 	return l
+}
+
+// maxBrief bounds what a line repeats of a text, in bytes as they are written.
+const maxBrief = 512
+
+// brief is a text, or its beginning with the length and the digest of all of it.
+func brief(s string) string {
+	written := 0
+	for i, r := range s {
+		switch {
+		case r >= 0x10000:
+			written += len(`\ud83d\ude00`)
+		case r < ' ' || r >= 0x7f || strings.ContainsRune(`"\<>&`, r):
+			written += len(`\u0000`)
+		default:
+			written++
+		}
+		if written > maxBrief {
+			sum := sha256.Sum256([]byte(s))
+			return fmt.Sprintf("%s… (%d bytes, sha256 %x)", s[:i], len(s), sum)
+		}
+	}
+	return s
+}
+
+// overrides are the variables that a command sets.
+func (c *command) overrides() (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
+		list = append(list, name+"="+c.Env[name])
+	}
+	return list
 }
 
 // Events in the audit file: what opens a command's record, what says that it was handed to the runner, and what closes it.
@@ -89,41 +137,64 @@ func (b *Broker) end(c command, a grants.CommandAnswer, err error) {
 	b.remember(askedAs{c.Agent, c.name}, told)
 }
 
+// claimName waits until nobody else has a command on its way that was asked for under the same name: what came of that is told then. done gives the name
+// back.
+func (b *Broker) claimName(ctx context.Context, as askedAs) (told *grants.CommandAnswer, done func(), err error) {
+	if as.name == "" {
+		return nil, func() {}, nil
+	}
+	for {
+		b.mu.Lock()
+		if a, found := b.told[as.agent][as.name]; found {
+			b.mu.Unlock()
+			return &a, nil, nil
+		}
+		first, found := b.onTheirWay[as]
+		if !found {
+			mine := make(chan struct{})
+			b.onTheirWay[as] = mine
+			b.mu.Unlock()
+			return nil, func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				delete(b.onTheirWay, as)
+				close(mine)
+			}, nil
+		}
+		b.mu.Unlock()
+		select {
+		case <-first:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
 func ranAlready(id string) grants.CommandAnswer {
 	return grants.CommandAnswer{RequestID: id, Status: grants.CommandError, Reason: "it ran already, and what it wrote is not kept"}
 }
 
 func (b *Broker) remember(as askedAs, a grants.CommandAnswer) {
-	if len(b.told) >= maxTold {
-		clear(b.told)
+	if b.told[as.agent] == nil || len(b.told[as.agent]) >= maxTold { // what one agent asks for makes the broker forget nothing of others
+		b.told[as.agent] = map[string]grants.CommandAnswer{}
 	}
-	b.told[as] = a
+	b.told[as.agent][as.name] = a
 }
 
-func (b *Broker) toldBefore(as askedAs) (grants.CommandAnswer, bool) {
-	if as.name == "" {
-		return grants.CommandAnswer{}, false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	a, found := b.told[as]
-	return a, found
-}
-
-// unfinishedSince is how far back the record is looked through for what a killed gateway left.
-const unfinishedSince = time.Hour
+// unfinishedSince is how far back the record is looked through for what a killed gateway left: as far as a command may run.
+const unfinishedSince = runner.MaxTimeout + time.Hour
 
 // endUnfinished closes the records that a killed gateway left open: what waited is denied, and what ran was ended with it.
 func (b *Broker) endUnfinished() {
-	text, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - unfinishedSince))
+	lines, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - unfinishedSince))
 	if err != nil {
 		return
 	}
 	open := map[string]*line{}
 	var order []string
-	for raw := range bytes.Lines(text) {
+	for raw := range lines {
 		var l line
-		if json.Unmarshal(raw, &l) != nil || l.ID == "" {
+		if !bytes.Contains(raw, []byte(`"command_`)) || json.Unmarshal(raw, &l) != nil || l.ID == "" {
 			continue
 		}
 		switch l.Event {

@@ -88,18 +88,18 @@ type Allowance struct {
 	filledAt time.Time
 }
 
-// Take takes one, of at most burst, if there is one. Every so often there is one more.
-func (a *Allowance) Take(now time.Time, burst int, every time.Duration) bool {
+// Take takes some, of at most burst, if there are as many. Every so often there is one more.
+func (a *Allowance) Take(now time.Time, some, burst int, every time.Duration) bool {
 	if a.filledAt.IsZero() {
 		a.tokens = float64(burst)
 	} else {
 		a.tokens = min(float64(burst), a.tokens+float64(now.Sub(a.filledAt))/float64(every))
 	}
 	a.filledAt = now
-	if a.tokens < 1 {
+	if a.tokens < float64(some) {
 		return false
 	}
-	a.tokens--
+	a.tokens -= float64(some)
 	return true
 }
 
@@ -271,7 +271,7 @@ func (b *Broker) agentOf(name string) *agent {
 
 // mayBother takes one of the times that an agent may bother a person.
 func (b *Broker) mayBother(a *agent) bool {
-	return a.bothers.Take(time.Now(), b.options.MaxPending, b.options.AskEvery)
+	return a.bothers.Take(time.Now(), 1, b.options.MaxPending, b.options.AskEvery)
 }
 
 // forget drops an agent that has nothing any more. Its allowance is full again by the time that it takes to notice.

@@ -138,7 +138,7 @@ func (b *Broker) mayAsk(s *session) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.agentOf(s.spec.Agent)
-	if a.questions.Take(time.Now(), b.options.askBurst(), b.options.AskEvery/2) {
+	if a.questions.Take(time.Now(), 1, b.options.askBurst(), b.options.AskEvery/2) {
 		a.silenced = false
 		return nil
 	}

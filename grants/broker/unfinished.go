@@ -25,13 +25,13 @@ type unfinished struct {
 // unfinished reads the file's end. told is what was answered, by the names that it was asked under: who asked may not have heard it.
 func (b *Broker) unfinished() (waiting []unfinished, told map[askedAs]grants.Answer) {
 	told = map[askedAs]grants.Answer{}
-	text, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - restartPatience))
+	lines, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - restartPatience))
 	if err != nil {
 		return nil, told
 	}
-	for line := range bytes.Lines(text) {
+	for line := range lines {
 		var e event
-		if json.Unmarshal(line, &e) != nil || e.Request == nil {
+		if !bytes.Contains(line, []byte(`"grant_`)) || json.Unmarshal(line, &e) != nil || e.Request == nil {
 			continue
 		}
 		at := slices.IndexFunc(waiting, func(u unfinished) bool { return u.ID == e.Request.ID })
