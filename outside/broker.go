@@ -355,8 +355,9 @@ func (b *Broker) carryOut(ctx context.Context, c command) (grants.CommandAnswer,
 	switch {
 	case c.decision.Verdict == policy.Deny:
 		return denied(c.decision), nil
-	// An expression that lets a command run without asking is the person's answer, except where they want to be asked each time.
-	case c.decision.Verdict == policy.AskPerson && c.inside && c.byList == policy.Run && c.decision.Ask != policy.AskAlways:
+	// An expression that lets a command run without asking is the person's answer, except where they want to be asked each time. It speaks of words: which
+	// variables may be set, nobody has said.
+	case c.decision.Verdict == policy.AskPerson && c.inside && c.byList == policy.Run && c.decision.Ask != policy.AskAlways && len(c.Env) == 0:
 		approved = c.approved(policy.AnswerAllowOnce)
 	case c.decision.Verdict == policy.AskPerson || c.byList == policy.AskPerson:
 		said, reason, err := b.ask(ctx, c)

@@ -205,6 +205,7 @@ func TestWhatTheListsAndThePolicySay(t *testing.T) {
 		"to be asked always wins, too":         {strict, true, words("docker", "compose", "ps"), grants.CommandTimeout, "docker compose ps"},
 		"the request is stricter":              {main, true, grants.Command{Argv: []string{"echo", "x"}, Security: "deny"}, grants.CommandDenied, "echo .*"},
 		"outside of the workspace":             {main, true, grants.Command{Argv: []string{"echo", "x"}, Cwd: b.home}, grants.CommandDenied, "echo .*"},
+		"the list speaks of no variables":      {main, true, grants.Command{Argv: []string{"echo", "x"}, Env: map[string]string{"IMAGE": "x"}}, grants.CommandTimeout, "echo .*"},
 		"a backend, by an entry":               {main, false, words("printf", "x"), grants.CommandAutoApproved, ""},
 		"a backend, without one":               {main, false, words("docker", "compose", "ps"), grants.CommandTimeout, ""},
 		"an override that chooses code":        {main, true, grants.Command{Argv: []string{"echo", "x"}, Env: map[string]string{"LD_PRELOAD": "x"}}, grants.CommandDenied, "echo .*"},
