@@ -247,6 +247,13 @@ func TestWhatRunsOnTheHostAnswersNothing(t *testing.T) {
 			t.Errorf("%s: %q", name, said)
 		}
 	}
+	if os.Getuid() != 0 { // root reads everybody's
+		for _, file := range []string{"environ", "maps", "fd"} {
+			if out, _, status := d.inside("sh", "-c", fmt.Sprintf("[ -d /proc/%[1]d ] && ls /proc/%[1]d/%[2]s/ || cat /proc/%[1]d/%[2]s", d.gateway, file)); status == 0 || out != "" {
+				t.Errorf("it reads the gateway's %s", file)
+			}
+		}
+	}
 	if r := d.waiting(); r.ID != waits.ID {
 		t.Errorf("%+v", r)
 	}

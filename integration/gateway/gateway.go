@@ -62,6 +62,11 @@ func Run(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(o.Directories.State, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
+	if o.Runner != nil {
+		if err := runner.Seclude(); err != nil {
+			return err
+		}
+	}
 	lock, err := takeLock(ctx, filepath.Join(o.Directories.State, "gateway.lock"), socket)
 	if err != nil {
 		return err

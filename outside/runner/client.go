@@ -14,7 +14,7 @@ import (
 	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
-// A Client asks a runner.
+// A Client asks a runner, at a socket that this process has made.
 type Client struct {
 	Socket string
 	Secret [SecretSize]byte
@@ -45,7 +45,8 @@ func (c Client) Run(ctx context.Context, q Request) (a Answer, started bool, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	if peer, err := socket.PeerOf(conn); err != nil || peer.UID != os.Getuid() {
+	// The socket was made by this process, whoever accepts there. What was run has this user, and could put another in its place: to that, no secret is told.
+	if peer, err := socket.PeerOf(conn); err != nil || peer.UID != os.Getuid() || peer.PID != os.Getpid() {
 		return a, false, errors.New("somebody else listens at the runner's socket")
 	}
 	if _, err := conn.Write(append(line, '\n')); err != nil {

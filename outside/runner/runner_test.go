@@ -1,11 +1,13 @@
 package runner
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,7 +33,47 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) == 3 && os.Args[1] == "impostor" {
+		os.Exit(impostor(os.Args[2]))
+	}
 	os.Exit(m.Run())
+}
+
+// impostor takes the runner's name, says so, and answers for it.
+func impostor(path string) int {
+	os.Remove(path)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("listens")
+	conn, err := l.Accept()
+	if err == nil {
+		request, _ := bufio.NewReader(conn).ReadString('\n')
+		fmt.Fprintf(conn, `{"status": "completed", "exitCode": %d}`+"\n", len(request))
+	}
+	return 0
+}
+
+// Who takes the name of the runner's socket is told no secret, and answers nothing.
+func TestWhoTakesTheRunnersPlaceAnswersNothing(t *testing.T) {
+	b := newBench(t)
+	other := exec.Command(os.Args[0], "impostor", b.client.Socket)
+	out, err := other.StdoutPipe()
+	if err == nil {
+		err = other.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Process.Kill(); other.Wait() })
+	if said, err := bufio.NewReader(out).ReadString('\n'); said != "listens\n" {
+		t.Fatalf("%q, %v", said, err)
+	}
+	if a, started, err := b.client.Run(t.Context(), b.request("printf", "x")); err == nil || started {
+		t.Errorf("%+v, %v", a, started)
+	}
 }
 
 // bench is a runner in a process of its own, for a person with a home.

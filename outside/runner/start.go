@@ -175,10 +175,13 @@ func (s *Starter) start() (*process, error) {
 	return p, nil
 }
 
+// Seclude keeps other processes of this user from reading this one's memory, with the secret, from taking its descriptors, and from making it do
+// something else (ptrace(2)): what is run has its user. The gateway does it, and the runner.
+func Seclude() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
+
 // Main is the process of a runner, until its gateway ends.
 func Main(ctx context.Context, caller profile.Caller) error {
-	// What it runs has its user, and is not to read its secret, nor to make it do something else (ptrace(2)).
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+	if err := Seclude(); err != nil {
 		return err
 	}
 	for _, fd := range []int{secretFD, listenerFD, gatewayFD} {
