@@ -91,3 +91,61 @@ func TestAGuardTurnsAwayWhomItIsTold(t *testing.T) {
 		conn.Close()
 	}
 }
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv("CONNECT_AND_LEAVE"); path != "" {
+		os.Exit(connectAndLeave(path))
+	}
+	os.Exit(m.Run())
+}
+
+// connectAndLeave hands its connection to a process that stays, which has been let in nowhere.
+func connectAndLeave(path string) int {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return 1
+	}
+	file, err := conn.File()
+	if err != nil {
+		return 1
+	}
+	stays := exec.Command("sleep", "60")
+	stays.ExtraFiles = []*os.File{file}
+	if stays.Start() != nil {
+		return 1
+	}
+	os.Stdout.WriteString(strconv.Itoa(stays.Process.Pid))
+	return 0
+}
+
+// Its number may be another's by the time that it is looked at, and what it handed the connection to would be taken for that.
+func TestWhoHasConnectedAndEndedIsNotLetIn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := Guard(l, "", 4, func(Peer) bool { return true })
+	defer g.CloseAll()
+	other := exec.Command(os.Args[0])
+	other.Env = append(os.Environ(), "CONNECT_AND_LEAVE="+path)
+	text, err := other.Output()
+	stays, wrong := strconv.Atoi(string(text))
+	if err != nil || wrong != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	defer unix.Kill(stays, unix.SIGKILL)
+	alive, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	conn, err := g.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if peer, err := PeerOf(conn.(*guardedConn).Conn); err != nil || peer.PID != os.Getpid() {
+		t.Errorf("%+v was let in: %v", peer, err)
+	}
+}

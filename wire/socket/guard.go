@@ -35,7 +35,7 @@ func (g *Guarded) Accept() (net.Conn, error) {
 			<-g.room
 			return nil, err
 		}
-		if peer, err := PeerOf(conn); err != nil || peer.UID != os.Getuid() || g.admit != nil && !g.admit(peer) {
+		if peer, err := PeerOf(conn); err != nil || peer.UID != os.Getuid() || g.admit != nil && !g.admits(conn, peer) {
 			conn.Close()
 			<-g.room
 			continue
@@ -46,6 +46,37 @@ func (g *Guarded) Accept() (net.Conn, error) {
 		g.mu.Unlock()
 		return c, nil
 	}
+}
+
+// admits asks about the process that connected, and about no other that has got its number since.
+func (g *Guarded) admits(conn net.Conn, peer Peer) bool {
+	process, err := processOf(conn, peer)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(process)
+	if !g.admit(peer) {
+		return false
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0)
+	return err == nil && n == 0 // it has not ended, so the number was its own all the time
+}
+
+// processOf is a descriptor of the process on the other end (pidfd_open(2)). Before Linux 6.5 it is of the one that has its number now.
+func processOf(conn net.Conn, peer Peer) (int, error) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	process := -1
+	var why error
+	if err := raw.Control(func(fd uintptr) { process, why = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD) }); err != nil {
+		return -1, err
+	}
+	if errors.Is(why, unix.ENOPROTOOPT) {
+		process, why = unix.PidfdOpen(peer.PID, 0)
+	}
+	return process, why
 }
 
 // CloseAll ends the listener and every connection that came through it.
