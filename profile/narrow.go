@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ProjectName is the file of a workspace that narrows what the sandboxes of whoever works there have. Commands may change it as little as
+// ProjectName is the file of a workspace, or of a directory above it, that narrows what the sandboxes of whoever works there have. Commands may change it as little as
 // what others execute.
 const ProjectName = ".clai-sandbox.json"
 
@@ -48,15 +48,39 @@ func (b *onlyFalse) check() error {
 	return nil
 }
 
-// A Project is what a workspace's own file takes away.
+// A Project is what a workspace's own file takes away, and those of the directories above.
 type Project struct {
-	file string
+	file  string
+	above *Project
 	narrowing[protectedName]
 }
 
-// ReadProject reads the file of a workspace; nil if there is none. Anybody may have written it. The error is a *ConfigError.
-func ReadProject(workspace string) (*Project, error) {
-	path := filepath.Join(workspace, ProjectName)
+// ReadProject reads the file of a workspace, and those of the user's own above it: a command can make a repository of a part of a project, and a
+// person can begin in one. It is nil if there is none. Anybody may have written the workspace's own. The error is a *ConfigError.
+func ReadProject(workspace string) (project *Project, err error) {
+	for last, dir := &project, workspace; ; dir = filepath.Dir(dir) {
+		if dir == workspace || isOwn(filepath.Join(dir, ProjectName)) {
+			if *last, err = readProject(dir); err != nil {
+				return nil, err
+			}
+			if *last != nil {
+				last = &(*last).above
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return project, nil
+		}
+	}
+}
+
+// isOwn reports whether something belongs to this user: in a directory like /tmp it could be anybody's.
+func isOwn(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == os.Getuid()
+}
+
+func readProject(dir string) (*Project, error) {
+	path := filepath.Join(dir, ProjectName)
 	refuse := func(why string) (*Project, error) {
 		return nil, &ConfigError{File: path, Why: why, Hint: "--no-project-file leaves it out"}
 	}
@@ -122,16 +146,18 @@ func (p *Profile) narrow(config *Config, project *Project) error {
 			return err
 		}
 	}
-	if project == nil {
-		return nil
-	}
-	var hidden []string
-	if project.Filesystem.HiddenPaths != nil {
-		for _, h := range *project.Filesystem.HiddenPaths {
-			hidden = append(hidden, filepath.Join(filepath.Dir(project.file), h.name))
+	for ; project != nil; project = project.above {
+		var hidden []string
+		if project.Filesystem.HiddenPaths != nil {
+			for _, h := range *project.Filesystem.HiddenPaths {
+				hidden = append(hidden, filepath.Join(filepath.Dir(project.file), h.name))
+			}
+		}
+		if err := p.narrowTo(hidden, project.Filesystem.ProtectedPaths, project.Sandbox, project.Limits, Origin{OriginConfig, project.file}); err != nil {
+			return err
 		}
 	}
-	return p.narrowTo(hidden, project.Filesystem.ProtectedPaths, project.Sandbox, project.Limits, Origin{OriginConfig, project.file})
+	return nil
 }
 
 // reach orders networks by how much of it commands reach.

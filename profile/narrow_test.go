@@ -127,3 +127,53 @@ func TestAWorkspacesOwnFileOnlyNarrows(t *testing.T) {
 		}
 	}
 }
+
+// Who works in a part of a project has its file as well, whatever a command made of that part.
+func TestTheFilesAboveAWorkspaceCountToo(t *testing.T) {
+	top := t.TempDir()
+	part := filepath.Join(top, "a", "part")
+	if err := os.MkdirAll(part, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(dir, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, ProjectName), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(top, `{"filesystem": {"hiddenPaths": ["secrets"]}, "sandbox": {"network": "filtered"}, "limits": {"processes": 100}}`)
+	for _, own := range []string{"", `{"filesystem": {"hiddenPaths": ["more"]}, "sandbox": {"network": "disabled"}, "limits": {"processes": 200}}`} {
+		network := NetworkFiltered
+		hidden := []string{filepath.Join(top, "secrets")}
+		if own != "" {
+			write(part, own)
+			network, hidden = NetworkDisabled, append(hidden, filepath.Join(part, "more"))
+		}
+		project, err := ReadProject(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Resolve(&Config{}, caller(), Request{Project: project})
+		if err != nil || p.Network != network || p.Limits.Of(LimitProcesses) != 100 {
+			t.Errorf("%+v, %v", p, err)
+		}
+		for _, path := range hidden {
+			if !slices.ContainsFunc(p.Hidden, func(h HiddenPath) bool { return h.Path == path && h.Enforced }) {
+				t.Errorf("%s is not hidden", path)
+			}
+		}
+	}
+	write(top, `{"filesystem": {"extraPaths": []}}`)
+	if _, err := ReadProject(part); err == nil || !strings.Contains(err.Error(), filepath.Join(top, ProjectName)) {
+		t.Errorf("one above that cannot be read counts for none: %v", err)
+	}
+	if os.Getuid() != 0 {
+		return
+	}
+	if err := os.Lchown(filepath.Join(top, ProjectName), 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if project, err := ReadProject(part); err != nil || project == nil || project.above != nil {
+		t.Errorf("another user's, above the workspace: %v", err)
+	}
+}
