@@ -102,6 +102,8 @@ type Directories struct {
 	Config       string // the user's
 	State        string // grants, what is remembered between runs
 	Runtime      string // sockets
+	// Usual is where the state is of whoever says nothing else, if State is another and there is one. It belongs to another gateway of the same person.
+	Usual string
 }
 
 const ownName = "clai-sandbox"
@@ -124,11 +126,16 @@ func (c Caller) Directories() Directories {
 	if own := c.variable(StateVariable); filepath.IsAbs(own) {
 		state = filepath.Clean(own)
 	}
+	usual := filepath.Join(c.Home, ".local/state", ownName)
+	if _, err := os.Lstat(usual); err != nil || usual == state {
+		usual = ""
+	}
 	return Directories{
 		SystemConfig: "/etc/" + ownName,
 		Config:       env("XDG_CONFIG_HOME", ".config"),
 		State:        state,
 		Runtime:      env("XDG_RUNTIME_DIR", ""),
+		Usual:        usual,
 	}
 }
 
@@ -169,7 +176,7 @@ func (d Directories) below(dir string) bool {
 // list are the directories that there are.
 func (d Directories) list() []string {
 	var list []string
-	for _, dir := range []string{d.SystemConfig, d.Config, d.State, d.Runtime} {
+	for _, dir := range []string{d.SystemConfig, d.Config, d.State, d.Runtime, d.Usual} {
 		if dir != "" {
 			list = append(list, dir)
 		}

@@ -3,6 +3,7 @@ package profile
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -26,7 +27,7 @@ func TestTheCallerIsWhoTheEnvironmentSaysOrPasswd(t *testing.T) {
 
 func TestOwnDirectoriesFollowTheXDGVariables(t *testing.T) {
 	c := Caller{Home: "/h", Environ: []string{"XDG_CONFIG_HOME=/c", "XDG_STATE_HOME=relative", "XDG_RUNTIME_DIR=/run/user/1"}}
-	want := Directories{"/etc/clai-sandbox", "/c/clai-sandbox", "/h/.local/state/clai-sandbox", "/run/user/1/clai-sandbox"}
+	want := Directories{"/etc/clai-sandbox", "/c/clai-sandbox", "/h/.local/state/clai-sandbox", "/run/user/1/clai-sandbox", ""}
 	if got := c.Directories(); got != want {
 		t.Errorf("%+v", got)
 	}
@@ -81,5 +82,20 @@ func TestTheRepositoryOfAWorkingDirectory(t *testing.T) {
 		if _, err := Resolve(config, c, Request{}); err == nil {
 			t.Errorf("%s: credentials are a workspace", dir)
 		}
+	}
+}
+
+// Who names another directory for the state has commands that see the usual one as little.
+func TestTheUsualStateIsOursWhereverTheStateIs(t *testing.T) {
+	c := Caller{Home: t.TempDir(), Environ: []string{StateVariable + "=/elsewhere"}}
+	usual := filepath.Join(c.Home, ".local/state", ownName)
+	if own, _ := c.Directories().Places(); slices.Contains(own, usual) {
+		t.Errorf("there is none: %v", own)
+	}
+	if err := os.MkdirAll(usual, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if own, _ := c.Directories().Places(); !slices.Contains(own, usual) || !slices.Contains(own, "/elsewhere") {
+		t.Errorf("%v", own)
 	}
 }

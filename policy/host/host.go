@@ -44,10 +44,15 @@ func Load(caller profile.Caller, path, agent string) (Host, error) {
 	}
 	h.Store = policy.Store{Path: filepath.Join(dirs.Config, ApprovalsName)}
 	var err error
-	if dirs.State != "" {
-		if h.written, err = written.Read(filepath.Join(dirs.State, profile.WrittenName)); err != nil {
+	for _, state := range []string{dirs.State, dirs.Usual} {
+		if state == "" {
+			continue
+		}
+		list, err := written.Read(filepath.Join(state, profile.WrittenName))
+		if err != nil {
 			return h, err
 		}
+		h.written = append(h.written, list...)
 	}
 	h.path = h.unplanted(path)
 	if h.config, err = profile.Load(dirs); err != nil {
