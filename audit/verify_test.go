@@ -263,3 +263,25 @@ func TestAFullFileWithoutANextOne(t *testing.T) {
 		t.Error(report, lines)
 	}
 }
+
+// A log that was made anew as a whole is not the one that the key signed.
+func TestALogThatAnotherKeySigned(t *testing.T) {
+	dir, key := written(t, 5)
+	other, _ := written(t, 6)
+	text, err := os.ReadFile(filepath.Join(other, Name))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, Name), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(filepath.Join(dir, headName))
+	if report := lookAt(t, dir, key); len(report.Problems) == 0 {
+		t.Error(report)
+	}
+	head, _ := Head(other)
+	os.WriteFile(filepath.Join(dir, headName), []byte(head), 0o600)
+	if report, err := Verify(dir, key); err == nil {
+		t.Error(report)
+	}
+}
