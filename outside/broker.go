@@ -216,9 +216,9 @@ const (
 	maxCwd = 4096 // bytes: more is no path to the kernel
 )
 
-// size is how much is written down of a command, in bytes.
+// size is how much there is to look at in a command, in bytes.
 func (c *command) size() int {
-	n := len(c.text()) + len(c.Cwd)
+	n := len(c.Line) + len(strings.Join(c.Argv, " ")) + len(c.Cwd)
 	for name, value := range c.Env {
 		n += len(name) + len(value)
 	}

@@ -502,6 +502,10 @@ func TestWhoAsksAgainAndAgainFillsNoDisk(t *testing.T) {
 			t.Errorf("%s: %d bytes for a refusal", name, grew)
 		}
 	}
+	// The largest that there may be is looked at, too.
+	if _, err := b.RunOutside(t.Context(), b.session("other"), true, grants.Command{Argv: []string{"docker", strings.Repeat("'", policy.MaxLine-100)}, Env: env}); err != nil {
+		t.Error(err)
+	}
 	answers := 0
 	for range burst {
 		_, err := b.RunOutside(t.Context(), main, false, words("printf", large))
