@@ -4,10 +4,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/clairun/clai-sandbox/profile/variables"
 )
 
 // environments are names of directories with programs that are installed for one project, and found by PATH while a person works on it.
 var environments = []string{".venv", "venv", "env", ".virtualenv", ".virtualenvs", ".tox", ".nox", ".pixi", ".conda", ".direnv"}
+
+// places are variables that say where something is, and name nothing that is read.
+var places = []string{"HOME", "PWD", "OLDPWD", "PATH", "TMPDIR", "TMP", "TEMP"}
+
+// maxNamed bounds how many paths the environment may name.
+const maxNamed = 1000
 
 // personsEnvironment takes from the caller's environment which files programs outside execute, or obey.
 func (p *Profile) personsEnvironment(caller Caller) {
@@ -27,6 +35,16 @@ func (p *Profile) personsEnvironment(caller Caller) {
 	for _, name := range []string{"BASH_ENV", "ENV", "PYTHONSTARTUP", "INPUTRC", "GIT_TEMPLATE_DIR", "GIT_EXEC_PATH", "EDITOR", "VISUAL", "PAGER", "GIT_SSH", "GIT_ASKPASS", "SSH_ASKPASS"} {
 		file(&p.PersonsFiles, name)
 	}
+	for name, below := range map[string][]string{"CARGO_HOME": {"config", "config.toml", "env"}, "DOCKER_CONFIG": {"config.json"}, "GNUPGHOME": {"gpg.conf", "gpg-agent.conf", "dirmngr.conf"},
+		"PYTHONPATH": {"sitecustomize.py", "usercustomize.py"}} {
+		for _, dir := range filepath.SplitList(values[name]) {
+			for _, file := range below {
+				if filepath.IsAbs(dir) {
+					p.PersonsNamed = append(p.PersonsNamed, filepath.Join(dir, file))
+				}
+			}
+		}
+	}
 	for _, name := range startupFiles {
 		file(&p.PersonsFiles, "ZDOTDIR", name)
 	}
@@ -36,6 +54,29 @@ func (p *Profile) personsEnvironment(caller Caller) {
 			return slices.Contains(environments, part) || slices.Contains(packageDirectories, part)
 		}) {
 			p.PersonsPath = append(p.PersonsPath, filepath.Clean(dir))
+		}
+	}
+}
+
+// personsNamed takes from the caller's environment what lies in what the command may write, besides other words: --require=/a/b, |/a/b %s. It
+// comes after the grants, as most of what is named lies elsewhere.
+func (p *Profile) personsNamed(caller Caller) {
+	var writable []string
+	for _, grant := range p.Grants {
+		if grant.Access == ReadWrite && grant.Path != "/" {
+			writable = append(writable, "/"+filepath.Base(grant.Path)+"/") // by whatever links it is named
+		}
+	}
+	for _, v := range caller.Environ {
+		name, value, _ := strings.Cut(v, "=")
+		if slices.Contains(places, name) || !slices.ContainsFunc(writable, func(dir string) bool { return strings.Contains(value, dir) }) ||
+			!variables.Is(name, variables.Command, variables.Host, variables.Request) {
+			continue
+		}
+		for word := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" \t\n:;,=|\"'", r) }) {
+			if filepath.IsAbs(word) && len(p.PersonsNamed) < maxNamed {
+				p.PersonsNamed = append(p.PersonsNamed, filepath.Clean(word))
+			}
 		}
 	}
 }

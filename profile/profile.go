@@ -235,6 +235,8 @@ type Profile struct {
 	// PersonsGit are files of git's settings, and PersonsFiles other files and directories, that the caller's environment names: programs outside
 	// execute them or do as they say.
 	PersonsGit, PersonsFiles []string
+	// PersonsNamed are what other variables name that choose code: files count, and directories do not.
+	PersonsNamed []string
 	// PersonsPath are the directories of the caller's PATH, but for those that package managers fill.
 	PersonsPath []string
 	// Written is the file with the directories that commands could write.

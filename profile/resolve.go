@@ -73,6 +73,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	for _, step := range []func() error{
 		func() error { return p.resolveDirectories(config.agent(p.Agent), caller, r) },
 		func() error { return p.resolveGrants(settings, caller, r) },
+		func() error { p.personsNamed(caller); return nil },
 		func() error { return p.resolveHome(settings, r) },
 		func() error { return p.resolveHidden(settings, caller, r) },
 		func() error { p.dropNarrowing(); return nil },

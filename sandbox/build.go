@@ -13,6 +13,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/image"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
 // Build decides what the sandbox of a profile shows. The same profile on the same tree gives the same plan.
@@ -83,7 +84,8 @@ type builder struct {
 	hidden     []string
 	guarded    int // how many paths are protected
 	toldStray  bool
-	linked     int // how many names in them were looked at
+	late       []protect.Name // that were not known when the directories were looked through
+	linked     int            // how many names in them were looked at
 	protection *Protection
 	refused    error
 	links      []Link

@@ -28,6 +28,19 @@ const (
 // lead protects what a path leads to, if a command could write it: it is read-only, or set aside when it comes into being. So are
 // the links on the way. isRoot says that it leads to a writable directory itself, which stays so.
 func (b *builder) lead(name string, origin profile.Origin) (isRoot bool) {
+	return b.leadOn(name, origin, false)
+}
+
+// leadFile is lead for what is a file, if it is protected: a directory is the project's own.
+func (b *builder) leadFile(name string, origin profile.Origin) {
+	if w, err := follow(b.tree, name); err != nil || w.Object.Mode.IsRegular() {
+		b.leadOn(name, origin, true)
+	} else if w.Object.Mode.IsDir() {
+		b.awaitNoDirectory(w)
+	}
+}
+
+func (b *builder) leadOn(name string, origin profile.Origin, file bool) (isRoot bool) {
 	if !b.protects(name) {
 		return false
 	}
@@ -41,7 +54,7 @@ func (b *builder) lead(name string, origin profile.Origin) (isRoot bool) {
 		case err == nil && b.writable(w.Real) && b.protects(w.Real):
 			b.guard(w.Real, origin)
 		case err != nil && b.writable(w.Real):
-			if name = b.awaitMissing(w); name != "" {
+			if name = b.awaitMissing(w, file); name != "" {
 				continue
 			}
 		}
@@ -52,7 +65,7 @@ func (b *builder) lead(name string, origin profile.Origin) (isRoot bool) {
 
 // awaitMissing has what does not exist set aside when it comes into being, and links that would lead past it. What is no directory where one
 // would have to be counts as if nothing were there: a command may replace it. It returns where the way goes on behind "..", if it does.
-func (b *builder) awaitMissing(w walk) (next string) {
+func (b *builder) awaitMissing(w walk, file bool) (next string) {
 	b.holdWay(w.Real)
 	at := w.Real
 	for i, name := range w.Rest {
@@ -62,7 +75,7 @@ func (b *builder) awaitMissing(w walk) (next string) {
 		case i < len(w.Rest)-1:
 			b.awaitLinkAt(join(at, name))
 		default:
-			b.await(join(at, name))
+			b.protection.names.AddNew(protect.Name{Path: name, In: at, Rule: name, Leaf: file})
 		}
 		at = join(at, name)
 	}
@@ -156,7 +169,7 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 	switch {
 	case s.Key == "core.hookspath" || s.Key == "init.templatedir":
 		dir := b.expandHome(s.Value)
-		b.protection.names.AddNew(b.relativeTo([]repository.Setting{s})...)
+		b.addLate(b.relativeTo([]repository.Setting{s}))
 		if s.Value == "" || tree == "" && !path.IsAbs(dir) {
 			return
 		}
@@ -165,29 +178,47 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 		}
 		b.leadAll(dir, gitOrigin, linkedLevels, false)
 	case repository.Judge(s.Key, s.Value) == repository.Executes:
-		for i, word := range b.words(s.Value) {
+		for _, word := range b.words(s.Value) {
 			if !strings.Contains(word, "/") || tree == "" && !path.IsAbs(word) {
 				continue
 			}
-			w, err := follow(b.tree, absolute(word, tree))
-			if err == nil && w.Object.Mode.IsDir() {
+			if w, err := follow(b.tree, absolute(word, tree)); err == nil && w.Object.Mode.IsDir() {
 				b.awaitNoDirectory(w)
-				continue
-			}
-			b.lead(absolute(word, tree), gitOrigin)
-			if i > 0 && err == nil { // what is no program's name may be a branch's
-				b.protection.names.AddNew(b.relative(word)...)
+			} else {
+				b.lead(absolute(word, tree), gitOrigin)
 			}
 		}
-		b.protection.names.AddNew(b.relativeTo([]repository.Setting{s})...)
+		b.addLate(b.relativeTo([]repository.Setting{s}))
 	}
 }
 
-// words are those of a command of git's.
+// words are those of a command of git's that may name a program or what it executes. It is a line for a shell, and what that makes of it depends on
+// more than can be known here; so what stands behind a variable or another command's output counts as relative, what is quoted also as a whole, and
+// behind "cd", plain names, too.
 func (b *builder) words(command string) []string {
-	words := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&()<>=!", r) })
-	for i, word := range words {
-		words[i] = b.expandHome(strings.Replace(word, "$HOME/", "~/", 1))
+	command = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", `\ `, " ").Replace(strings.TrimPrefix(command, "!"))
+	list := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n\"'|;&<>=!,", r) })
+	for _, quote := range []string{`"`, "'"} {
+		for i, quoted := range strings.Split(command, quote) {
+			if i%2 == 1 && strings.Contains(quoted, " ") {
+				list = append(list, quoted)
+			}
+		}
+	}
+	if strings.Contains(command, " ") {
+		list = append(list, command)
+	}
+	var words []string
+	moved := false
+	for _, word := range list {
+		if i := strings.LastIndexAny(word, "$)}`"); i >= 0 && strings.Contains(word[i:], "/") { // what a variable or a command's output is
+			_, word, _ = strings.Cut(word[i:], "/")
+		}
+		word = b.expandHome(strings.Trim(word, "(){}`"))
+		if word != "" && word[0] != '-' && (moved || strings.Contains(word, "/")) {
+			words = append(words, word)
+		}
+		moved = moved || word == "cd" || word == "pushd"
 	}
 	return words
 }
@@ -229,6 +260,9 @@ func (b *builder) personsOwn() {
 	b.gitLeads("")
 	for _, file := range b.profile.PersonsFiles {
 		b.lead(file, origin)
+	}
+	for _, file := range b.profile.PersonsNamed {
+		b.leadFile(file, origin)
 	}
 	for _, root := range slices.Clone(b.protection.Roots) {
 		b.repositoryAbove(root)
@@ -352,16 +386,18 @@ func (b *builder) relativeTo(settings []repository.Setting) []protect.Name {
 	var names []protect.Name
 	for _, s := range settings {
 		if s.Key == "core.hookspath" {
-			names = append(names, b.relative(s.Value)...)
-		} else if words := b.words(s.Value); len(words) > 0 && strings.Contains(words[0], "/") && repository.Judge(s.Key, s.Value) == repository.Executes {
-			names = append(names, b.relative(words[0])...)
+			names = append(names, b.relative(s.Value, false)...)
+		} else if repository.Judge(s.Key, s.Value) == repository.Executes {
+			for _, word := range b.words(s.Value) {
+				names = append(names, b.relative(word, true)...)
+			}
 		}
 	}
 	return names
 }
 
-// relative is the name of what lies in a working tree, or beside it, if a path is relative.
-func (b *builder) relative(name string) []protect.Name {
+// relative is the name of what lies in a working tree, or beside it, if a path is relative. A program is no directory.
+func (b *builder) relative(name string, program bool) []protect.Name {
 	if name == "" {
 		return nil
 	}
@@ -369,8 +405,34 @@ func (b *builder) relative(name string) []protect.Name {
 	for strings.HasPrefix(name, "../") {
 		name = name[len("../"):]
 	}
-	if profile.CheckProtectedName(name) != nil || !b.protects(name) {
+	if profile.CheckProtectedName(name) != nil || !b.protects(name) || !b.profile.Protects(name) {
 		return nil
 	}
-	return []protect.Name{{Path: name, Anywhere: true}}
+	return []protect.Name{{Path: name, Anywhere: !program, Leaf: program}}
+}
+
+// addLate protects names that were not known when the directories were looked through.
+func (b *builder) addLate(names []protect.Name) {
+	for _, name := range names {
+		if !slices.Contains(b.protection.names.List, name) {
+			b.protection.names.Add(name)
+			b.late = append(b.late, name)
+		}
+	}
+}
+
+// guardLate makes read-only what there is under such names: programs in other working trees of a repository, or where a command of git's goes
+// before it executes them.
+func (b *builder) guardLate() {
+	if len(b.late) == 0 {
+		return
+	}
+	late := protect.NewNames(b.late, profile.PackageDirectories())
+	for _, root := range b.protection.Roots {
+		for _, f := range b.look(root, late).Found {
+			if f.Rule != "" && b.writable(f.Path) && !b.protection.known[f.Path] {
+				b.lead(f.Path, gitOrigin)
+			}
+		}
+	}
 }

@@ -88,6 +88,11 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"git's settings are where the environment says": {
 			before: "git config -f $HOME/gc include.path $W/more", inside: "settings more", after: "GIT_CONFIG_GLOBAL=$HOME/gc git init -q $HOME/o; cd $HOME/o; GIT_CONFIG_GLOBAL=$HOME/gc git status",
 			set: func(p *profile.Profile) { p.PersonsGit = []string{p.Home + "/gc"} }},
+		"a file that a variable names, and one in a directory that does not count": {
+			before: "touch pre.js; mkdir lib", inside: "plant pre.js; plant lib/sitecustomize.py; plant new.cfg; plant lib/mine", after: "sh pre.js; sh lib/sitecustomize.py; sh new.cfg; test -f lib/mine || touch $W/executed",
+			set: func(p *profile.Profile) {
+				p.PersonsNamed = []string{p.Home + "/work/pre.js", p.Home + "/work/lib", p.Home + "/work/lib/sitecustomize.py", p.Home + "/work/new.cfg"}
+			}},
 		"a program before others in PATH": {
 			before: "mkdir bin", inside: "plant bin/ls; plant bin/mine", after: "PATH=$W/bin:$PATH; ls",
 			set: func(p *profile.Profile) {
@@ -123,6 +128,23 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			before: "git init -q; git config core.fsmonitor tools/fm", inside: "mkdir x; echo gitdir: ../.git > x/.git; plant x/tools/fm", after: "cd x; git status"},
 		"a program of the person's settings, in a repository that the command makes": {
 			before: "git config --global core.fsmonitor ./tools/fm", inside: "git init -q n; plant n/tools/fm", after: "cd n; git status"},
+		"a script of the person's settings, in a repository that the command makes": {
+			before: "git config --global filter.f.clean 'sh tools/clean'", inside: "git init -q n; cd n; plant tools/clean; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "cd n; git add ."},
+		"a script that only another branch has": {
+			before: "git init -q; git commit -q --allow-empty -m i; git config filter.f.clean 'sh tools/clean'; git switch -qc other; mkdir tools; echo cat > tools/clean; echo '*.txt filter=f' > .gitattributes; git add .; git commit -qm o; git switch -q main",
+			inside: "git worktree add -q x other; plant x/tools/clean; echo t > x/t.txt", after: "cd x; git add ."},
+		"a program with a space": {
+			before: "git init -q; mkdir 'my tools'; echo true > 'my tools/fm'; chmod +x 'my tools/fm'; git config core.fsmonitor '\"my tools/fm\"'; git config alias.st '!my\\ tools/st'",
+			inside: "plant 'my tools/fm'; plant 'my tools/st'", after: "git status; git st"},
+		"a program behind another command's output": {
+			before: "git init -q; mkdir tools; echo cat > tools/clean; chmod +x tools/clean; git config filter.f.clean '$(git rev-parse --show-toplevel)/tools/clean'",
+			inside: "plant tools/clean; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add ."},
+		"a program behind a variable": {
+			before: "git init -q; mkdir tools; echo cat > tools/clean; chmod +x tools/clean; git config filter.f.clean '${HOME}/work/tools/clean'; git config alias.st '!${PWD}/tools/st'",
+			inside: "plant tools/clean; plant tools/st; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add .; git st"},
+		"a program in a directory to which a command of settings goes": {
+			before: "git init -q; mkdir tools; echo cat > tools/clean; chmod +x tools/clean; git config filter.f.clean '(cd tools && ./clean)'; git config alias.st '!cd tools; sh st'",
+			inside: "plant tools/clean; plant tools/st; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add .; git st"},
 		"hooks beside the working tree, of a worktree that the command adds": {
 			before: "git init -q; git commit -q --allow-empty -m i; git config core.hooksPath ../h", inside: "mkdir -p x/y; git worktree add -q x/y/w; plant x/y/h/pre-commit", after: "cd x/y/w; " + commits},
 		"a push by an old way to name a remote": {

@@ -110,6 +110,7 @@ func (b *builder) protect() {
 	}
 	b.protection.persons = b.readGit(b.personsGit()).settings
 	b.personsOwn()
+	b.guardLate()
 }
 
 // writableRoots are the directories that grants make writable.
@@ -149,21 +150,27 @@ func (b *builder) protectedNames() *protect.Names {
 	return compiled
 }
 
-// scan looks through a directory: of the host, as quickly as can be; of another tree, through it.
+// scan looks through a directory, and has it watched if the plan is run next.
 func (b *builder) scan(root string) protect.Result {
-	isApart := func(path string) bool { return b.protection.apart[path] }
-	switch tree := b.host().(type) {
-	case Host:
-		return b.protection.names.Scan(root, isApart, protect.DefaultLimits, nil)
-	case *Lookout:
-		if watch := tree.watch.Load(); watch != nil && !b.protection.strict {
-			return watch.Survey(root, b.protection.names, isApart)
+	if l := b.lookout(); l != nil && !b.protection.strict {
+		if watch := l.watch.Load(); watch != nil {
+			return watch.Survey(root, b.protection.names, b.isApart)
 		}
-		return b.protection.names.Scan(root, isApart, protect.DefaultLimits, nil)
+	}
+	return b.look(root, b.protection.names)
+}
+
+// look looks through a directory: of the host, as quickly as can be; of another tree, through it.
+func (b *builder) look(root string, names *protect.Names) protect.Result {
+	switch tree := b.host().(type) {
+	case Host, *Lookout:
+		return names.Scan(root, b.isApart, protect.DefaultLimits, nil)
 	default:
-		return b.protection.names.Scan(root, isApart, protect.DefaultLimits, readerOf(tree))
+		return names.Scan(root, b.isApart, protect.DefaultLimits, readerOf(tree))
 	}
 }
+
+func (b *builder) isApart(path string) bool { return b.protection.apart[path] }
 
 // host is what the builder looks at, but for its memory.
 func (b *builder) host() Tree {
@@ -389,7 +396,7 @@ func (p *Plan) SetsAside(host Tree, path string) (rule string, is bool) {
 		return "", false
 	}
 	if p.Protection != nil {
-		if rule, is := p.Protection.names.MatchLeaf(parent(w.Real), baseName(w.Real)); is {
+		if rule, is := p.Protection.names.MatchLeaf(parent(w.Real), baseName(w.Real), strings.Contains(w.Real, ".git/")); is {
 			return rule, true
 		}
 	}

@@ -13,7 +13,7 @@ type Name struct {
 	In   string `json:"in,omitempty"`   // the one directory that it counts in, absolute; empty: any
 	Rule string `json:"rule,omitempty"` // what allows it: --unprotect RULE. Empty: its Path
 	Link bool   `json:"link,omitempty"` // only a symbolic link counts
-	Leaf bool   `json:"leaf,omitempty"` // a directory does not count
+	Leaf bool   `json:"leaf,omitempty"` // a directory does not count; in a git directory, nothing does but by In
 	// Anywhere says that it counts in what package managers fill, too. A name with In does.
 	Anywhere bool `json:"anywhere,omitempty"`
 }
@@ -115,9 +115,9 @@ func (n *Names) Match(dir, name string, inPackages bool) (rule string, protected
 	return n.match(dir, name, anything, inPackages)
 }
 
-// MatchLeaf is Match for names that count only where no directory has them.
-func (n *Names) MatchLeaf(dir, name string) (rule string, protected bool) {
-	return n.match(dir, name, leaves, false)
+// MatchLeaf is Match for names that count only where no directory has them. In a git directory, a branch may be called so.
+func (n *Names) MatchLeaf(dir, name string, inGit bool) (rule string, protected bool) {
+	return n.match(dir, name, leaves, inGit)
 }
 
 // MatchLink is Match for names that count only as symbolic links.
@@ -128,10 +128,11 @@ func (n *Names) MatchLink(dir, name string) (rule string, protected bool) {
 	return n.match(dir, name, links, false)
 }
 
-func (n *Names) match(dir, name string, is only, inPackages bool) (rule string, protected bool) {
+// match leaves out what counts not everywhere, but for some directories.
+func (n *Names) match(dir, name string, is only, but bool) (rule string, protected bool) {
 	for _, s := range n.last[fold(name)] {
 		switch {
-		case s.is != is, inPackages && !s.anywhere:
+		case s.is != is, but && !s.anywhere:
 		case s.in != "":
 			if fold(dir)+"/" == s.in {
 				return s.rule, true

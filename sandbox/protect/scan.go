@@ -44,7 +44,7 @@ type Closed struct {
 // A Result is what a scan found.
 type Result struct {
 	Found       []Found // by path
-	Links       []Found // symbolic links, and what has a place in which only a directory may be: nobody but a command makes them; by path
+	Links       []Found // symbolic links that nobody but a command makes there, by path
 	Closed      []Closed
 	Directories int
 }
@@ -224,8 +224,9 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 			}
 		}
 		if kind != Directory {
-			if rule, is := l.names.MatchLeaf(dir, string(name)); is {
-				l.links = append(l.links, Found{Path: join(dir, string(name)), Rule: rule})
+			if rule, is := l.names.MatchLeaf(dir, string(name), part != notGit); is {
+				l.found = append(l.found, Found{Path: join(dir, string(name)), Rule: rule})
+				return true
 			}
 		}
 		if kind == Link {

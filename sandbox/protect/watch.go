@@ -898,7 +898,7 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	}
 	rule, protected := w.rule(n, name)
 	if !protected && kind != Directory && !isAside(name) {
-		rule, protected = w.options.Names.MatchLeaf(n.path(), name)
+		rule, protected = w.options.Names.MatchLeaf(n.path(), name, n.part != notGit)
 	}
 	if !protected && kind != Directory {
 		if of, is := w.options.Names.MatchLink(n.path(), name); is && w.isLink(n, name) {
@@ -1258,7 +1258,7 @@ func (w *Watch) found(n *node, name string, kind Kind, levels int) {
 		if c := w.options.Covers[path]; c == Hides || c == Protects || c == Elsewhere || is && w.options.Known[path] && (protected || kind != Directory) {
 			return
 		}
-		if protected && is {
+		if protected && is && kind != Link { // the command can move a link, as nothing is mounted on it
 			// Something that was protected before: the host moved it here, with the directory.
 			w.cover(path, Protects)
 			w.isCovered(path)

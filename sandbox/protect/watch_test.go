@@ -233,8 +233,8 @@ func TestWhatIsMappedIsCopiedSoon(t *testing.T) {
 // When the kernel cannot tell all, what was there before counts only as long as it is that: a link can be replaced, and in a repository
 // something new can be made.
 func TestAfterAnOverflowWhatIsKnownIsLookedAtToo(t *testing.T) {
-	dir := treeOf(t, "r/.git/objects/", "r/.git/refs/", "r/.git/logs/", "r/.git/HEAD")
-	for _, name := range []string{".envrc", "r/.envrc"} {
+	dir := treeOf(t, "r/.git/objects/", "r/.git/refs/", "r/.git/logs/", "r/.git/HEAD", "s/", "q/")
+	for _, name := range []string{".envrc", "r/.envrc", "s/.envrc"} {
 		if err := os.Symlink("x", dir+"/"+name); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func TestAfterAnOverflowWhatIsKnownIsLookedAtToo(t *testing.T) {
 	w, err := NewWatch()
 	if err == nil {
 		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Git: map[string]bool{dir + "/r/.git": true},
-			Known: map[string]bool{dir + "/.envrc": true, dir + "/r/.envrc": true, dir + "/r/.git": true}})
+			Known: map[string]bool{dir + "/.envrc": true, dir + "/r/.envrc": true, dir + "/s/.envrc": true, dir + "/r/.git": true}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -251,6 +251,7 @@ func TestAfterAnOverflowWhatIsKnownIsLookedAtToo(t *testing.T) {
 	os.WriteFile(dir+"/n", nil, 0o644)
 	os.Rename(dir+"/n", dir+"/.envrc")
 	os.Symlink("/x", dir+"/r/.git/logs/HEAD")
+	os.Rename(dir+"/s/.envrc", dir+"/q/.envrc") // where something else may be that it leads to
 	for lost := make([]byte, 64<<10); ; {
 		if n, err := unix.Read(w.inotify, lost); n <= 0 || err != nil {
 			break
@@ -260,6 +261,7 @@ func TestAfterAnOverflowWhatIsKnownIsLookedAtToo(t *testing.T) {
 	w.Begin(nil, nil)
 	isGone(t, dir+"/.envrc", 5*time.Second)
 	isGone(t, dir+"/r/.git/logs/HEAD", 5*time.Second)
+	isGone(t, dir+"/q/.envrc", 5*time.Second)
 	if _, err := os.Lstat(dir + "/r/.envrc"); err != nil {
 		t.Error(err)
 	}
