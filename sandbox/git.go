@@ -31,8 +31,13 @@ func (b *builder) repository(root string, f find) {
 	switch {
 	case err != nil:
 	case f.link != "":
-		if w, err := follow(b.tree, f.path); err == nil && w.Object.Mode.IsDir() && within(w.Real, root) {
+		switch w, err := follow(b.tree, f.path); {
+		case err != nil || !w.Object.Mode.IsDir():
+			b.lead(f.path, gitOrigin)
+		case within(w.Real, root):
 			b.gitDirectory(root, w.Real, parent(f.path))
+		default:
+			b.leadsOf(w.Real, parent(f.path))
 		}
 		b.anchor(parent(f.path))
 	case object.Mode.IsDir() && path.Base(f.path) == ".git":
@@ -49,8 +54,8 @@ func (b *builder) gitFile(root, file string) {
 	b.guardGit(file)
 	tree := parent(file)
 	w, ok := b.named(file, "gitdir: ", tree)
-	if !ok && w.Real != "" {
-		b.lead(join(w.Real, strings.Join(w.Rest, "/")), gitOrigin) // nothing is there yet
+	if w.Real != "" && (!ok || !w.Object.Mode.IsDir()) {
+		b.lead(join(w.Real, strings.Join(w.Rest, "/")), gitOrigin) // no directory is there yet
 		b.awaitLinks(w)
 	}
 	if !ok || !w.Object.Mode.IsDir() {

@@ -146,6 +146,7 @@ func TestAFileGitLeadsToWhatTheCommandMayWrite(t *testing.T) {
 		"by a link":                      {"ln -s $O l; echo gitdir: ../l/.git > x/.git", false},
 		"by a link that is made later":   {"echo gitdir: ../l/.git > x/.git; sleep 0.1; ln -s $O l", false},
 		"by a link that is left again":   {"ln -s $O/.git/refs l; echo gitdir: ../l/.. > x/.git", false},
+		"to a worktree that is stale":    {"echo gitdir: $O/.git/worktrees/x > x/.git", false},
 		"to nothing":                     {"echo gitdir: $O/missing > x/.git", false},
 		"by another name of the file":    {"echo gitdir: ../r/.git > f; ln f x/.git; sleep 0.1; echo gitdir: $O/.git > f", false},
 		"with more behind it":            {"printf 'gitdir: %s/.git\\0../x\\n' $O > x/.git", false},
@@ -166,6 +167,7 @@ func TestAFileGitLeadsToWhatTheCommandMayWrite(t *testing.T) {
 				other := h.repository(h.profile.Workspace + "/other")
 				h.repository(work + "/r")
 				h.repository(work + "/s")
+				h.write(other+"/.git/worktrees/x/gitdir", work+"/x/.git\n")
 				h.mkdir(work + "/x")
 				h.profile.Workspace, h.profile.WorkingDirectory, h.profile.Grants[1].Path = work, work, work
 				r := h.run("/bin/sh", "-c", "O="+other+"; "+c.script)

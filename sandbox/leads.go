@@ -22,7 +22,7 @@ const (
 	// maxLinked is how many symbolic links in protected directories, and in the home, are followed.
 	maxLinked = 4096
 	// linkedLevels is how deep they are looked for in a protected directory.
-	linkedLevels = 3
+	linkedLevels = 12
 )
 
 // lead protects what a path leads to, if a command could write it: it is read-only, or set aside when it comes into being. So are
@@ -179,7 +179,7 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 		b.leadAll(dir, gitOrigin, linkedLevels, false)
 	case repository.Judge(s.Key, s.Value) == repository.Executes:
 		for _, word := range b.words(s.Value) {
-			if !strings.Contains(word, "/") || tree == "" && !path.IsAbs(word) {
+			if !strings.Contains(word, "/") || (tree == "" || isAlias(s)) && !path.IsAbs(word) {
 				continue
 			}
 			if w, err := follow(b.tree, absolute(word, tree)); err == nil && w.Object.Mode.IsDir() {
@@ -359,7 +359,10 @@ func (b *builder) personsRelative() []protect.Name {
 func (b *builder) shadows() []protect.Name {
 	var before, others []string
 	for _, dir := range b.profile.PersonsPath {
-		if w, err := follow(b.tree, dir); err == nil && b.writable(w.Real) {
+		w, err := follow(b.tree, dir)
+		if err != nil && b.writable(w.Real) && !slices.Contains(w.Rest, "..") { // it may be made
+			before = append(before, join(w.Real, strings.Join(w.Rest, "/")))
+		} else if err == nil && b.writable(w.Real) {
 			before = append(before, w.Real)
 		} else if err == nil && !slices.Contains(others, w.Real) {
 			others = append(others, w.Real)
@@ -369,6 +372,11 @@ func (b *builder) shadows() []protect.Name {
 		return nil
 	}
 	var names []protect.Name
+	for _, in := range before { // a link in its place leads elsewhere
+		for ; b.writable(in) && b.writable(parent(in)); in = parent(in) {
+			names = append(names, protect.Name{Path: baseName(in), In: parent(in), Rule: baseName(in), Link: true})
+		}
+	}
 	for _, dir := range others {
 		entries, _ := b.tree.ReadDir(dir)
 		for _, entry := range entries {
@@ -387,7 +395,7 @@ func (b *builder) relativeTo(settings []repository.Setting) []protect.Name {
 	for _, s := range settings {
 		if s.Key == "core.hookspath" {
 			names = append(names, b.relative(s.Value, false)...)
-		} else if repository.Judge(s.Key, s.Value) == repository.Executes {
+		} else if repository.Judge(s.Key, s.Value) == repository.Executes && !isAlias(s) {
 			for _, word := range b.words(s.Value) {
 				names = append(names, b.relative(word, true)...)
 			}
@@ -395,6 +403,10 @@ func (b *builder) relativeTo(settings []repository.Setting) []protect.Name {
 	}
 	return names
 }
+
+// isAlias reports whether a setting is an alias: what it names in a project is executed when the person types that name, as any script of
+// the project. What it names in one by its whole path, it executes elsewhere, too.
+func isAlias(s repository.Setting) bool { return strings.HasPrefix(s.Key, "alias.") }
 
 // relative is the name of what lies in a working tree, or beside it, if a path is relative. A program is no directory.
 func (b *builder) relative(name string, program bool) []protect.Name {

@@ -93,6 +93,20 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			set: func(p *profile.Profile) {
 				p.PersonsNamed = []string{p.Home + "/work/pre.js", p.Home + "/work/lib", p.Home + "/work/lib/sitecustomize.py", p.Home + "/work/new.cfg"}
 			}},
+		"a directory of PATH that is not there": {
+			before: "true", inside: "plant bin/ls", after: "PATH=$W/bin:$PATH; ls",
+			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin"} }},
+		"a link in the place of a directory of PATH": {
+			before: "mkdir bin", inside: "plant b2/ls; rmdir bin; ln -s b2 bin", after: "PATH=$W/bin:$PATH; ls",
+			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin"} }},
+		"a file where a .git of an earlier command leads": {
+			before: "git init -q $HOME/o; git -C $HOME/o config core.fsmonitor tools/fm", earlier: "mkdir x; touch f; echo gitdir: ../f > x/.git",
+			inside: "rm f; ln -s $HOME/o/.git f; plant x/tools/fm", after: "cd x; git status"},
+		"the repository is a link out of the workspace": {
+			before: "git init -q $HOME/o; mv $HOME/o/.git $HOME/git; ln -s $HOME/git .git; mkdir .hk; git config core.hooksPath .hk; git config core.fsmonitor tools/fm",
+			inside: "plant .hk/pre-commit; plant tools/fm", after: "git status; " + commits},
+		"a link deep in a protected directory": {
+			before: "mkdir -p .husky/_/a/b/c; ln -s ../../../../../s/h .husky/_/a/b/c/h; mkdir s; touch s/h", inside: "plant s/h", after: "sh .husky/_/a/b/c/h"},
 		"a program before others in PATH": {
 			before: "mkdir bin", inside: "plant bin/ls; plant bin/mine", after: "PATH=$W/bin:$PATH; ls",
 			set: func(p *profile.Profile) {
@@ -134,17 +148,17 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			before: "git init -q; git commit -q --allow-empty -m i; git config filter.f.clean 'sh tools/clean'; git switch -qc other; mkdir tools; echo cat > tools/clean; echo '*.txt filter=f' > .gitattributes; git add .; git commit -qm o; git switch -q main",
 			inside: "git worktree add -q x other; plant x/tools/clean; echo t > x/t.txt", after: "cd x; git add ."},
 		"a program with a space": {
-			before: "git init -q; mkdir 'my tools'; echo true > 'my tools/fm'; chmod +x 'my tools/fm'; git config core.fsmonitor '\"my tools/fm\"'; git config alias.st '!my\\ tools/st'",
-			inside: "plant 'my tools/fm'; plant 'my tools/st'", after: "git status; git st"},
+			before: "git init -q; mkdir 'my tools'; echo true > 'my tools/fm'; chmod +x 'my tools/fm'; git config core.fsmonitor '\"my tools/fm\"'; git config core.sshCommand 'my\\ tools/ssh'",
+			inside: "plant 'my tools/fm'; plant 'my tools/ssh'", after: "git status; git fetch a:b"},
 		"a program behind another command's output": {
 			before: "git init -q; mkdir tools; echo cat > tools/clean; chmod +x tools/clean; git config filter.f.clean '$(git rev-parse --show-toplevel)/tools/clean'",
 			inside: "plant tools/clean; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add ."},
 		"a program behind a variable": {
-			before: "git init -q; mkdir tools; echo cat > tools/clean; chmod +x tools/clean; git config filter.f.clean '${HOME}/work/tools/clean'; git config alias.st '!${PWD}/tools/st'",
-			inside: "plant tools/clean; plant tools/st; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add .; git st"},
+			before: "git init -q; mkdir tools; echo cat > tools/clean; chmod +x tools/clean; git config filter.f.clean '${HOME}/work/tools/clean'; git config core.fsmonitor '${PWD}/tools/st'",
+			inside: "plant tools/clean; plant tools/st; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add ."},
 		"a program in a directory to which a command of settings goes": {
-			before: "git init -q; mkdir tools; echo cat > tools/clean; chmod +x tools/clean; git config filter.f.clean '(cd tools && ./clean)'; git config alias.st '!cd tools; sh st'",
-			inside: "plant tools/clean; plant tools/st; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add .; git st"},
+			before: "git init -q; mkdir tools; echo cat > tools/clean; chmod +x tools/clean; git config filter.f.clean '(cd tools && ./clean)'; git config core.fsmonitor 'cd tools; sh st'",
+			inside: "plant tools/clean; plant tools/st; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add ."},
 		"hooks beside the working tree, of a worktree that the command adds": {
 			before: "git init -q; git commit -q --allow-empty -m i; git config core.hooksPath ../h", inside: "mkdir -p x/y; git worktree add -q x/y/w; plant x/y/h/pre-commit", after: "cd x/y/w; " + commits},
 		"a push by an old way to name a remote": {

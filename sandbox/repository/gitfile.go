@@ -27,8 +27,8 @@ func IsPlain(path string) bool {
 }
 
 // CheckGitFile says what is wrong with a file .git that a command made, in an open directory that is a working tree at a path. git obeys the
-// settings of where it leads, and what these name in the working tree is the command's. So it may lead to what the command may write, where that is
-// known, or to a git directory that leads back: the worktree's or submodule's own.
+// settings of where it leads, and what these name in the working tree is the command's. So it may lead only to what the command may write: what settings
+// name there is protected in every tree.
 func CheckGitFile(dir int, name, tree string, place Place) error {
 	text, err := readSmall(dir, name)
 	if errors.Is(err, unix.ENOENT) {
@@ -46,7 +46,7 @@ func CheckGitFile(dir int, name, tree string, place Place) error {
 		to = path.Join(tree, to)
 	}
 	to = path.Clean(to)
-	if !place.IsPlain(to) || !place.Writes(to) && !leadsBack(to, tree) {
+	if !place.IsPlain(to) || !place.Writes(to) {
 		return fmt.Errorf("it leads to %q", to)
 	}
 	return nil
@@ -62,28 +62,4 @@ func leaves(name string) bool {
 		below = below || part != "" && part != "." && part != ".."
 	}
 	return false
-}
-
-// leadsBack reports whether a git directory says that a working tree is its own.
-func leadsBack(dir, tree string) bool {
-	if text, err := readSmall(unix.AT_FDCWD, dir+"/gitdir"); err == nil {
-		return absoluteIn(dir, strings.TrimRight(text, "\n")) == path.Join(tree, ".git")
-	}
-	file, err := openSettings(unix.AT_FDCWD, dir+"/config")
-	if err != nil {
-		return false
-	}
-	for _, s := range Parse(file.text) {
-		if s.Key == "core.worktree" && absoluteIn(dir, s.Value) == tree {
-			return true
-		}
-	}
-	return false
-}
-
-func absoluteIn(dir, name string) string {
-	if !path.IsAbs(name) {
-		name = path.Join(dir, name)
-	}
-	return path.Clean(name)
 }
