@@ -2,8 +2,12 @@ package sandbox
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"runtime"
+	"slices"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -60,34 +64,142 @@ const x32Bit = 0x40000000
 
 // seccompProgram assembles the filter for bwrap's --seccomp: struct sock_filter records in native byte order
 // (seccomp(2)). It allows what no rule refuses, and nothing of another architecture's.
+//
+// A call's number is looked for in a tree: when a filter is loaded, the kernel runs it once for each number that there is, to know
+// which calls it need not ask about, and bwrap loads it twice. A list of all numbers in place of the tree takes 0.25 ms more of each start.
 func seccompProgram(goarch string, rules []syscallRule) ([]byte, error) {
 	arch, known := auditArch[goarch]
 	if !known {
 		return nil, fmt.Errorf("no system call filter for the architecture %s", goarch)
 	}
-	program := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch, SkipTrue: 1},
-		refuse(unix.ENOSYS),
-		bpf.LoadAbsolute{Off: offsetNr, Size: 4},
-	}
-	if goarch == "amd64" {
-		program = append(program,
-			bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: x32Bit, SkipTrue: 1},
-			refuse(unix.ENOSYS))
-	}
-	for _, rule := range rules {
-		number := rule.number(goarch)
-		if number == none {
-			continue
+	f := filter{returns: map[uint32]int{}}
+	allow := f.answer(unix.SECCOMP_RET_ALLOW)
+	refusals := map[uint32]int{} // where the rules for a number begin
+	for _, rule := range slices.Backward(rules) {
+		if number := rule.number(goarch); number != none {
+			otherwise, more := refusals[number]
+			if !more {
+				otherwise = allow
+			}
+			refusals[number] = f.rule(rule, otherwise)
 		}
-		block := rule.block()
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(block))})
-		program = append(program, block...)
 	}
-	program = append(program, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
+	ranges := []numberRange{{0, allow}}
+	for _, number := range slices.Sorted(maps.Keys(refusals)) {
+		for _, from := range []uint32{number, number + 1} {
+			then, is := refusals[from]
+			if !is {
+				then = allow
+			}
+			if then != ranges[len(ranges)-1].then {
+				ranges = append(ranges, numberRange{from, then})
+			}
+		}
+	}
+	next := f.tree(ranges)
+	if goarch == "amd64" {
+		next = f.jump(bpf.JumpBitsSet, x32Bit, f.answer(refused(unix.ENOSYS)), next)
+	}
+	next = f.load(offsetNr, next)
+	next = f.jump(bpf.JumpEqual, arch, next, f.answer(refused(unix.ENOSYS)))
+	f.load(offsetArch, next)
+	return f.text()
+}
 
-	raw, err := bpf.Assemble(program)
+// Where the fields of struct seccomp_data lie.
+const offsetNr, offsetArch, offsetArguments = 0, 4, 16
+
+func refused(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
+
+// A filter is a program that is put together from its end: jumps only lead forward, so where one leads is known when it is made. A
+// place is the number of an instruction, counted from the end.
+type filter struct {
+	backward []bpf.Instruction
+	returns  map[uint32]int // where the answers are
+	tooFar   bool           // for a jump
+}
+
+// A numberRange is the calls from a number on, up to the next one's, and where it goes on for them.
+type numberRange struct {
+	from uint32
+	then int
+}
+
+func (f *filter) add(i bpf.Instruction) (place int) {
+	f.backward = append(f.backward, i)
+	return len(f.backward) - 1
+}
+
+// answer is the place that ends with an answer.
+func (f *filter) answer(value uint32) int {
+	place, is := f.returns[value]
+	if !is {
+		place = f.add(bpf.RetConstant{Val: value})
+		f.returns[value] = place
+	}
+	return place
+}
+
+// jump goes on at one place if a test of what was loaded holds, and at the other one if not.
+func (f *filter) jump(test bpf.JumpTest, value uint32, holds, holdsNot int) int {
+	here := len(f.backward)
+	f.tooFar = f.tooFar || here-1-min(holds, holdsNot) > math.MaxUint8
+	return f.add(bpf.JumpIf{Cond: test, Val: value, SkipTrue: uint8(here - 1 - holds), SkipFalse: uint8(here - 1 - holdsNot)})
+}
+
+// before adds an instruction behind which it goes on at a place.
+func (f *filter) before(then int, i bpf.Instruction) int {
+	if last := len(f.backward) - 1; then != last {
+		f.add(bpf.Jump{Skip: uint32(last - then)})
+	}
+	return f.add(i)
+}
+
+// load loads a word, and goes on at a place.
+func (f *filter) load(offset uint32, then int) int {
+	return f.before(then, bpf.LoadAbsolute{Off: offset, Size: 4})
+}
+
+// tree looks for the range of the number that is loaded.
+func (f *filter) tree(ranges []numberRange) int {
+	if len(ranges) == 1 {
+		return ranges[0].then
+	}
+	middle := len(ranges) / 2
+	above, below := f.tree(ranges[middle:]), f.tree(ranges[:middle])
+	return f.jump(bpf.JumpGreaterOrEqual, ranges[middle].from, above, below)
+}
+
+// rule refuses the call if all conditions hold, and otherwise goes on elsewhere.
+func (f *filter) rule(r syscallRule, otherwise int) int {
+	next := f.answer(refused(r.errno))
+	for _, c := range slices.Backward(r.when) {
+		next = f.condition(c, next, otherwise)
+	}
+	return next
+}
+
+func (f *filter) condition(c condition, holds, holdsNot int) int {
+	values, found, next := c.in, holds, holdsNot
+	if c.notIn != nil {
+		values, found, next = c.notIn, holdsNot, holds
+	}
+	for _, value := range slices.Backward(values) {
+		next = f.jump(bpf.JumpEqual, value, found, next)
+	}
+	if c.mask != all {
+		next = f.before(next, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask})
+	}
+	return f.load(uint32(offsetArguments+8*c.argument), next) // the low word stands first: both architectures are little-endian
+}
+
+// text is the program as the kernel takes it.
+func (f *filter) text() ([]byte, error) {
+	if f.tooFar {
+		return nil, errors.New("the system call filter has a jump that is too long")
+	}
+	slices.Reverse(f.backward)
+	raw, err := bpf.Assemble(f.backward)
 	if err != nil {
 		return nil, err
 	}
@@ -98,48 +210,6 @@ func seccompProgram(goarch string, rules []syscallRule) ([]byte, error) {
 		text = binary.NativeEndian.AppendUint32(text, instruction.K)
 	}
 	return text, nil
-}
-
-// Where the fields of struct seccomp_data lie.
-const offsetNr, offsetArch, offsetArguments = 0, 4, 16
-
-func refuse(errno unix.Errno) bpf.Instruction {
-	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)}
-}
-
-// block refuses the call if all conditions hold, and otherwise leaves the call's number loaded for the next rule.
-func (r syscallRule) block() []bpf.Instruction {
-	block := []bpf.Instruction{refuse(r.errno)}
-	if r.when == nil {
-		return block
-	}
-	block = append(block, bpf.LoadAbsolute{Off: offsetNr, Size: 4})
-	for i := len(r.when) - 1; i >= 0; i-- {
-		block = append(r.when[i].instructions(uint8(len(block)-1)), block...)
-	}
-	return block
-}
-
-// instructions go on behind themselves if the condition holds, and otherwise pass over what follows up to the block's
-// last instruction, which is that many further on.
-func (c condition) instructions(further uint8) []bpf.Instruction {
-	list := []bpf.Instruction{ // the low word stands first: both architectures are little-endian
-		bpf.LoadAbsolute{Off: uint32(offsetArguments + 8*c.argument), Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask},
-	}
-	values, holds, holdsNot := c.in, uint8(0), further
-	if c.notIn != nil {
-		values, holds, holdsNot = c.notIn, further, 0
-	}
-	for i, value := range values {
-		left := uint8(len(values) - 1 - i)
-		jump := bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipTrue: left + holds}
-		if left == 0 {
-			jump.SkipFalse = holdsNot
-		}
-		list = append(list, jump)
-	}
-	return list
 }
 
 // seccompFilter is the filter of this machine for a plan.

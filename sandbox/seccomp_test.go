@@ -91,6 +91,11 @@ type systemCall struct {
 // verdict runs a filter over a call, as the kernel does: 0 if it is allowed, else the errno.
 func verdict(t *testing.T, program []byte, arch uint32, call systemCall) unix.Errno {
 	t.Helper()
+	return verdicts(t, program)(arch, call)
+}
+
+func verdicts(t *testing.T, program []byte) func(arch uint32, call systemCall) unix.Errno {
+	t.Helper()
 	raw := make([]bpf.RawInstruction, len(program)/8)
 	for i := range raw {
 		text := program[8*i:]
@@ -105,22 +110,117 @@ func verdict(t *testing.T, program []byte, arch uint32, call systemCall) unix.Er
 		t.Fatal(err)
 	}
 	data := make([]byte, 64) // struct seccomp_data; the machine reads words as a network has them
-	binary.BigEndian.PutUint32(data[offsetNr:], call.number)
-	binary.BigEndian.PutUint32(data[offsetArch:], arch)
-	for i, argument := range call.arguments {
-		binary.BigEndian.PutUint32(data[offsetArguments+8*i:], uint32(argument))
-		binary.BigEndian.PutUint32(data[offsetArguments+8*i+4:], uint32(argument>>32))
+	return func(arch uint32, call systemCall) unix.Errno {
+		t.Helper()
+		binary.BigEndian.PutUint32(data[offsetNr:], call.number)
+		binary.BigEndian.PutUint32(data[offsetArch:], arch)
+		for i, argument := range call.arguments {
+			binary.BigEndian.PutUint32(data[offsetArguments+8*i:], uint32(argument))
+			binary.BigEndian.PutUint32(data[offsetArguments+8*i+4:], uint32(argument>>32))
+		}
+		result, err := vm.Run(data)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case uint32(result) == unix.SECCOMP_RET_ALLOW:
+			return 0
+		case uint32(result)&^0xffff != unix.SECCOMP_RET_ERRNO:
+			t.Fatalf("the filter answers %#x", result)
+		}
+		return unix.Errno(result & 0xffff)
 	}
-	result, err := vm.Run(data)
-	switch {
-	case err != nil:
-		t.Fatal(err)
-	case uint32(result) == unix.SECCOMP_RET_ALLOW:
-		return 0
-	case uint32(result)&^0xffff != unix.SECCOMP_RET_ERRNO:
-		t.Fatalf("the filter answers %#x", result)
+}
+
+// byTheTable is what the table says of a call: the first rule that refuses it counts.
+func byTheTable(goarch string, arch uint32, rules []syscallRule, call systemCall) unix.Errno {
+	if arch != auditArch[goarch] || goarch == "amd64" && call.number&x32Bit != 0 {
+		return unix.ENOSYS
 	}
-	return unix.Errno(result & 0xffff)
+	for _, rule := range rules {
+		refused := rule.number(goarch) == call.number && call.number != none
+		for _, c := range rule.when {
+			value := uint32(call.arguments[c.argument]) & c.mask
+			refused = refused && (c.in == nil || slices.Contains(c.in, value)) && (c.notIn == nil || !slices.Contains(c.notIn, value))
+		}
+		if refused {
+			return rule.errno
+		}
+	}
+	return 0
+}
+
+// tellingArguments are combinations of those values by which the rules for a number tell calls apart, of such beside them, and of all with high bits.
+func tellingArguments(goarch string, rules []syscallRule, number uint32) [][6]uint64 {
+	values := [6][]uint64{}
+	for i := range values {
+		values[i] = []uint64{0}
+	}
+	for _, rule := range rules {
+		if rule.number(goarch) != number {
+			continue
+		}
+		for _, c := range rule.when {
+			of := &values[c.argument]
+			*of = append(*of, uint64(all), uint64(c.mask), uint64(^c.mask), 0xdead_beef_0000_0000)
+			for _, value := range append(slices.Clone(c.in), c.notIn...) {
+				*of = append(*of, uint64(value), uint64(value)-1, uint64(value)+1, uint64(value|^c.mask), 0xdead_beef_0000_0000|uint64(value))
+			}
+		}
+	}
+	list := [][6]uint64{{}}
+	for i := range values {
+		slices.Sort(values[i])
+		var longer [][6]uint64
+		for _, arguments := range list {
+			for _, value := range slices.Compact(values[i]) {
+				arguments[i] = value
+				longer = append(longer, arguments)
+			}
+		}
+		list = longer
+	}
+	return list
+}
+
+// The table is the measure of what is made of it: every number that there may be, of each architecture, with all arguments that count.
+func TestTheFilterSaysOfEveryCallWhatTheTableSays(t *testing.T) {
+	for goarch := range auditArch {
+		for _, nested := range []bool{false, true} {
+			rules := rulesFor(nested)
+			program, err := seccompProgram(goarch, rules)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verdictOf := verdicts(t, program)
+			tried := map[unix.Errno]int{}
+			numbers := []uint32{x32Bit - 1, 1<<31 - 1, 1 << 31, 1<<31 | 165, ^uint32(0) - 1, ^uint32(0)}
+			for number := range uint32(2048) {
+				numbers = append(numbers, number, x32Bit|number)
+			}
+			for _, number := range numbers {
+				for _, arch := range []uint32{unix.AUDIT_ARCH_X86_64, unix.AUDIT_ARCH_AARCH64, unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_ARM, unix.AUDIT_ARCH_AARCH64 + 1, 0} {
+					list := [][6]uint64{{}, {^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}}
+					if arch == auditArch[goarch] {
+						list = append(list, tellingArguments(goarch, rules, number)...)
+					}
+					for _, arguments := range list {
+						call := systemCall{number, arguments}
+						got, want := verdictOf(arch, call), byTheTable(goarch, arch, rules, call)
+						if got != want {
+							t.Fatalf("%s, nested %v: call %d%x of architecture %#x: %v, want %v", goarch, nested, number, arguments, arch, got, want)
+						}
+						tried[got]++
+					}
+				}
+			}
+			if tried[0] < 5000 || tried[unix.EPERM] < 100 || tried[unix.EPROTONOSUPPORT] < 1000 || tried[unix.EAFNOSUPPORT] < 1000 {
+				t.Errorf("%s, nested %v: too little was tried: %v", goarch, nested, tried)
+			}
+			if n := len(program) / 8; n > 200 {
+				t.Errorf("%s, nested %v: %d instructions, of which each makes every start longer", goarch, nested, n)
+			}
+		}
+	}
 }
 
 func TestWhatTheFilterAllowsAndRefuses(t *testing.T) {
