@@ -40,8 +40,16 @@ func runCommand() *cli.Command {
 			&cli.BoolFlag{DisableDefaultText: true, Name: "dry-run", Usage: "print a shell command line that shows the same files by bubblewrap alone, with comments that say what that lacks, and run nothing"},
 		),
 		OnUsageError: usageError,
+		Before:       forgetFlags,
 		Action:       runAction,
 	}
+}
+
+// forgetFlags is for when the words have been read: what they say is in the context. For each flag that was not used the library would go
+// through all of them, to find other names of its, and match each against a regular expression: five hundred times at each start.
+func forgetFlags(c *cli.Context) error {
+	c.Command.Flags = nil
+	return nil
 }
 
 // shellCommand is run with the person's shell as its command.
