@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -225,6 +226,20 @@ func TestTwoSandboxesInOneWorkspaceDoNotDisturbEachOther(t *testing.T) {
 	all.Wait()
 	if list := planted(t, h.profile.Workspace); len(list) > 0 {
 		t.Errorf("left: %q\n%s", list, contentOf(t, h.profile.Workspace))
+	}
+}
+
+// The record is written while bwrap starts; the command waits for it.
+func TestWithoutARecordNothingIsRun(t *testing.T) {
+	h := newHost(t)
+	h.write(h.launcher.State+"/runs", "in the place of a directory")
+	r := h.run("/bin/sh", "-c", "echo ran > ran")
+	var setup *SetupError
+	if !errors.As(r.Failure, &setup) || !strings.Contains(setup.Why, "write down") {
+		t.Errorf("%v", r.Failure)
+	}
+	if _, err := os.Lstat(h.profile.Workspace + "/ran"); err == nil {
+		t.Error("the command has run")
 	}
 }
 

@@ -48,7 +48,7 @@ type prepared struct {
 }
 
 // watchDirectories begins to watch what the command may write, and what the plan's mounts stand on. It comes before they are made. The
-// directories are gone through while bwrap starts.
+// record is written and the directories are gone through while bwrap starts; awaitWatch waits for both.
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
@@ -57,13 +57,11 @@ func (a *attempt) watchDirectories(l Launcher) error {
 		options.Instead = func(dir int, name string) ([]protect.Taken, bool) { return a.settings.instead(w.mounter, dir, name) }
 	}
 	var lookout *Lookout
-	if p := a.plan.Protection; p != nil && !p.strict {
+	p := a.plan.Protection
+	watches := p != nil && !p.strict
+	if watches {
 		lookout = p.lookout
 		options.Roots, options.Names, options.Known, options.Git, options.Apart = p.Roots, p.names, maps.Clone(p.known), maps.Clone(p.git), p.apart
-		if err := a.recordRun(l, &options); err != nil {
-			return err
-		}
-		w.record = options.Record
 	} else if len(covers) == 0 {
 		return nil
 	}
@@ -74,25 +72,31 @@ func (a *attempt) watchDirectories(l Launcher) error {
 			Hint: "close other programs that watch many directories, or raise fs.inotify.max_user_instances"}
 	}
 	go func() {
-		closed, late, err := w.watch.Prepare(options)
-		w.prepare <- prepared{closed, late, err}
+		var done prepared
+		if watches {
+			w.record, done.err = p.recordRun(l.State)
+			options.Record = w.record
+		}
+		if done.err == nil {
+			done.closed, done.late, done.err = w.watch.Prepare(options)
+		}
+		w.prepare <- done
 	}()
 	return nil
 }
 
 // recordRun leaves a record for the next run, should this process be killed.
-func (a *attempt) recordRun(l Launcher, o *protect.Options) (err error) {
-	p := a.plan.Protection
+func (p *Protection) recordRun(state string) (*protect.Record, error) {
 	run := protect.Run{Roots: p.Roots, Known: p.known, Git: p.git, Apart: p.apart, Strays: p.strays, Names: p.names.List, Packages: profile.PackageDirectories(),
 		Agent: p.agent, Workspace: p.workspace}
 	for name := range p.names.Unprotected {
 		run.Kept = append(run.Kept, name)
 	}
-	o.Record, err = protect.NewRecord(l.State, run)
+	record, err := protect.NewRecord(state, run)
 	if err != nil {
-		return &SetupError{Why: "write down what the command may write: " + err.Error(), Hint: "make room, or mend the permissions, in ~/.local/state/clai-sandbox; or choose a smaller workspace with --workspace DIR"}
+		return nil, &SetupError{Why: "write down what the command may write: " + err.Error(), Hint: "make room, or mend the permissions, in ~/.local/state/clai-sandbox; or choose a smaller workspace with --workspace DIR"}
 	}
-	return nil
+	return record, nil
 }
 
 func checkIndex(dir int, name string) error { return repository.CheckIndex(dir, []int{dir}, name) }
@@ -156,7 +160,7 @@ func (s *Step) covers() protect.Cover {
 // hidesAll reports whether nothing of what the host has is to be seen.
 func (s *Step) hidesAll() bool { return s.Kind == Mask || s.Kind == Empty || s.Kind == Socket }
 
-// awaitWatch waits until every directory is watched. What could not be is made read-only, before anything is mounted.
+// awaitWatch waits until the record is written and every directory is watched. What could not be is made read-only, before anything is mounted.
 func (a *attempt) awaitWatch() (late []string, err error) {
 	if a.watch == nil {
 		return nil, nil
@@ -164,7 +168,10 @@ func (a *attempt) awaitWatch() (late []string, err error) {
 	p := <-a.watch.prepare
 	a.watch.prepare <- prepared{} // for whoever waits for its end
 	var failed *os.PathError
+	var setup *SetupError
 	switch {
+	case errors.As(p.err, &setup):
+		return nil, setup
 	case errors.As(p.err, &failed):
 		return nil, &SetupError{Path: failed.Path, Why: "cannot be watched, and so must not be writable: " + reason(failed.Err),
 			Hint: "see /proc/sys/fs/inotify/max_user_watches, or try again"}

@@ -49,7 +49,8 @@ const (
 
 // NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
 func NewNames(list []Name, packages []string) *Names {
-	n := &Names{last: map[string][]suffix{}, in: map[string][]string{}, packages: map[string]bool{}, Unprotected: map[string]bool{}}
+	n := &Names{List: make([]Name, 0, len(list)), last: make(map[string][]suffix, len(list)), in: map[string][]string{}, packages: make(map[string]bool, len(packages)),
+		Unprotected: map[string]bool{}}
 	for _, name := range packages {
 		n.packages[name] = true
 	}
