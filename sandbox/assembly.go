@@ -173,10 +173,6 @@ func (a *attempt) assemble(live bool) error {
 		}
 		return nil
 	}
-	init, err := a.awaitInit()
-	if err != nil || init == 0 {
-		return err
-	}
 	var holds []int // who closes one last waits for the kernel: see commandWatch.close
 	if a.watch != nil {
 		holds = append(holds, a.watch.watch.Descriptor())
@@ -184,12 +180,19 @@ func (a *attempt) assemble(live bool) error {
 	if a.settingsWatch != nil {
 		holds = append(holds, a.settingsWatch.descriptor())
 	}
-	a.mounter, err = mounts.Start(init, int(a.ready), int(a.release), holds...)
+	mounter, err := mounts.Start(int(a.ready), int(a.release), holds...) // while bwrap starts
 	a.ready.close()
 	a.release.close()
 	if err != nil {
 		return &SetupError{Why: "start what mounts: " + err.Error(), Hint: tryAgain}
 	}
+	init, err := a.awaitInit()
+	if err != nil || init == 0 {
+		mounter.Close()
+		return err
+	}
+	mounter.Enter(init)
+	a.mounter = mounter
 	late, err := a.awaitWatch()
 	if err != nil {
 		return err

@@ -30,6 +30,8 @@ type Mounter struct {
 	litter []string           // places there that are of no use any more
 	sent   []*trampoline.List // whose answers nobody waited for
 	lost   bool               // an answer did not come in time
+	enter  *trampoline.List   // was sent, and its answer has not come yet
+	out    error              // why it is not in its sandbox's namespaces
 	there  map[uint64]bool    // see There
 	init   int                // pid 1 of the sandbox, by its number outside
 	copied map[string]*result // the directories of the files in memory, by the files' paths
@@ -66,22 +68,21 @@ func Supported() bool {
 	return err == unix.EBADF && short == unix.EINVAL
 }
 
-// Start starts the mounter of a sandbox, whose pid 1 has this number outside. From ready it reads a byte when the base is complete,
-// and to released it writes one when the mounts are there. holds are descriptors that it keeps until it ends, or -1. Whether it
-// could begin, the first call tells.
-func Start(init, ready, released int, holds ...int) (*Mounter, error) {
+// Start starts the mounter of a sandbox that need not be there yet: it waits for Enter. From ready it reads a byte when the base is
+// complete, and to released it writes one when the mounts are there. holds are descriptors that it keeps until it ends, or -1.
+func Start(ready, released int, holds ...int) (*Mounter, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
 	}
 	defer unix.Close(ends[1])
-	m := &Mounter{socket: ends[0], init: init}
+	m := &Mounter{socket: ends[0], out: errors.New("it has entered no sandbox")}
 	limit := unix.NsecToTimeval(patience.Nanoseconds())
 	if err := unix.SetsockoptTimeval(m.socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		unix.Close(m.socket)
 		return nil, fmt.Errorf("setsockopt: %w", err)
 	}
-	program, err := trampoline.Seal("mounter", enter(init).Server(socketFD))
+	program, err := trampoline.Seal("mounter", new(trampoline.List).Server(socketFD))
 	if err != nil {
 		unix.Close(m.socket)
 		return nil, fmt.Errorf("memfd: %w", err)
@@ -108,6 +109,27 @@ func Start(init, ready, released int, holds ...int) (*Mounter, error) {
 		return nil, fmt.Errorf("start the mounter: %w", err)
 	}
 	return m, nil
+}
+
+// Enter has the mounter enter the namespaces of its sandbox, whose pid 1 has this number outside. Whether it could, the next call tells.
+func (m *Mounter) Enter(init int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.init, m.enter = init, enter(init)
+	m.out = m.enter.Send(m.socket)
+}
+
+// entered returns when the mounter has entered, or why it could not. Nothing is sent to one that is not in its sandbox's namespaces: it would
+// mount on the host.
+func (m *Mounter) entered() error {
+	if m.enter != nil && m.out == nil {
+		var failed *trampoline.CallError
+		if _, m.out = m.answer(m.enter); errors.As(m.out, &failed) {
+			m.out = errors.Join(ErrRefused, failed.Errno)
+		}
+		m.enter = nil
+	}
+	return m.out
 }
 
 // capabilities are what the mounter keeps: to mount, to enter, and to make what it mounts on.

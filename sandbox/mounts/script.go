@@ -142,8 +142,6 @@ func (s *script) flush() error {
 	results, err := s.m.answer(s.list)
 	var failed *trampoline.CallError
 	switch {
-	case errors.As(err, &failed) && failed.Number < 0:
-		s.err = errors.Join(ErrRefused, failed.Errno)
 	case errors.As(err, &failed) && failed.Number < len(s.pending):
 		r := s.pending[failed.Number]
 		s.failed = r
@@ -167,6 +165,9 @@ func (s *script) flush() error {
 
 // send sends the calls, after the answer to what was sent and not waited for.
 func (s *script) send() error {
+	if err := s.m.entered(); err != nil {
+		return err
+	}
 	for len(s.m.sent) > 0 && !s.m.lost {
 		s.m.answer(s.m.sent[0])
 		s.m.sent = s.m.sent[1:]

@@ -57,3 +57,24 @@ func TestTheAnswerToWhatNobodyWaitsForIsNotTakenForTheNext(t *testing.T) {
 		t.Errorf("%d, %v", r.value, err)
 	}
 }
+
+func TestAMounterThatHasEnteredNoSandboxMountsNothing(t *testing.T) {
+	m, err := Start(-1, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s := m.script()
+	r := s.do(unix.SYS_GETPID)
+	if err := s.flush(); err == nil || r.value > 0 {
+		t.Errorf("%d, %v", r.value, err)
+	}
+	m.Enter(0) // there is no such process
+	s = m.script()
+	s.do(unix.SYS_GETPID)
+	for range 2 {
+		if err := s.flush(); !errors.Is(err, ErrRefused) {
+			t.Errorf("%v", err)
+		}
+	}
+}
