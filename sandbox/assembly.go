@@ -168,6 +168,7 @@ const mappingPatience = 10 * time.Second
 // plan, with a notice.
 func (a *attempt) assemble(live bool) error {
 	if a.release == 0 { // nothing waits
+		<-a.heard
 		if a.watch != nil {
 			a.watch.read(nil, 0)
 		}
@@ -193,6 +194,7 @@ func (a *attempt) assemble(live bool) error {
 	}
 	mounter.Enter(init)
 	a.mounter = mounter
+	<-a.heard // before the command can begin, and say so to whoever sends it a signal
 	late, err := a.awaitWatch()
 	if err != nil {
 		return err
@@ -255,7 +257,7 @@ func (a *attempt) awaitInit() (int, error) {
 	a.process.mu.Unlock()
 	name := fmt.Sprintf("/proc/%d/gid_map", init)
 	pause := 10 * time.Microsecond
-	for began := time.Now(); init != 0 && time.Since(began) < mappingPatience; time.Sleep(pause) {
+	for began := time.Now(); init != 0 && time.Since(began) < mappingPatience; wait(pause) {
 		pause = min(2*pause, time.Millisecond)
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -266,6 +268,12 @@ func (a *attempt) awaitInit() (int, error) {
 		}
 	}
 	return 0, nil
+}
+
+// wait is time.Sleep for a goroutine that has a thread of its own, and for less time than another one would need to start.
+func wait(pause time.Duration) {
+	t := unix.NsecToTimespec(pause.Nanoseconds())
+	unix.Nanosleep(&t, nil)
 }
 
 // errByBwrap means that the mounts have to be bwrap's here.

@@ -57,14 +57,15 @@ type attempt struct {
 	output        *outputMeter  // nil: not measured
 	cgroup        *cgroup       // nil: none
 	process       *process
-	bus           *busListener // nil: none
+	bus           *busListener  // nil: none
+	heard         chan struct{} // closed when signals for the command come to this process
 	ended         chan struct{}
 	why           atomic.Pointer[Notice] // why this process ended it, if it did and the Outcome does not say so
 }
 
 // prepare opens everything that bwrap gets: the sources of the mounts, the options, the filter, the status channel.
 func (l Launcher) prepare(plan *Plan, command []string) (*attempt, error) {
-	a := &attempt{command: command, ended: make(chan struct{})}
+	a := &attempt{command: command, heard: make(chan struct{}), ended: make(chan struct{})}
 	ready := *plan
 	a.plan = &ready
 	err := a.open(l)

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -207,22 +208,25 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	}
 	l.Control.begin(a)
 	var interrupted atomic.Value
-	received := make(chan os.Signal, 8)
-	if len(l.Relay) > 0 { // before the command can begin, and say so to whoever sends it one
-		signal.Notify(received, l.Relay...)
-	}
-	var stops chan os.Signal
-	if l.Job {
-		heard, done := hearStops()
-		defer done()
-		stops = heard
-	}
-	go func() {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { // not this goroutine: for each signal, its thread would wait four times for another one
+		received := make(chan os.Signal, 8)
+		if len(l.Relay) > 0 {
+			signal.Notify(received, l.Relay...)
+		}
 		defer signal.Stop(received)
+		var stops chan os.Signal
+		if l.Job {
+			heard, done := hearStops()
+			defer done()
+			stops = heard
+		}
+		close(a.heard)
 		if err := l.watch(ctx, a, received, stops, &interrupted); err != nil {
 			stuck <- finished{Result{}, err}
 		}
-	}()
+	})
 	problem := a.assemble(l.Live != nil)
 	if problem == nil && l.session != nil && !a.unreleased {
 		l.session.quarantine = l.quarantine(a.plan.Protection)
