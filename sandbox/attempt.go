@@ -191,9 +191,6 @@ func (a *attempt) bwrapArgs(l Launcher, base *Plan) ([]string, error) {
 		return operands[next-1].option, operands[next-1].operand
 	})
 	args = append(slices.Clone(l.mistakes), args...)
-	if a.program, err = a.plan.seccompFilter(); err != nil {
-		return nil, err
-	}
 	filter, filterWriter, err := pipe()
 	if err != nil {
 		return nil, err
@@ -352,12 +349,15 @@ func (a *attempt) start(stdio Stdio) error {
 		return unavailable(startMessage(err), readFacts())
 	}
 	a.process = process
-	if err := a.limit(); err != nil {
+	if err = a.limit(); err == nil {
+		a.gate.close()
+		a.program, err = a.plan.seccompFilter() // while bwrap starts
+	}
+	if err != nil {
 		a.process.kill()
 		a.process.wait()
 		return err
 	}
-	a.gate.close()
 	a.filter.write(a.program)
 	a.filter.close()
 	a.serveNetwork()
