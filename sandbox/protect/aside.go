@@ -275,12 +275,14 @@ func (w *Watch) finish() {
 	w.halt()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	buffer := make([]byte, 64<<10)
+	if w.buffer == nil { // there was no reader
+		w.buffer = make([]byte, 32<<10)
+	}
 	if len(w.waiting)+len(w.retry) > 0 || w.why != "" {
 		w.lookAgain()
 	}
 	for again := 0; again < 1<<20; again++ {
-		if w.turn(buffer) && len(w.retry) == 0 && len(w.dirty) == 0 && len(w.indexes) == 0 && len(w.lost) == 0 {
+		if w.turn(w.buffer) && len(w.retry) == 0 && len(w.dirty) == 0 && len(w.indexes) == 0 && len(w.lost) == 0 {
 			break
 		}
 	}

@@ -57,8 +57,9 @@ const (
 type Watch struct {
 	options  Options
 	inotify  int
-	wake     int // an eventfd: the reader is to look up
-	budget   int // directories
+	buffer   []byte // for what it tells: of the reader, and when that has ended, of finish
+	wake     int    // an eventfd: the reader is to look up
+	budget   int    // directories
 	over     chan struct{}
 	done     chan struct{}
 	replaced func(path string)
@@ -522,10 +523,10 @@ func (w *Watch) read() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	fds := []unix.PollFd{{Fd: int32(w.inotify), Events: unix.POLLIN}, {Fd: int32(w.wake), Events: unix.POLLIN}}
-	buffer := make([]byte, 32<<10)
+	w.buffer = make([]byte, 32<<10)
 	for {
 		w.mu.Lock()
-		idle := w.turn(buffer)
+		idle := w.turn(w.buffer)
 		ending, wait := w.ending, -1
 		if len(w.waiting)+len(w.retry)+len(w.dirty)+len(w.indexes)+len(w.lost) > 0 {
 			wait = 1
