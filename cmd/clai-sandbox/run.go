@@ -114,8 +114,10 @@ func runAction(c *cli.Context) error {
 	}
 	warn(result.Notices)
 	never := neverOffered{}
-	if caller, err := profile.CurrentCaller(); len(missing) > 0 && err == nil {
-		never = readNever(caller.Directories().State)
+	if len(missing) > 0 {
+		if caller, err := profile.CurrentCaller(); err == nil {
+			never = readNever(caller.Directories().State)
+		}
 	}
 	for _, l := range missing {
 		if never.has(cmp.Or(c.String("agent"), profile.DefaultAgent), l.Path) {
