@@ -69,12 +69,12 @@ func TestWhatExecutesOrLeadsElsewhereIsNotCarriedOver(t *testing.T) {
 }
 
 func TestTheKeysOfTheListsAreSpelledAsTheyAreRead(t *testing.T) {
-	for key := range harmless {
+	for key := range harmless() {
 		if got := shape(strings.ReplaceAll(key, "*", "a.b")); got != key || key != strings.ToLower(key) {
 			t.Errorf("%s: %s", key, got)
 		}
 	}
-	for key := range madeByGit {
+	for key := range madeByGit() {
 		if got := shape(strings.ReplaceAll(key, "*", "a.b")); got != key || key != strings.ToLower(key) {
 			t.Errorf("%s: %s", key, got)
 		}
