@@ -122,6 +122,9 @@ func permissions(fd int) uint32 {
 const accessListName = "system.posix_acl_access"
 
 func accessList(fd int) []byte {
+	if n, err := unix.Fgetxattr(fd, accessListName, nil); err != nil || n <= 0 {
+		return nil // as most: the memory for one is not made, nor cleared
+	}
 	list := make([]byte, 64<<10)
 	n, err := unix.Fgetxattr(fd, accessListName, list)
 	if err != nil || n <= 0 {
