@@ -206,6 +206,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	if err := a.start(stdio); err != nil {
 		return Result{}, err
 	}
+	a.watch.lookAround()
 	l.Control.begin(a)
 	var interrupted atomic.Value
 	var watching sync.WaitGroup

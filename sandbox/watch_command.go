@@ -29,6 +29,7 @@ import (
 type commandWatch struct {
 	watch     *protect.Watch
 	record    *protect.Record
+	look      func() prepared // writes the record and watches all directories; nil: begun
 	prepare   chan prepared
 	begun     bool
 	elsewhere map[string]bool // git's settings, which mountWatch looks after
@@ -47,8 +48,8 @@ type prepared struct {
 	err    error
 }
 
-// watchDirectories begins to watch what the command may write, and what the plan's mounts stand on. It comes before they are made. The
-// record is written and the directories are gone through while bwrap starts; awaitWatch waits for both.
+// watchDirectories begins to watch what the command may write, and what the plan's mounts stand on. It comes before they are made. What
+// takes longer is left to lookAround, while bwrap starts.
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
@@ -71,8 +72,7 @@ func (a *attempt) watchDirectories(l Launcher) error {
 		return &SetupError{Why: "watch the directories that the command may write: " + err.Error(),
 			Hint: "close other programs that watch many directories, or raise fs.inotify.max_user_instances"}
 	}
-	go func() {
-		var done prepared
+	w.look = func() (done prepared) {
 		if watches {
 			w.record, done.err = p.recordRun(l.State)
 			options.Record = w.record
@@ -80,9 +80,18 @@ func (a *attempt) watchDirectories(l Launcher) error {
 		if done.err == nil {
 			done.closed, done.late, done.err = w.watch.Prepare(options)
 		}
-		w.prepare <- done
-	}()
+		return done
+	}
 	return nil
+}
+
+// lookAround has the record written and all directories watched. awaitWatch waits for it.
+func (w *commandWatch) lookAround() {
+	if w != nil && w.look != nil {
+		look := w.look
+		w.look = nil
+		go func() { w.prepare <- look() }()
+	}
 }
 
 // recordRun leaves a record for the next run, should this process be killed.
@@ -165,6 +174,7 @@ func (a *attempt) awaitWatch() (late []string, err error) {
 	if a.watch == nil {
 		return nil, nil
 	}
+	a.watch.lookAround()
 	p := <-a.watch.prepare
 	a.watch.prepare <- prepared{} // for whoever waits for its end
 	var failed *os.PathError
@@ -436,8 +446,10 @@ func (w *commandWatch) close() {
 	if w == nil || w.watch == nil {
 		return
 	}
-	<-w.prepare
-	w.prepare <- prepared{}
+	if w.look == nil {
+		<-w.prepare
+		w.prepare <- prepared{}
+	}
 	w.watch.Close()
 	w.record.Remove()
 }
