@@ -210,7 +210,11 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	l.Control.begin(a)
 	var interrupted atomic.Value
 	var watching sync.WaitGroup
-	defer watching.Wait()
+	over := make(chan struct{})
+	defer func() {
+		close(over)
+		watching.Wait()
+	}()
 	watching.Go(func() { // not this goroutine: for each signal, its thread would wait four times for another one
 		received := make(chan os.Signal, 8)
 		if len(l.Relay) > 0 {
@@ -220,7 +224,10 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		var stops chan os.Signal
 		if l.Job {
 			heard, done := hearStops()
-			defer done()
+			defer func() {
+				<-over // what the command left is looked at first, whatever the person types
+				done()
+			}()
 			stops = heard
 		}
 		close(a.heard)
