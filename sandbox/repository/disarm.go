@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +36,7 @@ const (
 // understood.
 //
 // What git writes for "init", "clone" and "submodule" stays as it is, byte for byte. A file of settings that has more is replaced
-// by one that has not. Nothing here waits for a lock of git's for more than some milliseconds: a git that is writing renames its
+// by one that has not. Nothing here takes or heeds a lock of git's: a git that is writing renames its
 // file over ours, and a call after that finds the same again. So it is to be called whenever one of these names was written, made or
 // renamed.
 //
@@ -371,10 +370,8 @@ func (f *settingsFile) isNow() bool {
 // errChanged means that somebody else wrote the file meanwhile.
 var errChanged = errors.New("it was changed by somebody else at that moment")
 
-const lockPatience = 10 * time.Millisecond
-
-// replace puts another file in the place of one that was read. It takes git's lock while it does, if nobody keeps that for long:
-// a command could keep it for ever.
+// replace puts another file in the place of one that was read. It takes no lock of git's: a git that finds one fails, and a command may
+// write several settings one after another ("git remote add" does).
 func (f *settingsFile) replace(text string) error {
 	name, fd, err := f.temporary()
 	if err != nil {
@@ -400,22 +397,21 @@ func (f *settingsFile) replace(text string) error {
 	}
 	var old unix.Stat_t
 	if unix.Fstatat(f.dir, name, &old, unix.AT_SYMLINK_NOFOLLOW) == nil && old.Ino != f.stat.Ino && old.Ino != mine.Ino {
-		unix.Renameat(f.dir, name, f.dir, f.name)
+		err = unix.Renameat2(f.dir, name, f.dir, f.name, unix.RENAME_EXCHANGE)
+		if err != nil || unix.Fstatat(f.dir, name, &old, unix.AT_SYMLINK_NOFOLLOW) == nil && old.Ino != mine.Ino {
+			unix.Renameat(f.dir, name, f.dir, f.name) // and what was renamed there since is the newest of all
+			return errChanged
+		}
+		unix.Unlinkat(f.dir, name, 0)
 		return errChanged
 	}
 	unix.Unlinkat(f.dir, name, 0)
 	return nil
 }
 
-// temporary makes the file that is to be renamed: git's lock, or if that is taken, one with a name of our own.
+// temporary makes the file that is to be renamed.
 func (f *settingsFile) temporary() (string, int, error) {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	for began := time.Now(); time.Since(began) < lockPatience; time.Sleep(time.Millisecond) {
-		fd, err := unix.Openat(f.dir, f.name+".lock", flags, 0o600)
-		if err != unix.EEXIST {
-			return f.name + ".lock", fd, err
-		}
-	}
 	random := make([]byte, 8)
 	rand.Read(random)
 	name := f.name + "." + hex.EncodeToString(random)
