@@ -36,7 +36,7 @@ type Missing struct {
 	Path   string `json:"path,omitempty" jsonschema:"of a path: what to ask for"`
 	Domain string `json:"domain,omitempty" jsonschema:"of a domain: the host, with its port where that is known"`
 	Access string `json:"access,omitempty" jsonschema:"of a path: read_only, copy_on_write or read_write"`
-	Why    string `json:"why" jsonschema:"not_granted, hidden, read_only, domain_refused, network_disabled, or outside_only of what no sandbox has"`
+	Why    string `json:"why" jsonschema:"not_granted, hidden, read_only, copy_on_write, domain_refused, not_by_proxy, network_disabled, or outside_only of what no sandbox has"`
 	Hint   string `json:"hint" jsonschema:"what to do about it"`
 }
 
@@ -58,7 +58,7 @@ func (m Missing) hint() string {
 	switch {
 	case m.Kind == string(lack.Domain) && m.Why == string(lack.NetworkDisabled):
 		return "this sandbox has no network; only a person can give it one"
-	case m.Kind == string(lack.Domain):
+	case m.Why == string(lack.DomainRefused):
 		return "the network of this sandbox refuses " + profile.Printable(m.Domain) + "; only a person can allow it"
 	}
 	return m.Hint

@@ -16,6 +16,7 @@ type commandLine struct {
 	earlier   []string   // programs of what came before it
 	directory string     // where it goes first: cd DIR && …
 	moves     bool       // it goes elsewhere later
+	still     string     // the text before it does
 	strict    bool       // set -e
 	printing  bool       // a part of it prints what others wrote
 }
@@ -23,6 +24,7 @@ type commandLine struct {
 // parseCommand reads an argv: of a shell with -c, the line is what counts.
 func parseCommand(argv []string) commandLine {
 	c := commandLine{text: strings.Join(argv, " "), words: argv}
+	c.still = c.text
 	line, isLine := shellLine(argv)
 	if !isLine {
 		c.parts = [][]string{argv}
@@ -81,7 +83,25 @@ func parseCommand(argv []string) commandLine {
 		known = 1
 	}
 	c.moves = c.moves || strings.Count(line, "cd ") > known || strings.Contains(line, "chdir")
+	c.still = line
+	if c.moves {
+		c.still = beforeMoving(line, c.directory != "")
+	}
 	return c
+}
+
+// beforeMoving is what a line says before it goes elsewhere, or goes elsewhere again.
+func beforeMoving(line string, again bool) string {
+	end, from := len(line), 0
+	if again {
+		from = strings.Index(line, "cd ") + len("cd ")
+	}
+	for _, word := range []string{"cd ", "chdir", "pushd", "for ", "while ", "-C"} {
+		if i := strings.Index(line[from:], word); i >= 0 {
+			end = min(end, from+i)
+		}
+	}
+	return line[:end]
 }
 
 // shellLine is the line of sh -c LINE.
@@ -172,8 +192,17 @@ func (c commandLine) disowns(line string) bool {
 		slices.Contains(c.last, "exit") || slices.Contains(c.last, "false")
 }
 
-// names reports whether the command's own words have a path in them, seen from where it began.
-func (c commandLine) names(text string) bool { return !c.moves && strings.Contains(c.text, text) }
+// names reports whether the command's own words have a path in them, or what that is below, seen from where it began.
+func (c commandLine) names(text string) bool {
+	for ; ; text = path.Dir(text) {
+		if strings.Contains(c.still, text) {
+			return true
+		}
+		if base := path.Base(text); base == ".." || base == "." || base == "/" || !strings.HasPrefix(path.Dir(text), "../") {
+			return false
+		}
+	}
+}
 
 // options are the values of an option that is written together with them, or before them.
 func (c commandLine) options(name string) (list []string) {

@@ -16,8 +16,10 @@ var unresolved = []*pattern{
 	lazily(`(?i)(?:dial|lookup) (?:tcp: lookup )?([a-z0-9._-]+)(?:: | on )`),             // go
 	lazily(`(?i)^(?:[a-z]+: )?unknownhostexception: ([a-z0-9._-]+)`),
 	lazily(`(?i)java\.net\.unknownhostexception: ([a-z0-9._-]+)`),
-	lazily(`(?i)failed to resolve '([a-z0-9._-]+)'`), // urllib3
-	lazily(`(?i)host='([a-z0-9._-]+)', port=`),       // requests
+	lazily(`(?i)failed to resolve '([a-z0-9._-]+)'`),             // urllib3
+	lazily(`(?i)could not translate host name "([a-z0-9._-]+)"`), // psql
+	lazily(`(?i)^(?:\S*/)?(?:ba)?sh: line \d+: ([a-z0-9._-]+): temporary failure in name resolution`),
+	lazily(`(?i)host='([a-z0-9._-]+)', port=`), // requests
 }
 
 // refusing are the words with which programs tell that a proxy refused.
@@ -58,11 +60,29 @@ func (d *diagnosis) domain(line string) []Lack {
 	if list == nil && named != "" {
 		// A program that does not ask the proxy cannot resolve any name; of one that the rules allow, that is what it lacks.
 		to, err := profile.ParseDestination(named, 443)
-		if err == nil && d.Plan.Domains.Judge(to).Verdict != profile.DomainAllowed && !loopback(named) {
+		switch {
+		case err != nil || loopback(named):
+		case d.Plan.Domains.Judge(to).Verdict != profile.DomainAllowed:
 			list = append(list, refusedDomain(to.Host()))
+		default:
+			list = append(list, notByProxy(to.Host()))
 		}
+	} else if list == nil && directly.MatchString(line) {
+		list = append(list, notByProxy(""))
 	}
 	return list
+}
+
+// directly are the words of a program that looked a name up itself, or called an address: there is none but the loopback's.
+var directly = lazily(`(?i)temporary failure in name resolution|network is unreachable|\beai_again\b|\benetunreach\b`)
+
+func notByProxy(domain string) Lack {
+	who := "what it wants to reach"
+	if domain != "" {
+		who = profile.Printable(domain) + ", which is allowed"
+	}
+	return Lack{Kind: Domain, Domain: domain, Why: NotByProxy,
+		Hint: "the network of this sandbox lets out only what asks its proxy (HTTPS_PROXY, ALL_PROXY), and this program called " + who + ", without it; use one that asks it, as curl does; or a person can open the whole network, with --network enabled"}
 }
 
 // onlyRefusal reports whether nothing else was refused: then words that name no host are about it.

@@ -42,7 +42,11 @@ var filteredCases = []failing{
 	{"git", "git ls-remote https://example.com/a.git", []string{refusedExample}},
 	{"python3", "/usr/bin/python3 -c \"import urllib.request; urllib.request.urlopen('https://example.com/')\"", []string{refusedExample}},
 	{"python3", "/usr/bin/python3 -c \"import urllib.request; urllib.request.urlopen('http://example.com/')\"", []string{"example.com:80 domain_refused"}},
-	{"python3", "/usr/bin/python3 -c \"import socket; socket.create_connection(('example.com', 443))\"", nil}, // names no host
+	{"python3", "/usr/bin/python3 -c \"import socket; socket.create_connection(('example.com', 443))\"", []string{" not_by_proxy"}}, // names no host
+	{"python3", "/usr/bin/python3 -c \"import socket; socket.create_connection(('192.0.2.1', 443))\"", []string{" not_by_proxy"}},
+	{"bash", "exec 3<>/dev/tcp/example.com/443", []string{"example.com domain_refused"}},
+	{"psql", "psql -h example.com -U x -c ''", []string{"example.com domain_refused"}},
+	{"node", "node -e \"require('dns').lookup('allowed.invalid', (e) => { throw e })\"", []string{"allowed.invalid not_by_proxy"}},
 	{"node", "node -e \"require('dns').lookup('example.com', (e) => { throw e })\"", []string{"example.com domain_refused"}},
 	{"go", "GOPROXY=https://example.com GOFLAGS=-mod=mod go run example.com/x@latest", []string{refusedExample}},
 	{"ssh", "ssh -o BatchMode=yes example.com true", []string{"example.com domain_refused"}},

@@ -44,6 +44,7 @@ const (
 	ReadOnly        Why = "read_only"        // it is shown for reading only
 	Copied          Why = "copy_on_write"    // it can be written there, but not in that way
 	DomainRefused   Why = "domain_refused"   // no rule of the filtered network allows it, or one denies it
+	NotByProxy      Why = "not_by_proxy"     // the filtered network lets out who asks its proxy, and the program did not
 	NetworkDisabled Why = "network_disabled" // the sandbox has no network at all
 	OutsideOnly     Why = "outside_only"     // something of the machine that no sandbox has, such as another user's rights
 )
@@ -52,11 +53,12 @@ const (
 type Lack struct {
 	Kind   Kind           `json:"kind" jsonschema:"what was lacking: path, domain or machine"`
 	Path   string         `json:"path,omitempty" jsonschema:"of a path: the absolute path to ask for"`
-	Domain string         `json:"domain,omitempty" jsonschema:"of a domain: the host, with its port where that is known"`
+	Domain string         `json:"domain,omitempty" jsonschema:"of a domain: the host, if it is known, with its port where that is known"`
 	Access profile.Access `json:"access,omitempty" jsonschema:"of a path: the access that was needed"`
-	Why    Why            `json:"why" jsonschema:"not_granted, hidden, read_only, copy_on_write, domain_refused, network_disabled, or outside_only of what no sandbox has of the machine"`
+	Why    Why            `json:"why" jsonschema:"not_granted, hidden, read_only, copy_on_write, domain_refused, not_by_proxy, network_disabled, or outside_only of what no sandbox has of the machine"`
 	Hint   string         `json:"hint" jsonschema:"what to do about it"`
 	about  thing
+	wanted string // a directory to make in a place of ours, and to grant
 	// Of the machine, what a person is told.
 	instead string
 }
@@ -207,10 +209,26 @@ func (d *diagnosis) complaint(lines []string, i int) (list []Lack) {
 	}) {
 		said = readOnlyFileSystem
 	}
-	if said == nothingSaid || d.command.disowns(line) {
+	if d.command.disowns(line) {
 		return nil
 	}
+	if said != nothingSaid {
+		list = d.looked(lines, i, said)
+	}
+	if list == nil && saysNoPath.MatchString(line) {
+		list = d.namedForWriting()
+	}
+	return list
+}
+
+// looked holds the paths that a line names against the plan.
+func (d *diagnosis) looked(lines []string, i int, said saying) (list []Lack) {
+	line := lines[i]
 	for _, text := range d.paths(lines, i) {
+		if strings.HasPrefix(text, "../") && (strings.HasPrefix(line, "error: failed to push ") && strings.Contains(d.command.still, " push") ||
+			strings.Contains(line, "does not appear to be a git repository") && !d.command.moves) {
+			text = path.Join(path.Dir(path.Dir(d.gitsLock())), text) // a remote's address: git goes to the top of the repository first
+		}
 		if lack, ok := d.look(text, said, line); ok {
 			list = join(list, lack)
 		}
@@ -247,14 +265,40 @@ func (d *diagnosis) look(text string, said saying, line string) (Lack, bool) {
 	if said == readOnlyFileSystem || writes(line) {
 		access = profile.ReadWrite
 	}
-	sight := d.Plan.Look(d.Host, asked)
+	sight, wanted := d.Plan.Look(d.Host, asked), asked
 	if access == profile.ReadWrite && !sight.Visible && !sight.OnHost {
-		// It was to be made: what lacks is the directory.
-		if asked = path.Dir(asked); asked != "/" {
+		if said == noSuchFile && makesAbove(line) {
+			said = readOnlyFileSystem
+		}
+		// It was to be made: what lacks is the directory; and where all above it was to be made as well, the first that there is.
+		for asked != "/" && !sight.Visible && !sight.OnHost && d.store(asked, sight) == "" && (asked == wanted || said == readOnlyFileSystem) {
+			asked = path.Dir(asked)
 			sight = d.Plan.Look(d.Host, asked)
 		}
 	}
-	return d.judge(asked, sight, said, access)
+	lack, ok := d.judge(asked, sight, said, access)
+	if ok && lack.about == aPlaceOfOurs {
+		lack.wanted = d.directoryToMake(lack.Path, wanted, line)
+	}
+	return lack, ok
+}
+
+// directoryToMake is the directory on the way to what was to be made that a person can make and grant, where what is above it holds
+// files of this program; empty if it was no directory.
+func (d *diagnosis) directoryToMake(above, wanted, line string) string {
+	if !profile.Within(wanted, above) || wanted == above {
+		return ""
+	}
+	names := strings.Split(strings.TrimPrefix(strings.TrimPrefix(wanted, above), "/"), "/")
+	if small := strings.ToLower(line); !strings.Contains(small, "directory") && !strings.Contains(small, "mkdir") && !strings.Contains(small, "work tree") {
+		names = names[:len(names)-1]
+	}
+	for _, name := range names {
+		if above = path.Join(above, name); !d.holdsOwn(above) {
+			return above
+		}
+	}
+	return ""
 }
 
 // judge says whether what a command met at a path is the sandbox's doing.

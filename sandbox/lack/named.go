@@ -15,10 +15,7 @@ import (
 func (d *diagnosis) named() (list []Lack) {
 	for _, part := range d.command.parts {
 		for _, w := range namedIn(part) {
-			switch {
-			case w.text == gitsLock:
-				w.text = d.gitsLock()
-			case !path.IsAbs(w.text) && d.command.moves:
+			if w.text = d.nameFor(w.text); w.text == "" {
 				continue
 			}
 			said := noSuchFile
@@ -29,6 +26,35 @@ func (d *diagnosis) named() (list []Lack) {
 				list = join(list, lack)
 			}
 		}
+	}
+	return list
+}
+
+// nameFor is a named path, or nothing where it is not known from where the command meant it.
+func (d *diagnosis) nameFor(text string) string {
+	switch {
+	case text == gitsLock:
+		return d.gitsLock()
+	case !path.IsAbs(text) && text[0] != '~' && !d.command.names(text):
+		return ""
+	}
+	return text
+}
+
+// namedForWriting is what a command could not write of the paths in its own words, or else where it is.
+func (d *diagnosis) namedForWriting() (list []Lack) {
+	for _, part := range d.command.parts {
+		for _, w := range namedIn(part) {
+			if w.text = d.nameFor(w.text); w.text == "" {
+				continue
+			}
+			if lack, ok := d.look(w.text, readOnlyFileSystem, ""); ok && len(list) < maxLacks {
+				list = join(list, lack)
+			}
+		}
+	}
+	if lack, ok := d.look(d.Directory, readOnlyFileSystem, ""); ok && list == nil && !d.command.moves {
+		list = []Lack{lack}
 	}
 	return list
 }
@@ -111,6 +137,13 @@ func (l Lack) Grantable() bool {
 	return l.Kind == Path && (l.Why == NotGranted || l.Why == ReadOnly && l.about == aPath)
 }
 
+// isFileStore reports whether a credential store is a file, by the names that those have.
+func isFileStore(store string) bool {
+	base := path.Base(store)
+	return strings.HasSuffix(base, "rc") || strings.Contains(base, "credentials") || strings.HasSuffix(base, "_history") || strings.Contains(base[1:], ".") ||
+		slices.Contains([]string{".pgpass", ".boto", ".s3cfg", ".vault-token", ".lesshst", ".viminfo"}, base)
+}
+
 // Remedy is a lack in one line for a person: what the sandbox did, and the command that changes it for the agent.
 func (l Lack) Remedy(agent string) string {
 	add := "clai-sandbox grants add "
@@ -119,6 +152,12 @@ func (l Lack) Remedy(agent string) string {
 	}
 	name := sandbox.Quote(l.Path)
 	switch {
+	case l.Why == NotByProxy:
+		who := "what it wanted"
+		if l.Domain != "" {
+			who = profile.Printable(l.Domain) + ", which is allowed"
+		}
+		return "the sandbox's network lets out only what asks its proxy (HTTPS_PROXY, ALL_PROXY), and this program called " + who + ", without it; to open the whole network: clai-sandbox run --network enabled …"
 	case l.Kind == Domain && l.Why == NetworkDisabled:
 		return "the sandbox has no network; to let it reach this one: clai-sandbox run --network filtered --allow-domain " + sandbox.Quote(l.Domain) + " …"
 	case l.Kind == Domain:
@@ -128,15 +167,21 @@ func (l Lack) Remedy(agent string) string {
 	case l.Why == Hidden && path.Base(l.Path) == "gh":
 		return name + " is a place for credentials, which no sandbox shows; only if you trust the command with yours, for one run: GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN …"
 	case l.Why == Hidden:
-		grant := name
-		if l.Access == profile.ReadWrite {
-			grant += ":rw"
+		run := "clai-sandbox run --grant " + name
+		if l.Access == profile.ReadWrite { // it need not be there yet
+			run = "mkdir -pm 700 " + name + " && " + run + ":rw"
+			if isFileStore(l.Path) {
+				run = "touch " + strings.TrimPrefix(run, "mkdir -pm 700 ")
+			}
 		}
-		return name + " is a place for credentials, which no sandbox shows; only if you trust the command with them, for one run: clai-sandbox run --grant " + grant + " …"
+		return name + " is a place for credentials, which no sandbox shows; only if you trust the command with them, for one run: " + run + " …"
 	case l.Why == NotGranted:
 		return name + " is not shown in the sandbox; to show it: " + add + name
 	case l.about == aRepository:
 		return "the repository " + name + " is read-only in the sandbox, whose workspace is a part of it; to work in all of it: clai-sandbox run --workspace " + name + " …"
+	case l.about == aPlaceOfOurs && l.wanted != "":
+		wanted := sandbox.Quote(l.wanted)
+		return name + " is read-only in the sandbox, and nothing makes all of it writable; to let " + wanted + " be written: mkdir -p " + wanted + " && " + add + "--access rw " + wanted
 	case l.about == aPlaceOfOurs:
 		return name + " is read-only in the sandbox, and nothing makes all of it writable; to let a directory in it be written: " + add + "--access rw DIR"
 	case l.Why == ReadOnly && l.about != aProtectedName:

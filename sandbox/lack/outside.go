@@ -18,7 +18,7 @@ var outside = []struct {
 	{lazily(`"no new privileges" flag|is .* on a file system with the 'nosuid' option|must be setuid root|^(Password: )?su: |: must be superuser to `),
 		[]string{"sudo", "su", "doas", "pkexec"},
 		"no command in a sandbox gets another user's rights", "what needs them is typed outside, without clai-sandbox"},
-	{lazily(`/var/lib/dpkg/lock|/var/lib/apt/lists/|^dpkg: error: requested operation requires superuser|^(error: )?(this command has to be run with superuser|you cannot perform this operation unless you are root)|unable to lock database: |^npm \S+ path /usr/`),
+	{lazily(`/var/lib/dpkg/lock|/var/lib/apt/lists/|^dpkg: error: requested operation requires superuser|^(error: )?(this command has to be run with superuser|you cannot perform this operation unless you are root)|unable to lock database: |^npm \S+ (path|dest) /usr/`),
 		[]string{"apt", "apt-get", "dpkg", "dnf", "yum", "pacman", "zypper", "apk"},
 		"a sandbox only reads the system, and nothing is installed into it", "install it outside; or in the workspace, as npm install and python3 -m venv do"},
 	{lazily(`(?i)cannot connect to (the docker daemon|podman)|trying to connect to the docker|docker\.sock: connect: `),
@@ -35,6 +35,12 @@ var outside = []struct {
 	{lazily(`^xdg-open: no method available|^Error: no DISPLAY environment variable|cannot open display`),
 		[]string{"xdg-open"},
 		"nothing in a sandbox opens a window", "open it outside, without clai-sandbox"},
+	{lazily(`(?i)^no permission to enable \S+ event|perf_event_open`), []string{"perf"},
+		"a sandbox lets no command count the processor's events", "type it outside, without clai-sandbox"},
+	{lazily(`(?i)^unshare: unshare failed: operation not permitted|^bwrap: (no permissions to create|creating) (a )?new namespace|^no usable sandbox!|cannot clone: operation not permitted`), nil,
+		"a sandbox makes no namespaces of its own unless it is told to", "to let this command make some: clai-sandbox run --allow-nesting …"},
+	{lazily(`(?i)^error: could not lock config file \S*/\.gitconfig: read-only`), nil,
+		"git puts a new file in the place of ~/.gitconfig, and nothing makes all of a home writable", "type it outside, without clai-sandbox; or leave --global out: that is for this repository alone"},
 }
 
 // logins are what programs say that did not find who the person is; with the place for credentials where they look, below the home.

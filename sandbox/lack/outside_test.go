@@ -36,9 +36,15 @@ func TestWhatNoSandboxHasIsTold(t *testing.T) {
 		{"ssh host", "you@host: Permission denied (password).\n", ""},
 		{"gh pr create", "To get started with GitHub CLI, please run:  gh auth login\nAlternatively, populate the GH_TOKEN environment variable with a GitHub API authentication token.\n", "GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN …"},
 		{"gh auth status", "You are not logged into any GitHub hosts. Run gh auth login to authenticate.\n", "GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN …"},
-		{"gpg --list-keys", "gpg: WARNING: unsafe permissions on homedir '{home}/.gnupg'\ngpg: failed to create temporary file '{home}/.gnupg/.#lk0x000055ba0dcc0b70.vm.2': Read-only file system\ngpg: keyblock resource '{home}/.gnupg/pubring.kbx': Read-only file system\ngpg: failed to create temporary file '{home}/.gnupg/.#lk0x000055ba0dcbd6c0.vm.2': Read-only file system\ngpg: Fatal: can't create lock for '{home}/.gnupg/trustdb.gpg'\n", "clai-sandbox run --grant {home}/.gnupg:rw …"},
-		{"git commit -S -m x", "error: gpg failed to sign the data\nfatal: failed to write commit object\n", "clai-sandbox run --grant {home}/.gnupg:rw …"},
+		{"gpg --list-keys", "gpg: WARNING: unsafe permissions on homedir '{home}/.gnupg'\ngpg: failed to create temporary file '{home}/.gnupg/.#lk0x000055ba0dcc0b70.vm.2': Read-only file system\ngpg: keyblock resource '{home}/.gnupg/pubring.kbx': Read-only file system\ngpg: failed to create temporary file '{home}/.gnupg/.#lk0x000055ba0dcbd6c0.vm.2': Read-only file system\ngpg: Fatal: can't create lock for '{home}/.gnupg/trustdb.gpg'\n", "mkdir -pm 700 {home}/.gnupg && clai-sandbox run --grant {home}/.gnupg:rw …"},
+		{"git commit -S -m x", "error: gpg failed to sign the data\nfatal: failed to write commit object\n", "mkdir -pm 700 {home}/.gnupg && clai-sandbox run --grant {home}/.gnupg:rw …"},
 		{"npm whoami", "npm error code ENEEDAUTH\nnpm error need auth This command requires you to be logged in.\nnpm error need auth You need to authorize this machine using `npm adduser`\nnpm error A complete log of this run can be found in: /h/.npm/_logs/1-debug-0.log\n", "clai-sandbox run --grant {home}/.npmrc …"},
+		{"npm link", "npm error code EROFS\nnpm error syscall symlink\nnpm error path ../../home/project\nnpm error dest /usr/lib/node_modules/own\nnpm error errno -30\nnpm error rofs EROFS: read-only file system, symlink '../../home/project' -> '/usr/lib/node_modules/own'\nnpm error rofs Often virtualized file systems, or other file systems that don't support symlinks, give this error.\n", "a sandbox only reads the system"},
+		{"perf stat true", "Error:\nNo permission to enable task-clock event.\n", "a sandbox lets no command count the processor's events"},
+		{"unshare -Ur true", "unshare: unshare failed: Operation not permitted\n", "clai-sandbox run --allow-nesting …"},
+		{"git config --global a.b c", "error: could not lock config file {home}/.gitconfig: Read-only file system\n", "type it outside, without clai-sandbox; or leave --global out"},
+		{"npm config set fund false", "npm error rofs EROFS: read-only file system, open '{home}/.npmrc'\n", "touch {home}/.npmrc && clai-sandbox run --grant {home}/.npmrc:rw …"},
+		{"ssh-keygen -f ~/.ssh/id", "Saving key \"{home}/.ssh/id\" failed: No such file or directory\n", "mkdir -pm 700 {home}/.ssh && clai-sandbox run --grant {home}/.ssh:rw …"},
 		// What is complained about last, and is something else.
 		{"make test", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\nError: assertion failed: 1 != 2\n", ""},
 		{"sudo true", "sudo: command not found\n", ""},
@@ -78,5 +84,36 @@ func TestWhatNoSandboxHasIsTold(t *testing.T) {
 	granted := h.build()
 	if list := Of(Failure{Plan: &granted, Command: []string{"ssh", "host"}, ExitCode: 255, Stderr: []byte("you@host: Permission denied (publickey).\n")}); list != nil {
 		t.Errorf("with the keys granted: %+v", list)
+	}
+}
+
+// What is to be made in a place that holds files of this program, which nobody may grant, is made first and then granted.
+func TestWhatIsToBeMadeInAHomeIsMadeByThePerson(t *testing.T) {
+	h := newHost(t)
+	own := h.home + "/.local/state/clai-sandbox"
+	if err := os.MkdirAll(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.profile.OwnDirectories = []string{own}
+	h.profile.Grants = slices.Insert(h.profile.Grants, 0, profile.Grant{Path: h.home, Access: profile.ReadOnly, Origin: profile.Origin{Kind: profile.OriginDefault}})
+	plan := h.build()
+	for said, want := range map[string]string{
+		"install: cannot create directory '{home}/.local/bin': Read-only file system":                "mkdir -p {home}/.local/bin && clai-sandbox grants add --access rw {home}/.local/bin",
+		"npm error enoent ENOENT: no such file or directory, mkdir '{home}/.local/lib'":              "mkdir -p {home}/.local/lib && clai-sandbox grants add --access rw {home}/.local/lib",
+		"fatal: could not create leading directories of '../wt/.git': Read-only file system":         "mkdir -p {home}/wt && clai-sandbox grants add --access rw {home}/wt",
+		"touch: cannot touch '{home}/note': Read-only file system":                                   "in it be written: clai-sandbox grants add --access rw DIR",
+		"mkdir: cannot create directory '{home}/.local/state/clai-sandbox/x': Read-only file system": "",
+		"cp: cannot create regular file '{home}/.local/state/note': Read-only file system":           "{home}/.local/state is read-only in the sandbox, and nothing makes all of it writable; to let a directory in it",
+		"Error: unable to open database \"{home}/none/x.db\": unable to open database file":          "mkdir -p {home}/none && clai-sandbox grants add --access rw {home}/none",
+		"touch: cannot touch '{home}/nothing/note': No such file or directory":                       "",
+	} {
+		list := Of(Failure{Plan: &plan, Command: []string{"sh", "-c", "git worktree add ../wt"}, ExitCode: 1, Stderr: []byte(h.fill(said)), Own: []string{own}})
+		got := ""
+		if len(list) > 0 {
+			got = list[0].Remedy("")
+		}
+		if (got == "") != (want == "") || !strings.Contains(got, h.fill(want)) {
+			t.Errorf("%s: %q", h.fill(said), got)
+		}
 	}
 }

@@ -37,6 +37,12 @@ func (d *diagnosis) paths(lines []string, i int) []string {
 			}
 		}
 	}
+	if rest, ok := strings.CutPrefix(line, "tar: "); ok {
+		name, _, _ := strings.Cut(rest, ": ")
+		for _, dir := range d.command.options("-C") {
+			list = append(list, path.Join(dir, name))
+		}
+	}
 	if header, library := wantedByCompiler(line); header != "" {
 		for _, dir := range d.command.options("-I") {
 			list = append(list, path.Join(dir, header))

@@ -32,6 +32,7 @@ var sayings = []struct {
 	{"does not exist", noSuchFile}, {"doesn't exist", noSuchFile},
 	{"cannot find module '", noSuchFile}, // node
 	{"unable to access jarfile ", noSuchFile},
+	{"unable to open database \"", noSuchFile},
 	{"does not appear to be a git repository", noSuchFile}, {"not a git repository: '", noSuchFile},
 	{"could not access '", noSuchFile}, {"cannot find or open ", noSuchFile}, {"can't open '", noSuchFile}, {"can't open file", noSuchFile},
 	{"no rule to make target ", noSuchFile},
@@ -53,7 +54,8 @@ func saidIn(line string) saying {
 // writeWords tell that a path was to be made or changed.
 var writeWords = []string{"cannot create", "can't create", "cannot touch", "cannot remove", "cannot move", "cannot make", "cannot mkdir", "for writing",
 	"failed to create", "couldn't create", "could not create", "unable to create", "cannot write", "failed to write", "could not write", "cannot mkdir", "unable to write",
-	", mkdir '", ", unlink '", ", rmdir '", ", rename '", ", copyfile '", "mkdir ", "tee: ", "install: ", "cannot open output file", "could not make"}
+	", mkdir '", ", unlink '", ", rmdir '", ", rename '", ", copyfile '", "mkdir ", "tee: ", "install: ", "cannot open output file", "could not make",
+	"writing go env config", "unable to open database", "saving key"}
 
 func writes(line string) bool {
 	small := strings.ToLower(line)
@@ -64,6 +66,15 @@ func writes(line string) bool {
 	}
 	return false
 }
+
+// makesAbove reports whether a line is of a program that makes a path's directories, too, and says of none of them that it could not:
+// then what it misses is what it could not make. So does node of EROFS, and go of all errors.
+func makesAbove(line string) bool {
+	return strings.Contains(line, ", mkdir '") || strings.HasPrefix(line, "go: writing go env config: ") || strings.Contains(line, "unable to open database \"")
+}
+
+// saysNoPath is what some programs say of a file that they may not write, without its name.
+var saysNoPath = lazily(`(?i)^curl: \(23\)|^zip error: could not create output file|attempt to write a readonly database|unable to open database file$|^zip i/o error: read-only`)
 
 // complaining are the words of lines that tell why a command failed.
 var complaining = []string{"error", "fatal", "fail", "exception", "traceback", "panic", "assert", "denied", "not found", "no such", "cannot", "can't", "couldn't",
@@ -87,7 +98,7 @@ var wrapping = lazily(`(?i)^\s*(` + strings.Join([]string{
 	`compilation terminated`, `collect2: `, `exit (status|code) \d+$`, `command exited with`, `error: command .* failed`,
 	`npm (err!|error|warn|notice)`, `error: could not compile`, `caused by:`, `error: process didn't exit`, `\[?error\]?:? command failed`, `tar( \(child\))?: error is not recoverable`, `rsync error: `, `failed \(`, `fatal: clone of `, `unable to load `, `[0-9a-f]{12,}:error:`, `\S+: all input file arguments failed`, `tar: exiting with failure`,
 	`tar: child returned status`, `please make sure you have the correct access rights`, `and the repository exists`, `kex_exchange_identification: `, `connection closed by `, `emitted 'error' event`, `error: no matching distribution`, `fatal: could not read from remote repository`,
-	`error: (failed to|could not|unable to) `, `failed to `, `note: `, `thread '.*' panicked at`, `error: test failed`, `goroutine \d+`, `panic: `, `node:`, `traceback \(most recent`,
+	`\S*bash: line \d+: /dev/(tcp|udp)/`, `error: (failed to|could not|unable to) `, `failed to `, `note: `, `thread '.*' panicked at`, `error: test failed`, `goroutine \d+`, `panic: `, `node:`, `traceback \(most recent`,
 	`exception in thread`, `\.\.\. \d+ more`, `at `, `file "`, `error: metadata-generation-failed`, `curl: (try|\(2[36]\) fail)`, `error: .* exited with`, `subprocess\.calledprocesserror`,
 	`go: (errors parsing|updating|downloading)`, `package .*: cannot find`, `fail\s`, `FAIL$`, `--- fail:`, `test result: failed`, `=+ .*(failed|error).* =+$`, `(failed|error) \S+\.py::`, `pip: error`,
 	`compiling`, `error: aborting due to`, `warning: failed to write cache`, `fatal: (index file|unable to write new index|failed to write commit object)`,
