@@ -132,6 +132,7 @@ const (
 	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much
 	NoticeHeld          NoticeKind = "path_held"         // what was taken away from a running command, and it still holds
 	NoticeChanges       NoticeKind = "changes"           // what became of what was changed copy on write
+	NoticeBackground    NoticeKind = "background_ended"  // what a command left in the background ended with it
 	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )
 

@@ -200,6 +200,10 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 		return result, nil, err
 	}
 	result.Notices = append(result.Notices, after.done(result.Outcome == sandbox.Exited && result.ExitCode == 0)...)
+	if result.Outcome == sandbox.Exited && lack.LeavesInBackground(command) {
+		result.Notices = append(result.Notices, sandbox.Notice{Kind: sandbox.NoticeBackground,
+			Text: "what the command left in the background ended with it; for a server that stays, leave & out, or start it in: clai-sandbox shell"})
+	}
 	missing := j.missing(command, result, said, heard == nil)
 	j.keepLastRun(command, missing)
 	return result, missing, nil

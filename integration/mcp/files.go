@@ -59,6 +59,7 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 	if err := s.cannot(); err != nil {
 		return files.Response{}, errors.New(explained(err))
 	}
+	r.InHome(s.options.Session.Caller.Home)
 	text, err := files.Encode(r)
 	if err != nil {
 		return files.Response{}, err

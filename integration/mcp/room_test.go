@@ -46,6 +46,7 @@ func TestASessionsShellStays(t *testing.T) {
 			}{
 				{"mkdir -p sub && cd sub && export KEPT='a b' && kept=1; f() { echo \"fn $1\"; }", "", 0},
 				{"pwd; echo \"$KEPT$kept\"; f \"it's\"", p.work + "/sub\na b1\nfn it's\n", 0},
+				{"yes | head -n 1", "y\n", 0}, // ended by a signal
 				{"(exit 3)", "", 3},
 				{"echo $?", "3\n", 0},
 				{"echo $((1+1)); echo err >&2", "2\nerr\n", 0},
@@ -186,6 +187,9 @@ func TestAllToolsOfASessionShareItsSandbox(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	if r := a.sh("cat file; echo private > /dev/shm/here"); r.Output != "text" {
+		t.Errorf("%+v", r)
+	}
+	if r, failed := call[FileResult[files.GlobResult]](a, "glob", files.Glob{Path: "~", Pattern: "*/file"}); failed || len(r.Result.Files) != 1 {
 		t.Errorf("%+v", r)
 	}
 	if r, failed := call[FileResult[files.ReadResult]](a, "read", files.Read{Path: "/dev/shm/here"}); failed || r.Result.Text != "private\n" {

@@ -330,11 +330,13 @@ func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time
 		return r
 	}
 	out := s.output()
-	sh.output.turn(out)
+	said := &withoutTerminal{to: out}
+	sh.output.turn(said)
 	out.Write(sh.between.take())
 	began := time.Now()
 	e := sh.line(ctx, line, rm.directory(dir), timeout)
 	sh.output.turn(&sh.between)
+	said.flush()
 	where := sh.process.Directory()
 	rm.giveBack(sh, e.over)
 	rm.sandbox.Keep()

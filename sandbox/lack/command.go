@@ -123,6 +123,18 @@ func shellLine(argv []string) (string, bool) {
 	return "", false
 }
 
+// LeavesInBackground reports whether a command is a shell's line that ends with a program in the background, for which it does not wait.
+func LeavesInBackground(argv []string) bool {
+	line, is := shellLine(argv)
+	line = strings.TrimRight(line, " \t\n;")
+	for _, after := range []string{"disown", "$!"} { // what is done with it at once
+		if rest, has := strings.CutSuffix(line, after); has {
+			line = strings.TrimRight(strings.TrimSuffix(strings.TrimRight(rest, " \t\n;"), "echo"), " \t\n;")
+		}
+	}
+	return is && strings.HasSuffix(line, "&") && !strings.HasSuffix(line, "&&")
+}
+
 // splitLine takes a line apart at ; and line ends and ||, and each of that at && and |, outside of quotes.
 func splitLine(line string) (lists [][]string) {
 	var list []string

@@ -279,6 +279,7 @@ func (d *diagnosis) look(text string, said saying, line string) (Lack, bool) {
 	lack, ok := d.judge(asked, sight, said, access)
 	if ok && lack.about == aPlaceOfOurs {
 		lack.wanted = d.directoryToMake(lack.Path, wanted, line)
+		lack = lack.hinted()
 	}
 	return lack, ok
 }
@@ -397,12 +398,18 @@ func (d *diagnosis) store(target string, sight sandbox.Sight) string {
 func (l Lack) hinted() Lack {
 	name := sandbox.Quote(l.Path)
 	ask := "ask for it with fs_request_grant (" + name + ", " + l.Access.String() + ")"
-	switch l.Why {
-	case NotGranted:
+	switch {
+	case l.Why == ReadOnly && l.about == aPlaceOfOurs:
+		l.Hint = name + " is shown for reading only, and nobody grants all of it for writing; write in the workspace, or ask for a directory in it that is there with fs_request_grant (DIR, read_write)"
+		if l.wanted != "" {
+			l.Hint = name + " is shown for reading only, and nobody grants all of it for writing; write in the workspace, or have the person make " + sandbox.Quote(l.wanted) +
+				" and ask for that with fs_request_grant (" + sandbox.Quote(l.wanted) + ", read_write)"
+		}
+	case l.Why == NotGranted:
 		l.Hint = "nothing grants " + name + " to this sandbox; " + ask
-	case ReadOnly:
+	case l.Why == ReadOnly:
 		l.Hint = name + " is shown for reading only; " + ask
-	case Hidden:
+	case l.Why == Hidden:
 		l.Hint = name + " is a place for credentials, which this sandbox does not show, whether or not there are any; only if the task needs them, " + ask
 	}
 	return l

@@ -158,6 +158,18 @@ func TestWhatACommandLineNames(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftInTheBackgroundIsSeenInALine(t *testing.T) {
+	for line, want := range map[string]bool{"server &": true, "cd a && nohup server >log 2>&1 & disown": true, "server & echo $!": true, "server &\n": true, "server & (sleep 1)": false,
+		"server & wait": false, "a && b": false, "echo '&'": false, "a &&": false} {
+		if got := LeavesInBackground([]string{"sh", "-c", line}); got != want {
+			t.Errorf("%q: %v", line, got)
+		}
+	}
+	if LeavesInBackground([]string{"echo", "&"}) {
+		t.Error("no shell")
+	}
+}
+
 // A command in a part of a repository lacks the repository, not the directory in it where git stopped.
 func TestInAPartOfARepositoryTheRepositoryIsLacking(t *testing.T) {
 	h := newHost(t)

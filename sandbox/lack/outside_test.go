@@ -111,6 +111,9 @@ func TestWhatIsToBeMadeInAHomeIsMadeByThePerson(t *testing.T) {
 		got := ""
 		if len(list) > 0 {
 			got = list[0].Remedy("")
+			if hint := list[0].Hint; !strings.Contains(hint, "nobody grants all of it") || strings.Contains(hint, "fs_request_grant ("+list[0].Path+",") {
+				t.Errorf("%s: the agent is told: %s", h.fill(said), hint)
+			}
 		}
 		if (got == "") != (want == "") || !strings.Contains(got, h.fill(want)) {
 			t.Errorf("%s: %q", h.fill(said), got)

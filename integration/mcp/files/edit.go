@@ -14,7 +14,7 @@ const maxMatches = 100
 
 // Edit asks for text of a file to be replaced: one edit, or several, of which each sees what those before it left.
 type Edit struct {
-	Path       string        `json:"path" jsonschema:"the file, absolute or in the working directory"`
+	Path       string        `json:"path" jsonschema:"the file, absolute, below ~ or in the working directory"`
 	OldText    string        `json:"oldText,omitempty" jsonschema:"the text to replace, exactly as in the file, and with enough around it to be there only once"`
 	NewText    string        `json:"newText,omitempty" jsonschema:"the text to put in its place"`
 	ReplaceAll bool          `json:"replaceAll,omitempty" jsonschema:"replace oldText wherever it is"`

@@ -24,7 +24,7 @@ const (
 
 // Read asks for a part of a text file.
 type Read struct {
-	Path        string `json:"path" jsonschema:"the file, absolute or in the working directory"`
+	Path        string `json:"path" jsonschema:"the file, absolute, below ~ or in the working directory"`
 	Offset      int    `json:"offset,omitempty" jsonschema:"the first line, from 1"`
 	Limit       int    `json:"limit,omitempty" jsonschema:"how many lines at most; 2000 if absent"`
 	LineNumbers bool   `json:"lineNumbers,omitempty" jsonschema:"put each line's number and a tab before it"`

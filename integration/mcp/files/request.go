@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -31,6 +32,28 @@ type Request struct {
 	ApplyPatch *ApplyPatch `json:"applyPatch,omitempty"`
 	Glob       *Glob       `json:"glob,omitempty"`
 	Grep       *Grep       `json:"grep,omitempty"`
+}
+
+// InHome has the paths of a request that begin with ~ lead to the home, as they do in a shell. In a patch a path is as it stands.
+func (r Request) InHome(home string) {
+	var paths []*string
+	switch {
+	case r.Read != nil:
+		paths = append(paths, &r.Read.Path)
+	case r.Write != nil:
+		paths = append(paths, &r.Write.Path)
+	case r.Edit != nil:
+		paths = append(paths, &r.Edit.Path)
+	case r.Glob != nil:
+		paths = append(paths, &r.Glob.Path)
+	case r.Grep != nil:
+		paths = append(paths, &r.Grep.Path)
+	}
+	for _, path := range paths {
+		if *path == "~" || strings.HasPrefix(*path, "~/") {
+			*path = home + (*path)[1:]
+		}
+	}
 }
 
 // A Response is what came of a Request: Error, or the result of the tool that was called.

@@ -13,7 +13,7 @@ import (
 
 // Write asks for a file with that content, whether or not it exists.
 type Write struct {
-	Path          string `json:"path" jsonschema:"the file, absolute or in the working directory"`
+	Path          string `json:"path" jsonschema:"the file, absolute, below ~ or in the working directory"`
 	Content       string `json:"content" jsonschema:"all of what is to be in it"`
 	CreateParents bool   `json:"createParents,omitempty" jsonschema:"make the directories that lead to it"`
 }
