@@ -186,7 +186,13 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 			return step.Access, "git's settings: a command writes a copy of its own, and what does no harm is carried over to the host's file after the run"
 		}
 		if step.Purpose == Protects {
-			return step.Access, "protected, because something outside executes it or does as it says: --unprotect NAME leaves a name writable"
+			name := "NAME leaves a name writable"
+			if rule, is := p.Protection.awaits(step.Path); is {
+				name = Quote(rule) + " leaves it writable"
+			} else if strings.HasSuffix(step.Path, "/.git/hooks") {
+				name = ".git/hooks leaves it writable"
+			}
+			return step.Access, "protected, because something outside executes it or does as it says: --unprotect " + name
 		}
 		return step.Access, step.Access.String() + " through " + step.Path
 	case Private:

@@ -294,7 +294,7 @@ func what(s sandbox.Step) string {
 }
 
 func explainPath(c *cli.Context, j job) error {
-	path, err := profile.ExpandPath(c.String("path"), j.profile.Home)
+	path, err := pathTyped(c.String("path"))
 	if err != nil {
 		return err
 	}

@@ -345,6 +345,9 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 		lack.Why = ReadOnly
 		if step != nil && step.Purpose == sandbox.Protects {
 			lack.Hint, lack.about = sandbox.Quote(lack.Path)+" is "+sight.Why, aProtectedName
+			if strings.Contains(lack.Path+"/", "/.husky/") { // npm install makes those hooks anew each time
+				lack.Hint += "; to install without them: clai-sandbox run --env HUSKY=0 …"
+			}
 			return lack, true
 		}
 	default:

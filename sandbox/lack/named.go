@@ -22,7 +22,11 @@ func (d *diagnosis) named() (list []Lack) {
 			if w.written {
 				said = readOnlyFileSystem
 			}
-			if lack, ok := d.look(w.text, said, ""); ok && len(list) < maxLacks {
+			line := ""
+			if path.Base(part[0]) == "mkdir" {
+				line = "mkdir "
+			}
+			if lack, ok := d.look(w.text, said, line); ok && len(list) < maxLacks {
 				list = join(list, lack)
 			}
 		}

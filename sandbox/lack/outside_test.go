@@ -119,4 +119,8 @@ func TestWhatIsToBeMadeInAHomeIsMadeByThePerson(t *testing.T) {
 			t.Errorf("%s: %q", h.fill(said), got)
 		}
 	}
+	list := Of(Failure{Plan: &plan, Command: []string{"sh", "-c", "mkdir ~/.local/bin && cd ~/.local/bin"}, ExitCode: 1, Unread: true, Own: []string{own}})
+	if want := h.fill("mkdir -p {home}/.local/bin && clai-sandbox grants add --access rw {home}/.local/bin"); len(list) != 1 || !strings.Contains(list[0].Remedy(""), want) {
+		t.Errorf("at a terminal: %+v", list)
+	}
 }
