@@ -82,6 +82,48 @@ ln -sfn .. logs/refs; mkfifo MERGE_MSG; mkdir -p rebase-merge; ln -s $V rebase-m
 	}
 }
 
+// "git commit" brings what .git/MERGE_AUTOSTASH names into the working tree, also where nobody merges.
+func TestAStashThatGitWouldApplyIsSetAside(t *testing.T) {
+	const plant = `B=$(echo evil | git hash-object -w --stdin); export GIT_INDEX_FILE=/tmp/i; git read-tree HEAD; I=$(git commit-tree HEAD^{tree} -p HEAD -m i)
+git update-index --add --cacheinfo 100644,$B,.envrc; C=$(git commit-tree $(git write-tree) -p HEAD -p $I -m s); `
+	for name, c := range map[string]struct {
+		inside string
+		told   bool
+		stays  string
+	}{
+		"a new one":           {plant + "echo $C > .git/MERGE_AUTOSTASH", true, ""},
+		"renamed":             {plant + "echo $C > .git/x; mv .git/x .git/MERGE_AUTOSTASH", true, ""},
+		"with a merge":        {plant + "git rev-parse HEAD > .git/MERGE_HEAD; echo $C > .git/MERGE_AUTOSTASH; rm .git/MERGE_HEAD", true, ""},
+		"a worktree's":        {plant + "unset GIT_INDEX_FILE; git worktree add -q x; echo $C > .git/worktrees/x/MERGE_AUTOSTASH", true, ""},
+		"the person's, other": {plant + "echo $C > .git/MERGE_AUTOSTASH", true, "mine\n"},
+		"the person's":        {"git status; touch .git/MERGE_AUTOSTASH", false, "mine\n"},
+		"git merge":           {"git switch -q -c t; echo t > t; git add t; git commit -qm t; git switch -q main; echo more >> file; git merge -q --autostash t; grep more file", false, ""},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%v", name, strict), func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := gitHost(t)
+				if strict {
+					h.strict()
+				}
+				stash := h.profile.Workspace + "/.git/MERGE_AUTOSTASH"
+				if c.stays != "" {
+					h.write(stash, c.stays)
+				}
+				r := h.run("/bin/sh", "-ec", c.inside)
+				if r.ExitCode != 0 || c.told != slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, "MERGE_AUTOSTASH") }) {
+					t.Errorf("%d %q %v", r.ExitCode, r.Err, r.Notices)
+				}
+				left, _ := filepath.Glob(h.profile.Workspace + "/.git/worktrees/*/MERGE_AUTOSTASH")
+				if text, err := os.ReadFile(stash); len(left) > 0 || (err == nil && (string(text) != c.stays || c.told && !strict)) || err != nil && c.stays != "" && !c.told {
+					t.Errorf("%q is left: %v %q", text, err, left)
+				}
+			})
+		}
+	}
+}
+
 // A person's own links stay, and one that leads out is told.
 func TestLinksThatWereInAGitDirectoryStay(t *testing.T) {
 	h := gitHost(t)

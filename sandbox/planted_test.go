@@ -287,13 +287,14 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h.symlink("../sub", work+"/scripts/missing")
 	h.symlink("../sub", work+"/ordinary")
 	os.Symlink("../../x", work+"/.git/FETCH_HEAD")
+	h.write(work+"/.git/MERGE_AUTOSTASH", "evil")
 	h.write(work+"/links/.git", "gitdir: "+h.profile.Home)
 	h.write(work+"/links/sub/.git", "gitdir: ../../sub")
 	os.Remove(work + "/links/.envrc")
 	h.write(work+"/links/.envrc", "evil")
 	h.write(work+"/.git/worktrees/x/index", "DIRC\x00\x00\x00\x02\x00\x00\x00\x01 and no entry")
 	notices := Sweep(h.launcher.State)
-	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", ".git/FETCH_HEAD", ".git/worktrees/x/index", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing", "links/.envrc", "links/.git"} {
+	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", ".git/FETCH_HEAD", ".git/MERGE_AUTOSTASH", ".git/worktrees/x/index", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing", "links/.envrc", "links/.git"} {
 		if !slices.ContainsFunc(notices, func(n Notice) bool { return n.Path == filepath.Join(work, name) }) {
 			t.Errorf("%s is not told: %v", name, notices)
 		}

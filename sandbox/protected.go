@@ -246,6 +246,9 @@ func (b *builder) stray(name string) {
 	object, err := b.tree.Lstat(name)
 	switch {
 	case err != nil:
+	case object.Mode.IsRegular():
+		text, _ := b.tree.ReadFile(name, protect.MaxStash)
+		b.protection.strays[name] = protect.StrayStash(text)
 	case object.Mode&fs.ModeSymlink == 0:
 		b.protection.strays[name] = "no file"
 	default:

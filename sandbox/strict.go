@@ -396,11 +396,27 @@ func (h *homecoming) putInstead(path string) bool {
 	return err == nil
 }
 
-// isOld reports whether the host has the same link already.
+// isOld reports whether the host has the same link already, or the same stash.
 func (h *homecoming) isOld(path string) bool {
+	if info, err := h.upper.Lstat(h.relative(path)); err == nil && info.Mode().IsRegular() {
+		text, err := h.stash(h.upper, path)
+		old, err2 := h.stash(h.host, path)
+		return err == nil && err2 == nil && old == text
+	}
 	old, err := h.host.Readlink(h.relative(path))
 	link, err2 := h.upper.Readlink(h.relative(path))
 	return err == nil && err2 == nil && old == link
+}
+
+// stash is what a stash of git's holds.
+func (h *homecoming) stash(root *os.Root, path string) (string, error) {
+	file, err := root.OpenFile(h.relative(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, protect.MaxStash))
+	return string(text), err
 }
 
 // isWhole reports whether the host has a repository at a path already: the command had copies of its settings, and the rest of what git

@@ -35,6 +35,8 @@ type node struct {
 	levels   int             // so deep
 	wanted   int             // it was not where the account says, and is to be looked through: levels, and one
 	dirty    bool            // it is to be disarmed
+	stash    string          // what is called so in it may be a stash that git applies
+	stashed  time.Time
 	lostAt   time.Time
 	held     bool // when it was lost: a process of the command has it
 	sought   bool // everything was looked through for it since

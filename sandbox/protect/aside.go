@@ -297,6 +297,9 @@ func (w *Watch) finish() {
 		if n.linked {
 			w.gitFile(n, ".git")
 		}
+		if n.stash != "" {
+			w.checkStash(n)
+		}
 	}
 }
 

@@ -82,7 +82,12 @@ func Stray(dir int, name string) string {
 		return ""
 	}
 	switch kindOf(stat.Mode) {
-	case File, Directory:
+	case File:
+		if isAutostash(name) {
+			return StrayStash(readStash(dir, name))
+		}
+		return ""
+	case Directory:
 		return ""
 	case Link:
 		buffer := make([]byte, unix.PathMax)
@@ -105,6 +110,57 @@ func StrayLink(name, target string) string {
 	return "-> " + target
 }
 
+// isAutostash reports whether git takes a file in one of its directories for what "git merge --autostash" put away. Whatever commit it names,
+// the next "git commit" or "git reset --hard" brings that into the working tree, also if nobody merges.
+func isAutostash(name string) bool { return isNamed(name, "merge_autostash") }
+
+// StrayStash is Stray for such a file.
+func StrayStash(text string) string { return "a stash: " + text }
+
+// MaxStash is how much of one is read: it holds a commit's name.
+const MaxStash = 256
+
+func readStash(dir int, name string) string {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	buffer := make([]byte, MaxStash)
+	n, _ := unix.Read(fd, buffer)
+	return string(buffer[:max(n, 0)])
+}
+
+// stashPatience is how long git may need to merge.
+const stashPatience = 30 * time.Second
+
+// stashLater is about such a file that has come into being. A git inside that merges takes it away again: it is looked at later, and when the
+// command has ended.
+func (w *Watch) stashLater(n *node, name string) {
+	if n.stash != name {
+		n.stash, n.stashed = name, time.Now()
+	}
+	w.writtenIn(n)
+}
+
+// checkStash sets it aside, if it is not what was there before the command began.
+func (w *Watch) checkStash(n *node) {
+	fd, err := w.descriptor(n)
+	if err != nil || w.options.Names.Unprotected[".git"] {
+		return
+	}
+	if w.closing {
+		apart(fd, n.stash)
+	}
+	switch is := Stray(fd, n.stash); {
+	case is == "":
+		n.stash = ""
+	case is == w.strays[join(n.path(), n.stash)]:
+	case w.closing, !has(fd, "MERGE_HEAD") && time.Since(n.stashed) > stashPatience:
+		w.setAside(n, n.stash, ".git", File)
+	}
+}
+
 // isStray reports whether something in a directory is what git does not make there, and was not there when the run began.
 func (w *Watch) isStray(n *node, name string) bool {
 	if n.part == notGit || isAside(name) || w.options.Names.Unprotected[".git"] {
@@ -116,6 +172,10 @@ func (w *Watch) isStray(n *node, name string) bool {
 		return false
 	}
 	is := Stray(fd, name)
+	if strings.HasPrefix(is, StrayStash("")) {
+		w.stashLater(n, name)
+		return false
+	}
 	return is != "" && w.strays[join(n.path(), name)] != is
 }
 
@@ -329,6 +389,9 @@ func (w *Watch) lookForWriters() {
 		w.writersIn(n, names)
 		if n.linked { // a link on the way may be new
 			w.gitFile(n, ".git")
+		}
+		if n.stash != "" {
+			w.checkStash(n)
 		}
 	}
 }

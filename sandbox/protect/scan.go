@@ -29,7 +29,7 @@ type Found struct {
 	Rule string // of the names; empty for a repository
 	// Repository says that it is a .git, or a directory that git takes for a repository.
 	Repository bool
-	// Stray says that it is in a git directory, and neither a file nor a directory.
+	// Stray says that it is in a git directory, and neither a file nor a directory; or a stash that git applies.
 	Stray bool
 	// Index says that it is an index of git's.
 	Index bool
@@ -244,6 +244,9 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 		case File:
 			if isIndex(string(name)) {
 				indexes = append(indexes, string(name))
+			}
+			if isAutostash(string(name)) {
+				strays = append(strays, string(name))
 			}
 		}
 		return true

@@ -335,6 +335,9 @@ func (w *Watch) addRoot(path string) error {
 		if found.Stray && n != nil {
 			if fd, err := w.descriptor(n); err == nil {
 				w.strays[found.Path] = Stray(fd, base(found.Path))
+				if isAutostash(base(found.Path)) {
+					w.stashLater(n, base(found.Path))
+				}
 			}
 		}
 		if found.Rule != "" && n != nil {
@@ -1178,7 +1181,7 @@ func (w *Watch) step() {
 	}
 	var list []seen
 	more, err := readSome(l.open, func(name []byte, kind Kind) bool {
-		if n.part != notGit && isIndex(string(name)) || kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
+		if n.part != notGit && (isIndex(string(name)) || isAutostash(string(name))) || kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
 			list = append(list, seen{string(name), kind})
 		}
 		return true

@@ -302,6 +302,30 @@ func TestNoIndexIsLeftUnread(t *testing.T) {
 	}
 }
 
+// A session lasts for hours: what git would apply without a merge does not stay until its end.
+func TestAStashIsSetAsideBeforeTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	os.MkdirAll(dir+"/.git", 0o755)
+	w := watch(t, dir, nil)
+	stash := dir + "/.git/MERGE_AUTOSTASH"
+	os.WriteFile(stash, []byte("x"), 0o644)
+	old := func(merging bool) {
+		settled(t, w, dir)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		n := w.at(dir + "/.git")
+		n.stashed = n.stashed.Add(-2 * stashPatience)
+		w.checkStash(n)
+		if _, err := os.Lstat(stash); (err == nil) != merging {
+			t.Errorf("merging: %v, and %v", merging, err)
+		}
+	}
+	os.WriteFile(dir+"/.git/MERGE_HEAD", nil, 0o644)
+	old(true)
+	os.Remove(dir + "/.git/MERGE_HEAD")
+	old(false)
+}
+
 // An agent that works for hours saves its settings more often than three times.
 func TestANameCountsForAMinute(t *testing.T) {
 	w := watch(t, t.TempDir(), nil)
