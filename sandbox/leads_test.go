@@ -3,10 +3,12 @@ package sandbox
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	review "github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
 // What a person's settings, links and environment name in a workspace is what their programs execute: a command neither writes nor makes it.
@@ -165,52 +167,85 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			before: "git init -q; git commit -q --allow-empty -m x; git init -q --bare $HOME/other.git",
 			inside: "mkdir -p .git/remotes; printf 'URL: %s/other.git\\n' $HOME > .git/remotes/up", after: "git push -q up main && touch $W/executed"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			needMounts(t)
-			t.Parallel()
-			h := newHost(t)
-			home, work := h.profile.Home, h.profile.Workspace
-			functions := `export W='` + work + `' HOME='` + home + `'
+		for _, way := range []string{"watched", "by rules"} {
+			if way == "by rules" && (c.earlier != "" || c.below != "" || strings.Contains(c.after, "lib/mine")) { // no rule applies a new program
+				continue // those are about what a command could write before
+			}
+			t.Run(name+" "+way, func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := newHost(t)
+				home, work := h.profile.Home, h.profile.Workspace
+				functions := `export W='` + work + `' HOME='` + home + `'
 plant() { mkdir -p "$(dirname "$1")"; printf '#!/bin/sh\ntouch %s/executed %s/executed\n' "$W" "$HOME" > "$1"; chmod +x "$1"; }
 settings() { printf '[core]\n\tfsmonitor = touch %s/executed; false\n[alias]\n\tst = !touch %s/executed\n' "$HOME" "$HOME" > "$1"; }
 `
-			person := func(script string) {
-				cmd := exec.Command("sh", "-c", functions+script+"\ntrue")
-				cmd.Dir, cmd.Env = work, h.gitEnvironment()
-				if out, err := cmd.CombinedOutput(); err != nil {
-					t.Fatalf("%s: %v %s", script, err, out)
+				person := func(script string) {
+					cmd := exec.Command("sh", "-c", functions+script+"\ntrue")
+					cmd.Dir, cmd.Env = work, h.gitEnvironment()
+					if out, err := cmd.CombinedOutput(); err != nil {
+						t.Fatalf("%s: %v %s", script, err, out)
+					}
 				}
-			}
-			h.write(home+"/.gitconfig", "[init]\n\tdefaultBranch = main\n")
-			person(c.before)
-			os.Remove(work + "/executed")
-			os.Remove(home + "/executed")
-			if c.set != nil {
-				c.set(&h.profile)
-			}
-			if c.below != "" {
-				h.profile.Workspace, h.profile.WorkingDirectory = work+"/"+c.below, work+"/"+c.below
-				h.profile.Grants[1].Path = h.profile.Workspace
-			}
-			if c.earlier != "" {
-				h.run("/bin/sh", "-c", functions+c.earlier)
-			}
-			r := h.run("/bin/sh", "-c", functions+"{ "+c.inside+"; } 2>&1; ls -la; true")
-			after := c.after
-			if after == "" {
-				after = commits
-			}
-			person(after)
-			for _, file := range []string{work, home} {
-				if _, err := os.Lstat(file + "/executed"); err == nil {
-					t.Errorf("the host executed it; inside: %s\ntold: %v", r.Out, r.Notices)
+				h.write(home+"/.gitconfig", "[init]\n\tdefaultBranch = main\n")
+				person(c.before)
+				os.Remove(work + "/executed")
+				os.Remove(home + "/executed")
+				if c.set != nil {
+					c.set(&h.profile)
 				}
-			}
-			if strings.Contains(c.inside, "bin/mine") {
-				if _, err := os.Lstat(work + "/bin/mine"); err != nil {
-					t.Error("a program of its own was not made")
+				if c.below != "" {
+					h.profile.Workspace, h.profile.WorkingDirectory = work+"/"+c.below, work+"/"+c.below
+					h.profile.Grants[1].Path = h.profile.Workspace
 				}
-			}
-		})
+				if way == "by rules" {
+					h.copying()
+				}
+				if c.earlier != "" {
+					h.run("/bin/sh", "-c", functions+c.earlier)
+				}
+				r := h.run("/bin/sh", "-c", functions+"{ "+c.inside+"; } 2>&1; ls -la; true")
+				if way == "by rules" {
+					h.applyAll(t)
+				}
+				after := c.after
+				if after == "" {
+					after = commits
+				}
+				person(after)
+				for _, file := range []string{work, home} {
+					if _, err := os.Lstat(file + "/executed"); err == nil {
+						t.Errorf("the host executed it; inside: %s\ntold: %v", r.Out, r.Notices)
+					}
+				}
+				if strings.Contains(c.inside, "bin/mine") && way == "watched" { // what can be executed is a person's to apply
+					if _, err := os.Lstat(work + "/bin/mine"); err != nil {
+						t.Error("a program of its own was not made")
+					}
+				}
+			})
+		}
+	}
+}
+
+// applyAll applies what a rule applies that has everything.
+func (h *host) applyAll(t *testing.T) {
+	t.Helper()
+	all, err := profile.ParseChangePattern("**")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := review.List(filepath.Dir(filepath.Dir(h.profile.Layers)))
+	for _, l := range list {
+		l.Rules = &profile.ChangeRules{Apply: []profile.ChangePattern{all}, Deletions: profile.DeletionsApply}
+		l.Leads = ExecutedIn(h.profile, l.Path, Host{})
+		if result, err := l.Apply(t.Context(), review.Selection{ByRules: true}); err != nil {
+			t.Errorf("%+v %v", result, err)
+		} else if testing.Verbose() {
+			t.Logf("%q", result.Applied)
+		}
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

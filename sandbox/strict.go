@@ -484,22 +484,14 @@ func (h *homecoming) leave(c changes.Change) string {
 			return closed.Why
 		}
 	}
-	if rule, is := h.p.awaits(path); is {
+	switch rule := h.p.holds(h.guarded, h.path, c); {
+	case rule == "":
+		return ""
+	case h.guarded[rule]:
+		return printable(rule) + " is protected"
+	default:
 		return "something outside the sandbox would execute it or do as it says; --unprotect " + Quote(rule) + " allows it"
 	}
-	for at := path; at != h.path && at != "/"; at = parent(at) {
-		if h.guarded[at] {
-			return printable(at) + " is protected"
-		}
-	}
-	if c.Kind == changes.Deleted || c.Kind == changes.Replaced {
-		for known := range h.guarded {
-			if within(known, path) {
-				return printable(known) + " is protected"
-			}
-		}
-	}
-	return ""
 }
 
 // apply brings the rest.

@@ -185,7 +185,7 @@ func layerFrom(c *cli.Context) (changes.Layer, []string, error) {
 		return changes.Layer{}, nil, &misuse{fmt.Sprintf("nothing was changed copy on write in %s by agent %s", word, c.String("agent")), "clai-sandbox changes list shows the layers"}
 	}
 	if c.Command.Name != "discard" {
-		if best.Rules, err = rulesOf(caller, best.Agent); err != nil {
+		if best.Rules, best.Leads, err = rulesOf(caller, *best); err != nil {
 			return changes.Layer{}, nil, err
 		}
 	}
@@ -204,13 +204,24 @@ func layerFrom(c *cli.Context) (changes.Layer, []string, error) {
 	return *best, paths, nil
 }
 
-// rulesOf are those of the configuration. One that cannot be read may have rules.
-func rulesOf(caller profile.Caller, agent string) (*profile.ChangeRules, error) {
+// rulesOf are those of the configuration, and what else is executed outside. A configuration that cannot be read may have rules.
+func rulesOf(caller profile.Caller, l changes.Layer) (*profile.ChangeRules, func(changes.Change) string, error) {
 	config, err := profile.Load(caller.Directories())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return config.ChangeRules(agent)
+	rules, err := config.ChangeRules(l.Agent)
+	if err != nil {
+		return nil, nil, err
+	}
+	caller.WorkingDirectory = l.Path
+	p, err := profile.Resolve(config, caller, profile.Request{Agent: l.Agent, Workspace: l.Path, Image: profile.HostImage})
+	if err != nil {
+		return rules, func(changes.Change) string {
+			return "it cannot be worked out whether something outside executes it: " + text.Value(err.Error())
+		}, nil
+	}
+	return rules, sandbox.ExecutedIn(p, l.Path, sandbox.Host{}), nil
 }
 
 // within reports whether a path is a directory, or in it.

@@ -158,7 +158,7 @@ func (s *sitting) layers() ([]changes.Layer, profile.Profile, error) {
 		}
 		for _, l := range known {
 			if l.Dir == step.Layer {
-				l.Rules = rules
+				l.Rules, l.Leads = rules, sandbox.ExecutedIn(p, l.Path, sandbox.Host{})
 				list = append(list, l)
 			}
 		}

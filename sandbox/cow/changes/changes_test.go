@@ -303,7 +303,7 @@ func TestWhatIsExecutedElsewhereComesFirst(t *testing.T) {
 			first = append(first, c.Path)
 		}
 	}
-	want := ".git .git/hooks .git/hooks/pre-commit .github .github/workflows .github/workflows/x.yml .vscode .vscode/tasks.json shared/config sub/.envrc sub/.hg/hgrc z/config Makefile sub/package.json out run"
+	want := ".git .git/hooks .git/hooks/pre-commit .github .github/workflows .github/workflows/x.yml .vscode .vscode/tasks.json shared/config sub/.envrc sub/.hg/hgrc z/HEAD z/config Makefile sub/package.json out run"
 	if got := strings.Join(first, " "); got != want {
 		t.Errorf("%s", got)
 	}

@@ -28,6 +28,9 @@ type Layer struct {
 	Holder string
 	// Rules say what needs a person; nil, as List leaves it, has none.
 	Rules *profile.ChangeRules
+	// Leads says why something outside executes what changed, or does as it says, that cannot be told from its name. Nil, as List leaves it,
+	// knows of nothing.
+	Leads func(Change) string
 }
 
 // ErrNoLayer means that there is none.
@@ -178,12 +181,12 @@ func (l Layer) take(ctx context.Context) (*opened, *Result, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rules := l.Rules
+	rules, leads := l.Rules, l.Leads
 	if l, err = load(l.Dir); err != nil {
 		lock.Close()
 		return nil, nil, err
 	}
-	l.Rules = rules
+	l.Rules, l.Leads = rules, leads
 	o, err := l.open()
 	if err != nil {
 		lock.Close()

@@ -138,13 +138,13 @@ func (j *judge) fixed(parts []string) []int {
 	for i, part := range parts {
 		switch {
 		case strings.EqualFold(part, ".git"):
-			inGit = true
 			fixed = append(fixed, i)
-		case inGit && isIn(gitNames, part), isIn(ciFiles, part), isIn(buildFiles, part):
+		case inGit && isIn(gitNames, part), !inGit && strings.EqualFold(part, "HEAD"), isIn(ciFiles, part), isIn(buildFiles, part):
 			fixed = append(fixed, i)
 		case strings.HasSuffix(strings.ToLower(part), ".mk"), i > 0 && isIn(gitNames, part) && j.bare[strings.Join(parts[:i], "/")]:
 			fixed = append(fixed, i)
 		}
+		inGit = inGit || isGits(part)
 	}
 	for _, p := range j.protected {
 		if at, n := named(parts, p); at >= 0 {

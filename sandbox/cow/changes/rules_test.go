@@ -30,6 +30,12 @@ func (b *bench) applied(r *profile.ChangeRules, s Selection) string {
 	b.t.Helper()
 	l := b.layer()
 	l.Rules = r
+	l.Leads = func(c Change) string {
+		if c.Path == "n/lead" {
+			return "somebody's settings say so"
+		}
+		return ""
+	}
 	result, err := l.Apply(b.t.Context(), s)
 	if err != nil {
 		b.t.Fatal(err)
@@ -55,10 +61,15 @@ func TestRulesApplyNoMoreThanTheyMean(t *testing.T) {
 		"a file open to all":                         {rules: "**", upper: "echo x >a; chmod 666 a", want: ""},
 		"git's hooks":                                {rules: "**", upper: "mkdir -p .git/hooks; echo x >.git/hooks/post-commit; echo x >a", want: "a"},
 		"a link in a git directory":                  {rules: "**/.git/**", host: []string{".git/logs/o"}, upper: "mkdir -p .git/logs; ln -s o .git/logs/HEAD; ln -s o .git/o; echo x >.git/a", want: ".git/a"},
-		"a link in a repository without .git":        {rules: "n/**", upper: "mkdir -p n/logs; echo x >n/HEAD; ln -s HEAD n/logs/HEAD", want: "n n/HEAD n/logs"},
+		"a link in a repository without .git":        {rules: "n/**", upper: "mkdir -p n/logs; echo x >n/HEAD; ln -s HEAD n/logs/HEAD", want: "n n/logs"},
 		"git's hooks below":                          {rules: "src/**", upper: "mkdir -p src/.GIT/hooks; echo x >src/.GIT/hooks/post-commit", want: "src"},
 		"git's hooks, half by their name":            {rules: "**/.git/**", host: []string{".git/o"}, upper: "mkdir -p .git/hooks; echo x >.git/a; echo x >.git/hooks/x", want: ".git/a"},
-		"a repository without .git":                  {rules: "**", upper: "mkdir -p n/hooks; echo x >n/HEAD; echo x >n/config; echo x >n/hooks/x", want: "n n/HEAD"},
+		"a repository without .git":                  {rules: "**", upper: "mkdir -p n/hooks; echo x >n/HEAD; echo x >n/config; echo x >n/hooks/x", want: "n"},
+		"one that is called so":                      {rules: "**", upper: "mkdir -p q.git/hooks q.git/modules/a q.git/info; echo x >q.git/hooks/update; echo x >q.git/config; echo x >q.git/modules/a/config; echo x >q.git/info/attributes; echo x >q.git/a", want: "q.git q.git/a q.git/info"},
+		"half of one on the host":                    {rules: "**", host: []string{"n/config", "n/hooks/x"}, upper: "mkdir -p n/objects n/refs; echo x >n/HEAD; echo x >n/refs/x", want: "n/objects n/refs n/refs/x"},
+		"what is led to":                             {rules: "**", host: []string{"n/o"}, upper: "mkdir -p n; echo x >n/lead; echo x >n/a", want: "n/a"},
+		"what is led to, by its name":                {rules: "n/lead", host: []string{"n/o"}, upper: "mkdir -p n; echo x >n/lead; echo x >n/a", want: "n/lead"},
+		"what is led to goes":                        {rules: "**", host: []string{"n/lead", "n/a"}, del: "n/lead n/a", delete: profile.DeletionsApply, want: "n/a"},
 		"a build file":                               {rules: "src/**", upper: "echo x >src/Makefile", host: []string{"src/o"}, want: ""},
 		"names in another case":                      {rules: "**", upper: "echo x >JUSTFILE; echo x >gnumakefile; echo x >.ENVRC; echo x >a.MK; mkdir .Github; echo x >.Github/a; echo x >a", want: "a"},
 		"a build file by its name":                   {rules: "src/** **/Makefile", upper: "echo x >src/Makefile", host: []string{"src/o"}, want: "src/Makefile"},

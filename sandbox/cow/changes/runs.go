@@ -46,7 +46,7 @@ func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare 
 		for _, dir := range []string{dir, path.Dir(dir)} {
 			if _, known := bare[dir]; !known {
 				_, err := lookAt(w.lower, path.Join(dir, "HEAD"))
-				bare[dir] = err == nil
+				bare[dir] = err == nil || isGits(path.Base(dir))
 			}
 		}
 	}
@@ -61,10 +61,17 @@ func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare 
 			c.Note, c.rank = c.Held, rankFirst
 			continue
 		}
+		if c.Kind != Deleted {
+			c.Note, c.rank = runs(c, protected, bare)
+		}
+		if leads := w.layer.Leads; leads != nil && c.rank < rankFirst {
+			if why := leads(*c); why != "" {
+				c.Note, c.rank = why, rankFirst
+			}
+		}
 		if c.Kind == Deleted {
 			continue
 		}
-		c.Note, c.rank = runs(c, protected, bare)
 		if c.Type != "file" && c.Type != "directory" && (inGit || isInGit(c.Path, bare)) {
 			c.Held = "git makes no " + c.Type + " in its directories, and writes to where one leads"
 			c.Note, c.rank = c.Held, rankFirst
@@ -109,6 +116,8 @@ func runs(c *Change, protected []profile.ProtectedPath, bare map[string]bool) (s
 		return "setuid or setgid: it would run with its owner's rights; the bit is left out unless the path is named", rankFirst
 	case gitRuns(parts):
 		return "git executes it, or does as it says", rankFirst
+	case strings.EqualFold(parts[len(parts)-1], "HEAD") && !isInGit(c.Path, nil):
+		return "git takes a directory that has it for a repository, and does as that says", rankFirst
 	case len(parts) > 1 && (bare[path.Dir(c.Path)] && parts[len(parts)-1] == "config" || bare[path.Dir(path.Dir(c.Path))] && parts[len(parts)-2] == "hooks"):
 		return "git takes the directory for a repository, and does as it says", rankFirst
 	}
@@ -149,10 +158,13 @@ func gitRuns(parts []string) bool {
 	return slices.ContainsFunc(parts[i+1:], func(part string) bool { return isIn(gitNames, part) })
 }
 
+// isGits reports whether a directory is called as those of git's are: "git init --bare x.git" completes what it finds there.
+func isGits(name string) bool { return strings.HasSuffix(strings.ToLower(name), ".git") }
+
 // isInGit reports whether a path is in a directory of git's.
 func isInGit(at string, bare map[string]bool) bool {
 	for at = path.Dir(at); at != "."; at = path.Dir(at) {
-		if strings.EqualFold(path.Base(at), ".git") || bare[at] {
+		if isGits(path.Base(at)) || bare[at] {
 			return true
 		}
 	}
@@ -165,7 +177,7 @@ func isIn(list []string, name string) bool {
 }
 
 // gitNames are what git executes or obeys in its directory, and where more of that may be.
-var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "modules", "worktrees"}
+var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "modules", "worktrees", "MERGE_AUTOSTASH"}
 
 // named finds the first place of a protected name in a path, and of how many parts it is; -1 if it is not there. What counts in a home
 // directory alone is an everyday name elsewhere.
