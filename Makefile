@@ -34,6 +34,7 @@ build: | bin ## build the commands into bin/
 test: ## set up this machine for the tests, vet, and run them all; as root also as an ordinary user
 	@packaging/setup.sh test
 	@packaging/inspector.sh
+	@packaging/agents.sh
 	@$(MAKE) --no-print-directory build
 	go vet ./...
 	@packaging/test.sh $(USER_PACKAGES)

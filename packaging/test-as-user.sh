@@ -37,10 +37,10 @@ mkdir "$dir"/{src,home,tmp,run}
 for entry in "$top"/*; do # not .git, which is large
 	[ "$entry" = "$top/bin" ] || cp -RP "$entry" "$dir/src/"
 done
-if "${as_user[@]}" test -r "$top/bin/npm/node_modules"; then # large, and only read
-	mkdir "$dir/src/bin"
-	ln -s "$top/bin/npm" "$dir/src/bin/npm"
-fi
+mkdir "$dir/src/bin"
+for entry in npm agents clai-sandbox; do # large, and only read
+	if "${as_user[@]}" test -r "$top/bin/$entry"; then ln -s "$top/bin/$entry" "$dir/src/bin/$entry"; fi
+done
 chmod 755 "$dir"
 chmod 700 "$dir"/{home,tmp,run}
 chown -R "$uid:$gid" "$dir"/{src,home,tmp,run}

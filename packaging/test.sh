@@ -18,7 +18,7 @@ run_tests() { # USER GO-TEST-ARGUMENT...
 # What programs say of a sandbox, what becomes of a layer's files, and everyday work is the same for root, and takes minutes to try: only
 # the ordinary user's run has it.
 only_user='/sandbox/(lack|cow/changes)$'
-only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$'
+only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$'
 
 status=0
 packages=(./...)

@@ -29,7 +29,8 @@ func ParseStructured(text string) (Structured, error) {
 	return "", fmt.Errorf("%q is not always, never or auto", text)
 }
 
-// replacing are the beginnings of the names of clients that give their model the fields in place of the text: it would read escaped JSON.
+// replacing are the beginnings of the names of clients that give their model the fields in place of the text: it would read escaped JSON. The tests of
+// integration/agents see what they do.
 var replacing = []string{"claude-code", "claude-ai", "codex"}
 
 // fieldsIn is the key in _meta.
