@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -69,19 +70,20 @@ func (s *sitting) addAsk(server *sdk.Server) {
 		return
 	}
 	no := false
+	s.fields[name] = reflect.TypeFor[GrantResult]()
 	sdk.AddTool(server, &sdk.Tool{Name: name, Title: "Ask for a path",
 		Description: "Asks a person for access to a path that the sandbox does not show, or shows read-only. Waits for the answer for a while. The answer may be for less than was asked for.",
 		Annotations: &sdk.ToolAnnotations{Title: "Ask for a path", DestructiveHint: &no, OpenWorldHint: &no}},
-		func(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (*sdk.CallToolResult, GrantResult, error) {
+		func(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (*sdk.CallToolResult, any, error) {
 			if err := s.begun(); err != nil {
-				return nil, GrantResult{}, err
+				return nil, nil, err
 			}
 			stop := progress(ctx, request, "a person has been asked, and has not answered")
 			defer stop()
 			r, form, err := s.requestGrant(ctx, request, in)
 			switch {
 			case err != nil:
-				return nil, r, err
+				return nil, nil, err
 			case form != nil:
 				return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{form.name: &sdk.ElicitParams{
 					Message: question(form.request), RequestedSchema: elicitSchema(form.request)}}}, r, nil

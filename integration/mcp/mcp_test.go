@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/clairun/clai-sandbox/grants"
@@ -144,10 +145,30 @@ func call[Out any](a *agent, tool string, arguments any) (out Out, failed bool) 
 		if err := json.Unmarshal(text, &out); err != nil {
 			a.p.t.Fatalf("%s: %v", text, err)
 		}
+		a.p.fits(a.sitting, tool, result.StructuredContent)
 	} else if !result.IsError {
 		a.p.t.Fatalf("%s: no fields", tool)
 	}
 	return out, result.IsError
+}
+
+// fits holds fields against the schema that the tool says they have.
+func (p *place) fits(s *sitting, tool string, fields any) {
+	p.t.Helper()
+	if s == nil { // it is another process's
+		return
+	}
+	list, err := s.described(&sdk.ListToolsResult{Tools: []*sdk.Tool{{Name: tool}}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	schema, err := list.Tools[0].OutputSchema.(*jsonschema.Schema).Resolve(nil)
+	if err == nil {
+		err = schema.Validate(fields)
+	}
+	if err != nil {
+		p.t.Errorf("the fields of %s are not as it says: %v", tool, err)
+	}
 }
 
 func (a *agent) sh(line string) Result {

@@ -279,11 +279,16 @@ func BenchmarkCallsOfASession(b *testing.B) {
 	if err := os.WriteFile(p.work+"/kib", []byte(kib), 0o644); err != nil {
 		b.Fatal(err)
 	}
-	read := func() { call[FileResult[files.ReadResult]](a, "read", files.Read{Path: "kib"}) }
+	do := func(tool string, arguments any) {
+		if r, err := a.session.CallTool(context.Background(), &sdk.CallToolParams{Name: tool, Arguments: arguments}); err != nil || r.IsError {
+			b.Errorf("%s: %+v, %v", tool, r, err)
+		}
+	}
+	read := func() { do("read", files.Read{Path: "kib"}) }
 	calls := map[string]func(){
-		"bash_exec true":                 func() { a.sh("true") },
-		"bash_exec /bin/true":            func() { a.sh("/bin/true") },
-		"exec true":                      func() { call[Result](a, "exec", Exec{Argv: []string{"/bin/true"}}) },
+		"bash_exec true":                 func() { do("bash_exec", BashExec{Command: "true"}) },
+		"bash_exec /bin/true":            func() { do("bash_exec", BashExec{Command: "/bin/true"}) },
+		"exec true":                      func() { do("exec", Exec{Argv: []string{"/bin/true"}}) },
 		"read of 1 KiB":                  read,
 		"bash -c true without a sandbox": func() { exec.Command("/bin/bash", "-c", "true").Run() },
 		"true without a sandbox":         func() { exec.Command("/bin/true").Run() },

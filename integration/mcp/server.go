@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"runtime/debug"
 	"time"
 
@@ -56,7 +57,7 @@ const progressEvery = 2 * time.Second
 func (s *sitting) server() *sdk.Server {
 	server := sdk.NewServer(&sdk.Implementation{Name: "clai-sandbox", Title: "clai-sandbox", Version: s.options.Version},
 		&sdk.ServerOptions{Instructions: s.about(), Capabilities: &sdk.ServerCapabilities{}})
-	server.AddReceivingMiddleware(recovering, s.options.Structured.middleware)
+	server.AddReceivingMiddleware(recovering, s.structured)
 	s.addCommands(server)
 	s.addProcess(server)
 	s.addFiles(server)
@@ -96,16 +97,17 @@ func add[In, Out any](s *sitting, server *sdk.Server, name, title, description s
 	destructive, open := k != reads, k == runs
 	tool := &sdk.Tool{Name: name, Title: title, Description: description,
 		Annotations: &sdk.ToolAnnotations{Title: title, ReadOnlyHint: k == reads, DestructiveHint: &destructive, OpenWorldHint: &open}}
-	sdk.AddTool(server, tool, func(ctx context.Context, request *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
+	s.fields[name] = reflect.TypeFor[Out]()
+	// A result of type any is sent as it is: the library would take it apart and put it together again to hold it against a schema of our own making.
+	sdk.AddTool(server, tool, func(ctx context.Context, request *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 		if err := s.begun(); err != nil {
-			var none Out
-			return nil, none, err
+			return nil, nil, err
 		}
 		stop := progress(ctx, request, "running")
 		defer stop()
 		out, text, failed, err := do(ctx, request, in)
 		if err != nil {
-			return nil, out, err
+			return nil, nil, err
 		}
 		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, IsError: failed}, out, nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"github.com/clairun/clai-sandbox/integration/instructions"
@@ -14,6 +15,7 @@ import (
 // A sitting is one client's.
 type sitting struct {
 	options Options
+	fields  map[string]reflect.Type // of each tool's result, once there is a server
 	session *session.Session
 	tmp     string // /tmp, on the host
 	private privateTmp
@@ -39,7 +41,7 @@ type sitting struct {
 
 // sitting is one that has not begun.
 func (o Options) sitting(ctx context.Context) *sitting {
-	s := &sitting{options: o, jobs: map[string]*job{}, asks: map[askKey]*ask{}, denied: map[string]bool{}}
+	s := &sitting{options: o, fields: map[string]reflect.Type{}, jobs: map[string]*job{}, asks: map[askKey]*ask{}, denied: map[string]bool{}}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	var err error
 	if s.bwrap, err = sandbox.FindBwrap(o.Bwrap, o.Session.Caller.Directories().State); err != nil {

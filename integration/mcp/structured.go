@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -58,31 +59,45 @@ func (s Structured) hides(session sdk.Session) bool {
 	return false
 }
 
-// middleware moves the fields.
-func (s Structured) middleware(next sdk.MethodHandler) sdk.MethodHandler {
+// structured sends a client the fields where it looks for them, and says what they are.
+func (s *sitting) structured(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
 		result, err := next(ctx, method, request)
-		if err != nil || !s.hides(request.GetSession()) {
+		if err != nil {
 			return result, err
 		}
+		hidden := s.options.Structured.hides(request.GetSession())
 		switch r := result.(type) {
 		case *sdk.CallToolResult:
-			if r.StructuredContent != nil {
+			if hidden && r.StructuredContent != nil {
 				if r.Meta == nil {
 					r.Meta = sdk.Meta{}
 				}
 				r.Meta[fieldsIn], r.StructuredContent = r.StructuredContent, nil
 			}
 		case *sdk.ListToolsResult:
-			list := *r
-			list.Tools = make([]*sdk.Tool, len(r.Tools))
-			for i, tool := range r.Tools {
-				own := *tool
-				own.OutputSchema = nil
-				list.Tools[i] = &own
+			if !hidden {
+				return s.described(r)
 			}
-			return &list, nil
 		}
 		return result, nil
 	}
+}
+
+// described is a list of tools with the schemas of what they answer.
+func (s *sitting) described(r *sdk.ListToolsResult) (*sdk.ListToolsResult, error) {
+	list := *r
+	list.Tools = make([]*sdk.Tool, len(r.Tools))
+	for i, tool := range r.Tools {
+		own := *tool
+		if fields, ours := s.fields[tool.Name]; ours {
+			schema, err := jsonschema.ForType(fields, &jsonschema.ForOptions{})
+			if err != nil {
+				return nil, err
+			}
+			own.OutputSchema = schema
+		}
+		list.Tools[i] = &own
+	}
+	return &list, nil
 }
