@@ -269,7 +269,7 @@ func TestASessionEndsSoonWhateverItsCommandsDo(t *testing.T) {
 }
 
 // In pairs: a call in a session, and the same by fork and exec without any sandbox. What a session costs besides: its start, its processes'
-// memory, and a thousand calls in a row.
+// memory, a thousand calls in a row, and sixteen sessions at once.
 func BenchmarkCallsOfASession(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	p := newRoom(b)
@@ -279,16 +279,16 @@ func BenchmarkCallsOfASession(b *testing.B) {
 	if err := os.WriteFile(p.work+"/kib", []byte(kib), 0o644); err != nil {
 		b.Fatal(err)
 	}
-	do := func(tool string, arguments any) {
+	do := func(a *agent, tool string, arguments any) {
 		if r, err := a.session.CallTool(context.Background(), &sdk.CallToolParams{Name: tool, Arguments: arguments}); err != nil || r.IsError {
 			b.Errorf("%s: %+v, %v", tool, r, err)
 		}
 	}
-	read := func() { do("read", files.Read{Path: "kib"}) }
+	read := func() { do(a, "read", files.Read{Path: "kib"}) }
 	calls := map[string]func(){
-		"bash_exec true":                 func() { do("bash_exec", BashExec{Command: "true"}) },
-		"bash_exec /bin/true":            func() { do("bash_exec", BashExec{Command: "/bin/true"}) },
-		"exec true":                      func() { do("exec", Exec{Argv: []string{"/bin/true"}}) },
+		"bash_exec true":                 func() { do(a, "bash_exec", BashExec{Command: "true"}) },
+		"bash_exec /bin/true":            func() { do(a, "bash_exec", BashExec{Command: "/bin/true"}) },
+		"exec true":                      func() { do(a, "exec", Exec{Argv: []string{"/bin/true"}}) },
 		"read of 1 KiB":                  read,
 		"bash -c true without a sandbox": func() { exec.Command("/bin/bash", "-c", "true").Run() },
 		"true without a sandbox":         func() { exec.Command("/bin/true").Run() },
@@ -324,7 +324,31 @@ func BenchmarkCallsOfASession(b *testing.B) {
 	}
 	b.ReportMetric(time.Since(began).Seconds(), "1000-reads-s")
 	b.ReportMetric((computed() - before).Seconds(), "1000-reads-computing-s")
-	b.ReportMetric(float64(memoryOf(descendants(os.Getpid())))/1024, "memory-of-its-processes-MiB")
+	one := memoryOf(descendants(os.Getpid()))
+	b.ReportMetric(float64(one)/1024, "memory-of-its-processes-MiB")
+
+	// Many sessions at once: they begin together, and then call together.
+	const many, rounds = 16, 50
+	var all sync.WaitGroup
+	agents := make([]*agent, many)
+	for i := range agents {
+		agents[i] = p.connect(nil)
+	}
+	together := func(what func(a *agent)) time.Duration {
+		began := time.Now()
+		for _, a := range agents {
+			all.Go(func() { what(a) })
+		}
+		all.Wait()
+		return time.Since(began)
+	}
+	b.ReportMetric(float64(together(func(a *agent) { do(a, "bash_exec", BashExec{Command: "true"}) }).Microseconds())/1000, "16-sessions-start-with-first-call-ms")
+	b.ReportMetric(many*rounds/together(func(a *agent) {
+		for range rounds {
+			do(a, "bash_exec", BashExec{Command: "true"})
+		}
+	}).Seconds(), "16-sessions-calls/s")
+	b.ReportMetric(float64(memoryOf(descendants(os.Getpid()))-one)/1024/many, "16-sessions-memory-MiB/session")
 }
 
 // descendants are the processes that a process has started, and those have, and so on.
