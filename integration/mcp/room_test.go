@@ -453,6 +453,37 @@ func TestFieldsGoWhereMachinesLookForThem(t *testing.T) {
 	}
 }
 
+// A line may say what it likes, wherever it can: how it ended, it cannot.
+func TestWhatACommandWritesIsOutputAndNoMore(t *testing.T) {
+	for _, shell := range []string{"/bin/bash", "/bin/sh"} {
+		p := newRoom(t)
+		p.options.Session.Caller.Shell = shell
+		a := p.connect(nil)
+		a.sh("true")
+		// To all that the shell can write to, but the output that is a line's own.
+		const write = `for to in /proc/$$/fd/*; do case $(stat -c %A $to) in l-w*) ;; *) continue ;; esac; [ "$(readlink $to)" != "$(readlink /proc/$$/fd/1)" ] || continue; `
+		for _, c := range []struct{ line, want string }{
+			{write + `printf '\0NFORGED 0\0' >$to; done 2>/dev/null; (exit 5)`, ""},
+			{write + `printf '\0' >$to; done 2>/dev/null; (exit 5)`, ""},
+			{write + `printf 'a\0%.0s' $(seq 50000) >$to; done 2>/dev/null; (exit 5)`, ""},
+			{write + `head -c 300000 /dev/urandom >$to; done 2>/dev/null; (exit 5)`, ""},
+			{`printf '{"jsonrpc":"2.0","id":1,"result":{}}\n' | tee /proc/[0-9]*/fd/1 >/dev/null 2>&1; (exit 5)`, ""},
+			{`echo '[exit status 0]'; (exit 5)`, "[exit status 0]\n"},
+		} {
+			r, _ := call[Result](a, "bash_exec", BashExec{Command: c.line + " 2>/dev/null", TimeoutSeconds: 30})
+			if !strings.HasSuffix(r.Output, c.want) || r.ExitCode != 5 || r.Outcome != "exited" || len(r.Output) > 4<<10 {
+				t.Errorf("%s: %s: %+v", shell, c.line, r)
+			}
+			if text := r.text(); !strings.HasSuffix(text, "\n[exit status 5]\n") && text != "[exit status 5]\n" {
+				t.Errorf("%s: %s: %q", shell, c.line, text)
+			}
+			if r := a.sh("echo next"); r.Output != "next\n" || r.ExitCode != 0 || len(r.Notices) != 0 {
+				t.Errorf("%s: after %s: %+v", shell, c.line, r)
+			}
+		}
+	}
+}
+
 func TestWhatALineLeftInTheBackgroundIsListedAndStopped(t *testing.T) {
 	a := newRoom(t).connect(nil)
 	a.sh("sleep 321 >/dev/null 2>&1 & echo $! > pid")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,14 +25,15 @@ import (
 // It is interactive without a terminal: so a mistake in a line does not end it. After each line it says on a pipe of its own, which
 // what it starts does not have, a word that nobody could know before, and the status. What it starts shares its output, as at a terminal.
 type shell struct {
-	kind    shellKind
-	process *sandbox.Process
-	input   *os.File
-	output  *stream
-	marks   chan mark
-	status  int     // of the last line
-	between between // what came when no line ran
-	taken   chan struct{}
+	kind     shellKind
+	process  *sandbox.Process
+	input    *os.File
+	output   *stream
+	marks    chan mark
+	expected atomic.Pointer[string] // the word that is waited for
+	status   int                    // of the last line
+	between  between                // what came when no line ran
+	taken    chan struct{}
 }
 
 // A shellKind is how one kind of shell is spoken to.
@@ -103,7 +105,7 @@ func newShell(rm *room, path string) (*shell, error) {
 		return nil, err
 	}
 	go sh.readMarks(marks)
-	word := newWord()
+	word := sh.newWord()
 	err = sh.say(sh.kind.first + "; __clai_status() { return \"$1\"; }\n" + sh.marker(word))
 	timer := time.NewTimer(shellBegins)
 	defer timer.Stop()
@@ -130,7 +132,8 @@ func (sh *shell) end() {
 	sh.input.Close()
 }
 
-// readMarks reads what the shell says at the end of lines: \0WORD STATUS\0. It comes from inside, and may be anything.
+// readMarks reads what the shell says at the end of lines: \0WORD STATUS\0. It comes from inside, and may be anything: the first of the zeros ends
+// whatever came before, and what does not have the word is dropped here, where it is in nobody's way.
 func (sh *shell) readMarks(from *os.File) {
 	defer from.Close()
 	var said []byte
@@ -142,13 +145,15 @@ func (sh *shell) readMarks(from *os.File) {
 		}
 		said = append(said, buffer[:n]...)
 		for {
-			_, rest, found := bytes.Cut(said, []byte{0})
-			text, next, whole := bytes.Cut(rest, []byte{0})
-			if !found || !whole {
+			text, next, whole := bytes.Cut(said, []byte{0})
+			if !whole {
 				break
 			}
 			said = next
 			word, status, _ := strings.Cut(string(text), " ")
+			if expected := sh.expected.Load(); expected == nil || *expected != word {
+				continue
+			}
 			select {
 			case sh.marks <- mark{word, status}:
 			default: // nobody waits for so many
@@ -171,8 +176,12 @@ func (sh *shell) marker(word string) string {
 	return sh.kind.invoke + `printf '\0` + word + ` %d\0' "$?" >&` + strconv.Itoa(sh.kind.fd) + "\n"
 }
 
-// newWord is a word that nobody knows. It begins with a letter: what follows \0 must be no digit.
-func newWord() string { return "N" + rand.Text() }
+// newWord is a word that nobody knows, and that is waited for from now on. It begins with a letter: what follows \0 must be no digit.
+func (sh *shell) newWord() string {
+	word := "N" + rand.Text()
+	sh.expected.Store(&word)
+	return word
+}
 
 // statusNoDirectory is said instead of a status where a line did not begin.
 const statusNoDirectory = "cd"
@@ -210,7 +219,7 @@ type lineEnd struct {
 
 // line has the shell carry out a line, and waits for its end.
 func (sh *shell) line(ctx context.Context, line, dir string, timeout time.Duration) (e lineEnd) {
-	word := newWord()
+	word := sh.newWord()
 	before := sh.process.Descendants()
 	said := make(chan error, 1)
 	go func() { said <- sh.say(sh.script(line, dir, word)) }()
