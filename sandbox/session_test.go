@@ -175,6 +175,9 @@ func TestASessionsServerIsHeldToWhatItsCommandsAre(t *testing.T) {
 	if environ := of("environ"); os.Getuid() == 0 && (strings.Contains(environ, "TMPDIR=") || !strings.Contains(environ, "HOME="+h.profile.Home)) {
 		t.Errorf("its environment is %q", environ)
 	}
+	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.attempt.init())); os.Getuid() == 0 && (err != nil || len(open) > 0) {
+		t.Errorf("the first process has %v open (%v)", open, err)
+	}
 	if session, err := unix.Getsid(s.server.Load().PID()); err != nil || session != s.server.Load().PID() {
 		t.Errorf("it is in session %d, and hears what that one's terminal sends (%v)", session, err)
 	}
@@ -308,6 +311,66 @@ func TestASessionSettlesWhatItChangedOfAHostsRepository(t *testing.T) {
 	}
 	if notices := append(s.Settle(), s.News()...); len(notices) != 0 {
 		t.Errorf("after its end: %+v", notices)
+	}
+}
+
+// While settings are carried over, nothing inside can change what has been looked at, and nothing comes to be that could.
+func TestNothingRunsNorStartsWhileASessionSettles(t *testing.T) {
+	h, _ := settingsHost(t)
+	s := h.openSession()
+	busy, err := s.Start(Command{Argv: []string{"sh", "-c", "while :; do :; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := false
+	for round := 0; !seen && round < 50; round++ {
+		s.sh(t, fmt.Sprintf("git config branch.main.description %d", round))
+		settled := make(chan struct{})
+		go func() { defer close(settled); s.Settle() }()
+		for over := false; !over && !seen; {
+			select {
+			case <-settled:
+				over = true
+			default:
+				seen = busy.Stopped()
+			}
+		}
+		if seen {
+			p, err := s.Start(Command{Argv: []string{"true"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if busy.Stopped() {
+				t.Error("a command was started meanwhile")
+			}
+			p.Wait()
+		}
+		<-settled
+	}
+	if !seen {
+		t.Error("what runs is not stopped")
+	}
+	if busy.Stopped() {
+		t.Error("it stays stopped")
+	}
+}
+
+// What is to end is asked to, and hears it also where it was stopped.
+func TestASessionsCommandThatWasStoppedHearsThatItIsToEnd(t *testing.T) {
+	for name, end := range map[string]func(*Session, *Process){
+		"the command alone": func(_ *Session, p *Process) { p.End(unix.SIGTERM) },
+		"the session":       func(s *Session, _ *Process) { s.Close() },
+	} {
+		h := newHost(t)
+		s := h.openSession()
+		p, wait := s.capture(t, Command{Argv: []string{"sh", "-c", "trap 'echo heard; exit 3' TERM; kill -STOP $$"}})
+		waitUntil(t, "it is stopped", p.Stopped)
+		late := time.AfterFunc(10*time.Second, func() { p.End(unix.SIGKILL) })
+		end(s, p)
+		if out, _, _ := wait(); out != "heard\n" {
+			t.Errorf("%s: %q", name, out)
+		}
+		late.Stop()
 	}
 }
 
