@@ -288,13 +288,13 @@ func TestASessionSettlesWhatItChangedOfAHostsRepository(t *testing.T) {
 	}
 	h.git(work, "config", "user.email", "theirs@example.com")
 	waitUntil(t, "the person's change is inside", func() bool { out, _ := s.sh(t, "git config user.email"); return out == "theirs@example.com\n" })
-	if out, _ := s.sh(t, shown+"; git remote add two /srv/two.git; git remote rename one three"); !strings.HasPrefix(out, "evil\n/srv/one.git\n") {
+	if out, _ := s.sh(t, shown+"; git remote add two /srv/two.git; git config user.name inside"); !strings.HasPrefix(out, "evil\n/srv/one.git\n") {
 		t.Errorf("inside there is %q", out)
 	}
 	if notices := s.Settle(); len(notices) != 0 {
 		t.Errorf("%+v", notices)
 	}
-	if got := settingsOf(t, h); !strings.Contains(got, "remote.two.url") || strings.Contains(got, "remote.one.url") || !strings.Contains(got, "user.email=theirs@example.com") {
+	if got := settingsOf(t, h); !strings.Contains(got, "remote.two.url") || !strings.Contains(got, "user.name=inside") || !strings.Contains(got, "user.email=theirs@example.com") {
 		t.Errorf("the host has\n%s", got)
 	}
 	h.write(work+"/stop", "")
