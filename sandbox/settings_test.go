@@ -568,3 +568,40 @@ func TestTwoSandboxesCarryTheirChangesOver(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// "git sparse-checkout" writes settings of the worktree's own. Nothing else may be in them.
+func TestSparseCheckoutWorksInside(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprint("strict=", strict), func(t *testing.T) {
+			needMounts(t)
+			t.Parallel()
+			h := gitHost(t)
+			if strict {
+				h.strict()
+			}
+			work := h.profile.Workspace
+			h.write(work+"/a/x", "x")
+			h.write(work+"/b/x", "x")
+			h.git(work, "add", ".")
+			h.git(work, "commit", "-qm", "two")
+			r := h.run("/bin/sh", "-c", "{ git sparse-checkout set a && git sparse-checkout disable && git sparse-checkout set a; } 2>&1 || exit 1; git config --worktree core.fsmonitor evil; git config --worktree remote.origin.url https://example.com/evil; true")
+			if r.Failure != nil || r.ExitCode != 0 {
+				t.Fatalf("%v %d %s %v", r.Failure, r.ExitCode, r.Out, r.Notices)
+			}
+			if _, err := os.Lstat(work + "/b"); err == nil {
+				t.Error("it had no effect")
+			}
+			list := h.git(work, "config", "--list")
+			if !strings.Contains(list, "core.sparsecheckout=true") || strings.Contains(list, "evil") {
+				t.Errorf("%s\n%v", list, r.Notices)
+			}
+			if status := h.git(work, "status", "--porcelain"); status != "" {
+				t.Errorf("%q", status)
+			}
+			h.sh("git sparse-checkout disable")
+			if _, err := os.Lstat(work + "/b/x"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -433,6 +433,9 @@ func (h *homecoming) isWhole(path string) bool {
 func (h *homecoming) repository(path string) error {
 	if h.isWhole(path) {
 		for _, name := range []string{"hooks", "config", "config.worktree", "commondir", "gitdir"} {
+			if name == "config.worktree" && h.worktreeSettings(path) {
+				continue
+			}
 			if !h.p.names.Unprotected[name] {
 				h.setAside(join(path, name), ".git/"+name)
 			}
@@ -467,6 +470,20 @@ func (h *homecoming) repository(path string) error {
 		}
 	}
 	return nil
+}
+
+// worktreeSettings takes out of a worktree's own settings what they may not have.
+func (h *homecoming) worktreeSettings(path string) bool {
+	dir, err := h.upper.Open(h.relative(path))
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	taken, err := repository.DisarmSettings(int(dir.Fd()), "config.worktree", func(int, string) error { return unix.EINVAL })
+	if len(taken) > 0 {
+		h.report.Taken[path] = append(h.report.Taken[path], takenOf(taken)...)
+	}
+	return err == nil
 }
 
 // isHooks reports whether an open directory is another one than the repository's.

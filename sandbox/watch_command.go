@@ -53,7 +53,7 @@ type prepared struct {
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
-	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, CheckIndex: checkIndex, CheckGitFile: checkGitFile, Held: w.held}
+	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, DisarmSettings: disarmSettings, CheckIndex: checkIndex, CheckGitFile: checkGitFile, Held: w.held}
 	if a.settings != nil {
 		options.Instead = func(dir int, name string) ([]protect.Taken, bool) { return a.settings.instead(w.mounter, dir, name) }
 	}
@@ -117,6 +117,11 @@ func checkGitFile(dir int, name, tree string, writes func(path string) bool) err
 // disarm is repository.Disarm for package protect, which knows no git.
 func disarm(dir int, aside func(dir int, name string) error) ([]protect.Taken, error) {
 	taken, err := repository.Disarm(dir, aside)
+	return takenOf(taken), err
+}
+
+func disarmSettings(dir int, name string, aside func(dir int, name string) error) ([]protect.Taken, error) {
+	taken, err := repository.DisarmSettings(dir, name, aside)
 	return takenOf(taken), err
 }
 

@@ -24,6 +24,7 @@ type node struct {
 	git      bool   // a repository's that was there at the start
 	part     gitPart
 	indexed  bool            // writes are told, as there may be an index in it
+	sparse   bool            // writes are told, as settings of a worktree came into being in it
 	linked   bool            // writes are told, as there was a file .git in it
 	isGit    bool            // a repository that came into being
 	fresh    bool            // it may be a repository that came into being

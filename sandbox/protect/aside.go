@@ -300,6 +300,9 @@ func (w *Watch) finish() {
 		if n.stash != "" {
 			w.checkStash(n)
 		}
+		if n.sparse {
+			w.worktreeSettings(n)
+		}
 	}
 }
 

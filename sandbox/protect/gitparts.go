@@ -386,6 +386,9 @@ func (w *Watch) lookForWriters() {
 		if n.indexed {
 			names = append(names, "index")
 		}
+		if n.sparse {
+			names = append(names, ofWorktree)
+		}
 		w.writersIn(n, names)
 		if n.linked { // a link on the way may be new
 			w.gitFile(n, ".git")
@@ -408,6 +411,9 @@ func (w *Watch) writersIn(n *node, names []string) {
 			apart(fd, name)
 			w.disarmLater(n)
 			w.indexLater(n, name)
+			if n.sparse {
+				w.worktreeSettings(n)
+			}
 		}
 	}
 	n.writers = open

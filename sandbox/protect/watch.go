@@ -31,6 +31,8 @@ type Options struct {
 	Disarm Disarm
 	// CheckIndex says what is wrong with an index in a git directory. Nil does not look.
 	CheckIndex CheckIndex
+	// DisarmSettings does so for one file of settings in a repository that was there. Nil does not, and the file is set aside.
+	DisarmSettings func(dir int, name string, aside func(dir int, name string) error) ([]Taken, error)
 	// CheckGitFile says what is wrong with a file .git. Nil does not look.
 	CheckGitFile CheckGitFile
 	// Instead puts a file in the place of a symbolic link in a git directory, if that leads to settings of the sandbox's own: a copy of a
@@ -857,6 +859,9 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 		if n.fresh && isGitSetting(name) {
 			w.disarmLater(n)
 		}
+		if n.sparse && string(name) == ofWorktree {
+			w.worktreeSettings(n)
+		}
 		w.indexLater(n, string(name))
 		if n.linked && isNamed(string(name), ".git") {
 			w.gitFile(n, string(name))
@@ -923,6 +928,9 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	}
 	switch {
 	case !protected:
+	case n.git && kind != Directory && name == ofWorktree && w.options.DisarmSettings != nil:
+		w.worktreeSettings(n)
+		return
 	case n.whole != "" && kind == Directory, kind == Directory && !moved && n.whole == "":
 		// A directory that was made, under a protected name, or in one that was: what it comes to hold is set aside.
 		w.mayBeEmpty(join(n.path(), name))
@@ -1317,6 +1325,31 @@ func (w *Watch) disarmLater(n *node) {
 
 // maxRest bounds how long nothing is disarmed after something was: as long as that took.
 const maxRest = 100 * time.Millisecond
+
+// ofWorktree is the file of settings that "git sparse-checkout" makes.
+const ofWorktree = "config.worktree"
+
+// worktreeSettings takes out of it what it may not have.
+func (w *Watch) worktreeSettings(n *node) {
+	fd, err := w.descriptor(n)
+	if err != nil {
+		w.whenMoved(n, func() { w.worktreeSettings(n) })
+		return
+	}
+	if !n.sparse {
+		n.sparse = true
+		w.writtenIn(n)
+		w.addWatch(fd, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
+	}
+	if w.closing {
+		apart(fd, ofWorktree)
+	}
+	taken, err := w.options.DisarmSettings(fd, ofWorktree, func(dir int, name string) error { return w.asideIn(n, dir, name) })
+	w.takenOut(n.path(), taken)
+	if err != nil {
+		w.setAside(n, ofWorktree, ".git/"+ofWorktree, File)
+	}
+}
 
 // disarmNext disarms one directory.
 func (w *Watch) disarmNext() (was bool) {

@@ -68,6 +68,17 @@ func (d *disarming) all() ([]Taken, error) {
 	return d.taken, errors.Join(d.failed...)
 }
 
+// DisarmSettings is Disarm for one file of settings.
+func DisarmSettings(dir int, name string, aside func(dir int, name string) error) ([]Taken, error) {
+	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
+	if err != nil && !errors.Is(err, unix.ENAMETOOLONG) {
+		return nil, err
+	}
+	d := disarming{dir: dir, place: place, aside: aside}
+	d.settings(name)
+	return d.taken, errors.Join(d.failed...)
+}
+
 type disarming struct {
 	dir    int
 	place  string // its path, to hold relative names against: nothing is opened by it
@@ -136,6 +147,9 @@ func (d *disarming) clean(name string, document document) (string, []Taken) {
 	var kept []Setting
 	for _, s := range document.settings() {
 		v := mayStay(s.Key, s.Value)
+		if name == "config.worktree" {
+			v = mayStayInWorktree(s.Key, s.Value)
+		}
 		if s.Key == "core.worktree" && d.isModuleOf(s.Value) {
 			v = Harmless
 		}

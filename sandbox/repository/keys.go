@@ -191,6 +191,8 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"remote.*.url":               executesNothing,
 		"remote.pushdefault":         isRemote,
 
+		"extensions.worktreeconfig": word(nil, "true"), // what may stand in such a file: see mayStayInWorktree
+
 		"submodule.*.active":                 isBool,
 		"submodule.*.branch":                 word(isBranch, "."),
 		"submodule.*.fetchrecursesubmodules": word(isBool, "on-demand"),
@@ -369,6 +371,23 @@ func mayStay(key, value string) Verdict {
 		return Harmless
 	}
 	return v
+}
+
+// mayStayInWorktree says whether a setting may stay in a file of a worktree's own that a command made: what "git sparse-checkout" writes, and
+// nothing that leads elsewhere there.
+func mayStayInWorktree(key, value string) Verdict {
+	switch key {
+	case "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse":
+		if isBool(value) {
+			return Harmless
+		}
+	case "user.name", "user.email":
+		return Judge(key, value)
+	}
+	if v := Judge(key, value); v != Harmless {
+		return v
+	}
+	return Unknown
 }
 
 // harm says what a key that is not harmless does. It is for people: what is not named here is not carried over either.

@@ -40,7 +40,7 @@ var hostile = map[string]Verdict{
 	"include.path=/x": Includes, "includeif.gitdir:/.path=/x": Includes, "includeif.hasconfig:remote.*.url:x.path=/x": Includes,
 	"core.hookspath=x": Leads, "core.worktree=/": Leads, "core.attributesfile=x": Leads, "core.excludesfile=x": Leads, "url.x.insteadof=https://": Leads,
 	"url.x.pushinsteadof=y": Leads, "http.proxy=x": Leads, "http.sslverify=false": Leads, "http.https://a.proxy=x": Leads, "remote.a.proxy=x": Leads,
-	"protocol.ext.allow=always": Leads, "extensions.worktreeconfig=true": Leads, "safe.directory=*": Leads, "remote.a.mirror=true": Leads,
+	"protocol.ext.allow=always": Leads, "extensions.partialclone=x": Leads, "safe.directory=*": Leads, "remote.a.mirror=true": Leads,
 	"remote.a.url=ext::sh -c x": Executes, "remote.a.url=fd::3": Executes, "submodule.a.url=helper::x": Executes, "remote.a.url=foo://x": BadValue,
 	"remote.a.url=ssh://-oProxyCommand=x/y": BadValue, "remote.a.url=-oProxyCommand=x:y": BadValue, "remote.a.url=--upload-pack=x": BadValue,
 	"remote.a.url=ssh://%2DoProxyCommand=x/y": BadValue, "remote.a.url=a@-oProxyCommand=x:y": BadValue, "remote.a.url=-a@host:y": BadValue,
@@ -61,7 +61,7 @@ func TestWhatExecutesOrLeadsElsewhereIsNotCarriedOver(t *testing.T) {
 		if v := Judge(key, value); v != want {
 			t.Errorf("%q: %v, want %v", s, v, want)
 		}
-		if mayStay(key, value) == Harmless && !slices.Contains([]string{"core.bare=true", "extensions.worktreeconfig=true", "remote.a.mirror=true",
+		if mayStay(key, value) == Harmless && !slices.Contains([]string{"core.bare=true", "extensions.partialclone=x", "remote.a.mirror=true",
 			"remote.a.fetch=+refs/heads/*:refs/heads/*", "remote.a.fetch=+refs/heads/*:refs/replace/*"}, s) {
 			t.Errorf("%q may stay in a repository that a command made", s)
 		}
