@@ -107,6 +107,9 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"the repository is a link out of the workspace": {
 			before: "git init -q $HOME/o; mv $HOME/o/.git $HOME/git; ln -s $HOME/git .git; mkdir .hk; git config core.hooksPath .hk; git config core.fsmonitor tools/fm",
 			inside: "plant .hk/pre-commit; plant tools/fm", after: "git status; " + commits},
+		"programs and hooks of another directory, that were there, by a file .git that leads to them": {
+			before: "git init -q; mkdir -p tools x/tools x/.hk; echo true > x/tools/fm; echo true > x/.hk/pre-commit; chmod +x x/tools/fm x/.hk/pre-commit; git config core.fsmonitor tools/fm; git config core.hooksPath .hk",
+			inside: "echo gitdir: ../.git > x/.git; plant x/tools/fm; plant x/.hk/pre-commit", after: "cd x; git status; " + commits},
 		"a link deep in a protected directory": {
 			before: "mkdir -p .husky/_/a/b/c; ln -s ../../../../../s/h .husky/_/a/b/c/h; mkdir s; touch s/h", inside: "plant s/h", after: "sh .husky/_/a/b/c/h"},
 		"a program before others in PATH": {
