@@ -15,10 +15,10 @@ run_tests() { # USER GO-TEST-ARGUMENT...
 	go test -json -count=1 -vet=off -timeout=10m -p "$(($(nproc) + 1))" "$@" | bin/testreport -as "$user" -log "bin/test-$user.log"
 }
 
-# What programs say of a sandbox, what becomes of a layer's files, and everyday work is the same for root, and takes minutes to try: only
-# the ordinary user's run has it.
+# What programs say of a sandbox, what becomes of a layer's files, everyday work, and what shells complete is the same for root, and takes
+# minutes to try: only the ordinary user's run has it.
 only_user='/sandbox/(lack|cow/changes)$'
-only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$'
+only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
 
 status=0
 packages=(./...)
