@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 // execCommand runs a command outside of any sandbox, where the policy of this host lets it.
@@ -89,11 +92,31 @@ func execAction(c *cli.Context) error {
 			return err
 		}
 		if !answer.Ran() {
-			fmt.Fprintln(os.Stderr, "clai-sandbox: "+strings.TrimSpace(oneLine(client.CommandSentence(answer))))
+			fmt.Fprintln(os.Stderr, "clai-sandbox: "+strings.TrimSpace(oneLine(client.CommandSentence(answer)))+afterDenial(answer, command))
 		}
 		if status == 0 {
 			return nil
 		}
 		return exit(status)
 	})
+}
+
+// afterDenial is what a person can do about a command that was denied.
+func afterDenial(a grants.CommandAnswer, c grants.Command) string {
+	if a.Status != grants.CommandDenied {
+		return ""
+	}
+	agent := cmp.Or(c.Agent, profile.DefaultAgent)
+	if strings.HasPrefix(a.Reason, "security=deny") && c.Security == "" {
+		return "; to let an allowlist decide: clai-sandbox config set agents." + agent + ".execution.outside.security allowlist"
+	}
+	words := c.Argv
+	if c.Line != "" {
+		words = []string{c.Line}
+	}
+	line := "; what decided: clai-sandbox explain --host gateway --agent " + sandbox.Quote(agent) + " --"
+	for _, word := range words {
+		line += " " + sandbox.Quote(word)
+	}
+	return text.Line(line)
 }

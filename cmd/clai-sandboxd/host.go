@@ -7,7 +7,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/policy/host"
 	"github.com/clairun/clai-sandbox/profile"
@@ -49,4 +48,4 @@ func requestFrom(c *cli.Context) (policy.Request, error) {
 }
 
 // typed is the command as people type it.
-func typed(c *cli.Context) string { return strings.TrimPrefix(c.Command.HelpName, hosted.Program+" ") }
+func typed(c *cli.Context) string { return strings.TrimPrefix(c.Command.HelpName, "clai-sandbox ") }

@@ -48,11 +48,13 @@ func main() {
 	if len(os.Args) == 2 && os.Args[0] == files.Place && os.Args[1] == files.Stays {
 		os.Exit(files.Stay(os.Stdin, os.Stdout))
 	}
-	err := newApp().Run(os.Args)
-	if len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "audit", "changes", "config", "explain", "image", "mcp", "token", hosted.Review}, os.Args[1]) {
-		os.Exit(statusOf(err)) // a person typed these, as clai-sandbox
+	app := newApp()
+	typed := len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "audit", "changes", "config", "explain", "image", "mcp", "token", hosted.Review}, os.Args[1])
+	if typed { // by a person, as clai-sandbox
+		app.HelpName = "clai-sandbox"
+		os.Exit(statusOf(app.Run(os.Args)))
 	}
-	if err != nil {
+	if err := app.Run(os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+text.Line(oneLine(err)))
 		os.Exit(statusFailed)
 	}
