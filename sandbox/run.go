@@ -352,7 +352,10 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	}
 	verdict := Classify(evidence)
 	if a.unreleased && verdict == VerdictRan {
-		return Result{}, &SetupError{Why: "what mounts ended before it was done, and nothing was run", Hint: "try again"}
+		if !evidence.Killed {
+			return Result{}, &SetupError{Why: "what mounts ended before it was done, and nothing was run", Hint: "try again"}
+		}
+		verdict = VerdictKilled // before the command could begin
 	}
 	if verdict != VerdictRan && verdict != VerdictKilled {
 		return Result{}, l.diagnose(a)

@@ -190,7 +190,11 @@ func processesNaming(word string) []string {
 func TestCancellingTheContextEndsTheCommand(t *testing.T) {
 	h := newHost(t)
 	h.launcher.Grace = 100 * time.Millisecond
-	for _, delay := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 50 * time.Millisecond} {
+	delays := []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 50 * time.Millisecond}
+	for i := range 25 { // while it is mounted
+		delays = append(delays, time.Duration(6+i)*time.Millisecond)
+	}
+	for _, delay := range delays {
 		ctx, cancel := context.WithTimeout(context.Background(), delay)
 		marker := fmt.Sprintf("marker-%d", rand.Uint32())
 		result, err := h.launcher.Run(ctx, h.build(), []string{"/bin/sh", "-c", "trap '' TERM; sleep 1000; : " + marker}, Stdio{})
