@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -242,7 +243,13 @@ func (h *host) applyAll(t *testing.T) {
 	for _, l := range list {
 		l.Rules = &profile.ChangeRules{Apply: []profile.ChangePattern{all}, Deletions: profile.DeletionsApply}
 		l.Leads = ExecutedIn(h.profile, l.Path, Host{})
-		if result, err := l.Apply(t.Context(), review.Selection{ByRules: true}); err != nil {
+		var result *review.Result
+		waitUntil(t, "no process that another test starts has the layer's lock", func() bool {
+			result, err = l.Apply(t.Context(), review.Selection{ByRules: true})
+			held := (*review.InUseError)(nil)
+			return !errors.As(err, &held)
+		})
+		if err != nil {
 			t.Errorf("%+v %v", result, err)
 		} else if testing.Verbose() {
 			t.Logf("%q", result.Applied)
