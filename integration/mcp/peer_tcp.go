@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/clairun/clai-sandbox/integration/peer"
 )
@@ -25,8 +26,20 @@ func checkTCPPeer(ours, theirs netip.AddrPort) error {
 	if uid != os.Getuid() {
 		return nil
 	}
-	return checkHolders("socket:[" + socket + "]")
+	// A program that starts another one has what it has open in two processes, until the new one executes its program: that child may be in
+	// a sandbox's namespaces already. One look has to find nobody else.
+	for look := 1; ; look++ {
+		if err = checkHolders("socket:[" + socket + "]"); err == nil || look == holderLooks {
+			return err
+		}
+		time.Sleep(holderPause)
+	}
 }
+
+const (
+	holderLooks = 20
+	holderPause = 10 * time.Millisecond
+)
 
 // peerSocket finds the other end of a connection in the tables of this network namespace (proc_net(5)).
 func peerSocket(ours, theirs netip.AddrPort) (socket string, uid int, err error) {
