@@ -78,6 +78,21 @@ func (s Starter) Start(ctx context.Context) error {
 		}
 	}
 	defer said.Close()
+	for deadline := time.Now().Add(startPatience); ; {
+		err := s.once(ctx, null, said, begin, deadline)
+		if err != errCameAndWent {
+			return err
+		}
+	}
+}
+
+// errCameAndWent means that what was started has ended well, and nobody listens: it, or the one that ran already, was needed by nobody for too long.
+var errCameAndWent = errors.New("the broker came and went")
+
+// againPause is how long to wait for another one that may be about to listen.
+const againPause = 100 * time.Millisecond
+
+func (s Starter) once(ctx context.Context, null, said *os.File, begin int64, deadline time.Time) error {
 	process, err := os.StartProcess(s.Program, append([]string{s.Program}, s.Args...), &os.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []*os.File{null, null, said}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -89,12 +104,12 @@ func (s Starter) Start(ctx context.Context) error {
 		state, _ := process.Wait()
 		ended <- state
 	}()
-	return s.wait(ctx, ended, func() string { return tail(said, begin) })
+	return s.wait(ctx, ended, func() string { return tail(said, begin) }, deadline)
 }
 
 // wait returns when somebody listens, or nobody will.
-func (s Starter) wait(ctx context.Context, ended <-chan *os.ProcessState, said func() string) error {
-	deadline := time.Now().Add(startPatience)
+func (s Starter) wait(ctx context.Context, ended <-chan *os.ProcessState, said func() string, deadline time.Time) error {
+	var again <-chan time.Time
 	for {
 		if conn, err := dial(ctx, s.Socket); err == nil {
 			conn.Close()
@@ -105,7 +120,9 @@ func (s Starter) wait(ctx context.Context, ended <-chan *os.ProcessState, said f
 			if state == nil || !state.Success() { // else another one runs
 				return &grants.UnavailableError{Why: "the broker did not start: " + said(), Hint: "try it in a terminal: clai-sandbox gateway"}
 			}
-			ended = nil
+			ended, again = nil, time.After(againPause)
+		case <-again:
+			return errCameAndWent
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(2 * time.Millisecond):
