@@ -111,6 +111,7 @@ var sessionAttacksElsewhere = []struct{ title, by, test string }{
 	{"stop the shell; stop all; heed no signal", "time, then SIGKILL", "TestASessionEndsSoonWhateverItsCommandsDo, TestAStoppedShellIsBegunAnew"},
 	{"a command that never reads, or never stops writing", "bounds on what is kept, and time", "TestASessionEndsSoonWhateverItsCommandsDo, TestAGibibyteOfOutputIsReadInBoundedMemory"},
 	{"a deep tree in /tmp", "it is cleared by descriptor, in bounded time, and later by the next server", "TestASessionEndsSoonWhateverItsCommandsDo, TestATreeIsClearedWhateverItIsLike"},
+	{"fill the disk of /tmp", "nothing that the server needs lies there", "TestASessionWhoseTmpIsFull"},
 	{"forge a line's end, a result, or the line in brackets", "a word that nobody knows, on a descriptor of the shell's own; the status comes from wait", "TestWhatACommandWritesIsOutputAndNoMore"},
 	{"end the file tools' program", "what only reads is asked again of a new one", "TestAllToolsOfASessionShareItsSandbox"},
 }

@@ -47,11 +47,7 @@ func (o *output) Write(p []byte) (int, error) {
 		o.spill()
 	}
 	if o.file != nil && o.kept < fileLimit {
-		written, err := o.file.Write(p[:min(int64(n), fileLimit-o.kept)])
-		o.kept += int64(written)
-		if err != nil { // a full disk: the result carries what it carries
-			o.kept = fileLimit
-		}
+		o.keep(p[:min(int64(n), fileLimit-o.kept)])
 	}
 	o.size += int64(n)
 	half := int(o.most / 2)
@@ -90,9 +86,17 @@ func (o *output) spill() {
 		return
 	}
 	o.file, o.name = file, filepath.Base(file.Name())
-	for _, part := range [][]byte{o.head, o.end()} {
-		n, _ := file.Write(part)
-		o.kept += int64(n)
+	o.keep(append(append([]byte{}, o.head...), o.end()...))
+}
+
+// keep writes to the file. On a full disk there is none, and the result carries what it carries.
+func (o *output) keep(p []byte) {
+	n, err := o.file.Write(p)
+	o.kept += int64(n)
+	if err != nil {
+		o.file.Close()
+		os.Remove(o.file.Name())
+		o.file = nil
 	}
 }
 
@@ -119,7 +123,6 @@ type captured struct {
 	size      int64
 	truncated bool
 	file      string // inside
-	whole     bool   // the file has all of it
 }
 
 // finish is called when all has been written.
@@ -133,7 +136,7 @@ func (o *output) finish() captured {
 	}
 	if o.file != nil {
 		o.file.Close()
-		c.file, c.whole = "/tmp/"+o.name, o.kept == o.size
+		c.file = "/tmp/" + o.name
 	}
 	var text strings.Builder
 	if !c.truncated {

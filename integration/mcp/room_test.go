@@ -16,6 +16,7 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/integration/mcp/files"
@@ -265,6 +266,48 @@ func TestASessionEndsSoonWhateverItsCommandsDo(t *testing.T) {
 				t.Errorf("the next one waited for %v", took)
 			}
 		})
+	}
+}
+
+// A command fills the disk of its /tmp. What it says of that is the command's own; all else of the session goes on, and so does the next one.
+func TestASessionWhoseTmpIsFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a small disk is mounted for it, which root alone may: the tests of root have it")
+	}
+	p := newRoom(t)
+	disk := filepath.Join(p.options.Session.Caller.Directories().State, sittingsName)
+	if err := os.MkdirAll(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=2m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
+	a := p.connect(nil)
+	if r := a.sh("head -c 4M /dev/zero > /tmp/ballast"); r.ExitCode == 0 || !strings.Contains(r.Output, "No space left") {
+		t.Errorf("%+v", r)
+	}
+	if r := a.sh("echo on; cd /tmp && pwd"); r.Output != "on\n/tmp\n" || r.ExitCode != 0 {
+		t.Errorf("%+v", r)
+	}
+	// What is longer than a result has no file to go to, and none is named.
+	r := a.sh("seq 100000; echo end")
+	if !strings.HasPrefix(r.Output, "1\n2\n") || !strings.HasSuffix(r.Output, "end\n") || r.ExitCode != 0 || !r.Truncated || r.OutputFile != "" {
+		t.Errorf("%.200q, %v, %q", r.Output, r.Truncated, r.OutputFile)
+	}
+	written, failed := call[FileResult[files.WriteResult]](a, "write", files.Write{Path: "/tmp/new", Content: strings.Repeat("x", 1<<16)})
+	if !failed || written.Error == nil || !strings.Contains(fmt.Sprint(*written.Error), "no space left") {
+		t.Errorf("%+v", written)
+	}
+	if r, failed := call[FileResult[files.WriteResult]](a, "write", files.Write{Path: "new", Content: "x"}); failed {
+		t.Errorf("in the workspace: %+v", r)
+	}
+	other := p.connect(nil)
+	if r := other.sh("echo other"); r.Output != "other\n" {
+		t.Errorf("another session: %+v", r)
+	}
+	if r := a.sh("rm /tmp/ballast && echo x > /tmp/y && cat /tmp/y"); r.Output != "x\n" {
+		t.Errorf("%+v", r)
 	}
 }
 
