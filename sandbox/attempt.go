@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/image"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/seccomp"
 	"github.com/clairun/clai-sandbox/sandbox/server"
 )
 
@@ -351,7 +353,7 @@ func (a *attempt) start(stdio Stdio) error {
 	a.process = process
 	if err = a.limit(); err == nil {
 		a.gate.close()
-		a.program, err = a.plan.seccompFilter() // while bwrap starts
+		a.program, err = seccomp.Assemble(runtime.GOARCH, seccomp.Rules(a.plan.NestedNamespaces)) // while bwrap starts
 	}
 	if err != nil {
 		a.process.kill()

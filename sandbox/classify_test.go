@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/seccomp"
 )
 
 // executeBwrap runs the real bwrap with the options given, and a status channel if wanted.
@@ -193,11 +194,11 @@ func init() {
 }
 
 func refuseNamespaces() {
-	program, err := seccompProgram(runtime.GOARCH, []syscallRule{
-		{call: "clone", amd64: 56, arm64: 220, errno: unix.EPERM,
-			when: []condition{{argument: 0, mask: unix.CLONE_NEWUSER | unix.CLONE_NEWPID, notIn: []uint32{0}}}},
-		{call: "clone3", amd64: 435, arm64: 435, errno: unix.ENOSYS},
-		{call: "unshare", amd64: 272, arm64: 97, errno: unix.EPERM},
+	program, err := seccomp.Assemble(runtime.GOARCH, []seccomp.Rule{
+		{Call: "clone", AMD64: 56, ARM64: 220, Errno: unix.EPERM,
+			When: []seccomp.Condition{{Argument: 0, Mask: unix.CLONE_NEWUSER | unix.CLONE_NEWPID, NotIn: []uint32{0}}}},
+		{Call: "clone3", AMD64: 435, ARM64: 435, Errno: unix.ENOSYS},
+		{Call: "unshare", AMD64: 272, ARM64: 97, Errno: unix.EPERM},
 	})
 	exitOn(err)
 	filters := make([]unix.SockFilter, len(program)/8)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/seccomp"
 )
 
 // A CheckState is what a check came to.
@@ -195,7 +196,7 @@ func tryLive(ctx context.Context, work string, bwrap Bwrap) (time.Duration, erro
 }
 
 func checkSeccomp() Check {
-	if _, err := seccompProgram(runtime.GOARCH, nil); err != nil {
+	if _, err := seccomp.Assemble(runtime.GOARCH, nil); err != nil {
 		return Check{Name: "system call filter", State: CheckBad, Found: err.Error(), Mend: "use amd64 or arm64"}
 	}
 	return Check{Name: "system call filter", State: CheckOK, Found: runtime.GOARCH}
@@ -276,8 +277,8 @@ func Protections(plan *Plan) []string {
 // filtered counts the system calls that are refused. docs/syscalls.md names them, with the reasons.
 func filtered(plan *Plan) string {
 	calls := map[string]bool{}
-	for _, rule := range rulesFor(plan.NestedNamespaces) {
-		calls[rule.call] = true
+	for _, rule := range seccomp.Rules(plan.NestedNamespaces) {
+		calls[rule.Call] = true
 	}
 	return fmt.Sprintf("%d calls refused, in whole or in part", len(calls))
 }

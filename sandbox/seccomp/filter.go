@@ -1,4 +1,6 @@
-package sandbox
+// Package seccomp is the filter of system calls that every command has (seccomp(2)): a table of what is refused, with the reason of each
+// row, and the program that is made of it for the kernel. It knows nothing of sandboxes but whether a command may nest another one.
+package seccomp
 
 import (
 	"encoding/binary"
@@ -6,50 +8,49 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
-// A syscallRule refuses one system call, or one form of it.
-type syscallRule struct {
-	call         string
-	amd64, arm64 uint32      // its numbers
-	when         []condition // all must hold; none always holds
-	errno        unix.Errno
-	unlessNested bool // allowed where the command may make user namespaces
-	reason       string
+// A Rule refuses one system call, or one form of it.
+type Rule struct {
+	Call         string
+	AMD64, ARM64 uint32      // its numbers
+	When         []Condition // all must hold; none always holds
+	Errno        unix.Errno
+	UnlessNested bool // allowed where the command may make user namespaces
+	Reason       string
 }
 
-// none stands for the number of a call that an architecture does not have.
-const none = ^uint32(0)
+// None stands for the number of a call that an architecture does not have.
+const None = ^uint32(0)
 
-// A condition looks at one argument: argument&mask is one of in, or none of notIn. The kernel looks at the low 32 bits of
+// A Condition looks at one argument: argument&Mask is one of In, or none of NotIn. The kernel looks at the low 32 bits of
 // these arguments only, and so does the filter: a request with high bits set is the same one.
-type condition struct {
-	argument  int // from 0
-	mask      uint32
-	in, notIn []uint32
+type Condition struct {
+	Argument  int // from 0
+	Mask      uint32
+	In, NotIn []uint32
 }
 
-// number is that of the call on an architecture.
-func (r syscallRule) number(goarch string) uint32 {
+// Number is that of the call on an architecture.
+func (r Rule) Number(goarch string) uint32 {
 	switch goarch {
 	case "amd64":
-		return r.amd64
+		return r.AMD64
 	case "arm64":
-		return r.arm64
+		return r.ARM64
 	}
-	return none
+	return None
 }
 
-// rulesFor are the rules that hold for a plan.
-func rulesFor(nestedNamespaces bool) []syscallRule {
-	rules := make([]syscallRule, 0, len(syscallRules))
-	for _, rule := range syscallRules {
-		if !rule.unlessNested || !nestedNamespaces {
+// Rules are those that hold for a sandbox.
+func Rules(nestedNamespaces bool) []Rule {
+	rules := make([]Rule, 0, len(table))
+	for _, rule := range table {
+		if !rule.UnlessNested || !nestedNamespaces {
 			rules = append(rules, rule)
 		}
 	}
@@ -62,12 +63,12 @@ var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix
 // x32Bit marks system calls of the x32 interface, which is another table of calls under the same architecture.
 const x32Bit = 0x40000000
 
-// seccompProgram assembles the filter for bwrap's --seccomp: struct sock_filter records in native byte order
+// Assemble assembles the filter for bwrap's --seccomp: struct sock_filter records in native byte order
 // (seccomp(2)). It allows what no rule refuses, and nothing of another architecture's.
 //
 // A call's number is looked for in a tree: when a filter is loaded, the kernel runs it once for each number that there is, to know
 // which calls it need not ask about, and bwrap loads it twice. A list of all numbers in place of the tree takes 0.25 ms more of each start.
-func seccompProgram(goarch string, rules []syscallRule) ([]byte, error) {
+func Assemble(goarch string, rules []Rule) ([]byte, error) {
 	arch, known := auditArch[goarch]
 	if !known {
 		return nil, fmt.Errorf("no system call filter for the architecture %s", goarch)
@@ -76,7 +77,7 @@ func seccompProgram(goarch string, rules []syscallRule) ([]byte, error) {
 	allow := f.answer(unix.SECCOMP_RET_ALLOW)
 	refusals := map[uint32]int{} // where the rules for a number begin
 	for _, rule := range slices.Backward(rules) {
-		if number := rule.number(goarch); number != none {
+		if number := rule.Number(goarch); number != None {
 			otherwise, more := refusals[number]
 			if !more {
 				otherwise = allow
@@ -171,26 +172,26 @@ func (f *filter) tree(ranges []numberRange) int {
 }
 
 // rule refuses the call if all conditions hold, and otherwise goes on elsewhere.
-func (f *filter) rule(r syscallRule, otherwise int) int {
-	next := f.answer(refused(r.errno))
-	for _, c := range slices.Backward(r.when) {
+func (f *filter) rule(r Rule, otherwise int) int {
+	next := f.answer(refused(r.Errno))
+	for _, c := range slices.Backward(r.When) {
 		next = f.condition(c, next, otherwise)
 	}
 	return next
 }
 
-func (f *filter) condition(c condition, holds, holdsNot int) int {
-	values, found, next := c.in, holds, holdsNot
-	if c.notIn != nil {
-		values, found, next = c.notIn, holdsNot, holds
+func (f *filter) condition(c Condition, holds, holdsNot int) int {
+	values, found, next := c.In, holds, holdsNot
+	if c.NotIn != nil {
+		values, found, next = c.NotIn, holdsNot, holds
 	}
 	for _, value := range slices.Backward(values) {
 		next = f.jump(bpf.JumpEqual, value, found, next)
 	}
-	if c.mask != all {
-		next = f.before(next, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask})
+	if c.Mask != all {
+		next = f.before(next, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.Mask})
 	}
-	return f.load(uint32(offsetArguments+8*c.argument), next) // the low word stands first: both architectures are little-endian
+	return f.load(uint32(offsetArguments+8*c.Argument), next) // the low word stands first: both architectures are little-endian
 }
 
 // text is the program as the kernel takes it.
@@ -210,9 +211,4 @@ func (f *filter) text() ([]byte, error) {
 		text = binary.NativeEndian.AppendUint32(text, instruction.K)
 	}
 	return text, nil
-}
-
-// seccompFilter is the filter of this machine for a plan.
-func (p *Plan) seccompFilter() ([]byte, error) {
-	return seccompProgram(runtime.GOARCH, rulesFor(p.NestedNamespaces))
 }
