@@ -6,13 +6,19 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p bin
 go build -o bin/testreport ./packaging/testreport
 
-# What a test finds depends on the machine, so no result is taken from go's cache (-count=1). Vet ran before.
-run_tests() { # USER GO-TEST-ARGUMENT...
-	local user=$1
+# What a test finds depends on the machine, so no result is taken from go's cache (-count=1). Vet ran before. Tests wait more than they
+# compute, so one package more runs than there are processors. The tests of ./sandbox take as long as all others together, one after the
+# other: they run in two halves, by their names' first letters.
+half='^(Test|Fuzz|Example)[A-G]'
+run_tests() { # USER SKIPPED-TESTS PACKAGES-BUT-SANDBOX... -- GO-TEST-ARGUMENT...
+	local user=$1 skip=$2 packages=()
+	shift 2
+	while [ "$1" != -- ]; do packages+=("$1") && shift; done
 	shift
 	echo "== tests as $user"
-	# Tests wait more than they compute, so one package more runs than there are processors.
-	go test -json -count=1 -vet=off -timeout=10m -p "$(($(nproc) + 1))" "$@" | bin/testreport -as "$user" -log "bin/test-$user.log"
+	test=(go test -json -count=1 -vet=off -timeout=20m -p "$(nproc)" "$@")
+	bin/testreport -as "$user" -log "bin/test-$user.log" \
+		<("${test[@]}" -run "$half" -skip "$skip" ./sandbox) <("${test[@]}" -skip "$skip|$half" ./sandbox) <("${test[@]}" -skip "$skip" "${packages[@]}")
 }
 
 # What programs say of a sandbox, what becomes of a layer's files, everyday work, and what shells complete is the same for root, and takes
@@ -21,19 +27,20 @@ only_user='/sandbox/(lack|cow/changes)$'
 only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
 
 status=0
-packages=(./...)
-skipped=()
-if [ "$(id -u)" -eq 0 ] && [ $# -gt 0 ]; then
-	skipped=(-skip "$only_users_tests")
-	mapfile -t packages < <(go list ./sandbox ./cmd/clai-sandbox ./integration/mcp ./... | grep -Ev "$only_user") # what takes longest first
-fi
+root=$([ "$(id -u)" -eq 0 ] && [ $# -gt 0 ] && echo yes || true)
+skipped=^$ but='/sandbox$'
+if [ "$root" ]; then skipped=$only_users_tests but="$but|$only_user"; fi
+packages() { go list "$@" | grep -Ev "$but"; }
 # Where tests run twice, once with a sandbox for each call of an agent's, and once with one for a session, which is the default.
-if [ "$(id -u)" -eq 0 ] && [ $# -gt 0 ]; then export CLAI_SANDBOX_TEST_PER_CALL=1; fi
-run_tests "$(id -un)" "${skipped[@]}" "${packages[@]}" || status=1
+if [ "$root" ]; then export CLAI_SANDBOX_TEST_PER_CALL=1; fi
+mapfile -t all < <(packages ./cmd/clai-sandbox ./integration/mcp ./...) # what takes longest first
+run_tests "$(id -un)" "$skipped" "${all[@]}" -- || status=1
 unset CLAI_SANDBOX_TEST_PER_CALL
-if [ "$(id -u)" -eq 0 ] && [ $# -gt 0 ]; then
+if [ "$root" ]; then
 	if user=$(packaging/test-as-user.sh); then
-		run_tests "$user" -exec="'$PWD/packaging/test-as-user.sh'" "$@" || status=1
+		but='/sandbox$'
+		mapfile -t all < <(packages "$@")
+		run_tests "$user" '^$' "${all[@]}" -- -exec="'$PWD/packaging/test-as-user.sh'" || status=1
 	else
 		echo "FAIL: the tests did not run as an ordinary user" >&2
 		status=1

@@ -1,20 +1,35 @@
-// Testreport reads the events of `go test -json` and prints what a person wants to know of a test run: the result line
+// Testreport reads the events of `go test -json`, from its standard input or from the files that are its arguments, which it reads side
+// by side, and prints what a person wants to know of a test run: the result line
 // of each package, the output of what failed, and every skipped test with its reason, so that no skip stays unseen.
 // It exits with status 1 if anything failed.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
 func main() {
 	as := flag.String("as", "", "the `user` that the tests ran as, for the headings")
 	log := flag.String("log", "", "also write the tests' whole output to this `file`")
 	flag.Parse()
-	failed, err := report(os.Stdin, os.Stdout, *as, *log)
+	inputs := []io.Reader{os.Stdin}
+	if flag.NArg() > 0 {
+		inputs = nil
+	}
+	for _, path := range flag.Args() {
+		file, err := os.Open(path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "testreport:", err)
+			os.Exit(1)
+		}
+		inputs = append(inputs, file)
+	}
+	failed, err := report(inputs, os.Stdout, *as, *log)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 	}
@@ -23,7 +38,7 @@ func main() {
 	}
 }
 
-func report(events io.Reader, out io.Writer, as, logPath string) (failed bool, err error) {
+func report(events []io.Reader, out io.Writer, as, logPath string) (failed bool, err error) {
 	log := io.Discard
 	if logPath != "" {
 		file, err := os.Create(logPath)
@@ -34,7 +49,13 @@ func report(events io.Reader, out io.Writer, as, logPath string) (failed bool, e
 		log = file
 	}
 	r := newRun(out, log)
-	if err := r.read(events); err != nil {
+	failures := make([]error, len(events))
+	var reading sync.WaitGroup
+	for i := range events {
+		reading.Go(func() { failures[i] = r.read(i, events[i]) })
+	}
+	reading.Wait()
+	if err := errors.Join(failures...); err != nil {
 		return true, fmt.Errorf("read the events of go test: %w", err)
 	}
 	r.printSummary(as)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // An event is what `go test -json` says; see `go doc test2json`.
@@ -19,15 +20,22 @@ type event struct {
 	Output  string
 }
 
-// A run gathers the events of one `go test`.
+// A run gathers the events of all `go test` that run side by side.
 type run struct {
 	out, log io.Writer
 
-	packages        map[string]*testedPackage
-	ended           int // packages
-	passed, nFailed int // tests
+	mu              sync.Mutex
+	packages        map[tested]*testedPackage
+	ended           map[int]int // packages, of each input
+	passed, nFailed int         // tests
 	skipped         []skip
 	failed          bool
+}
+
+// A tested is a package of one `go test`: another one may test another part of it.
+type tested struct {
+	input int
+	path  string
 }
 
 // A testedPackage is a package whose result is not yet known.
@@ -47,18 +55,19 @@ type test struct {
 type skip struct{ pkg, test, reason string }
 
 func newRun(out, log io.Writer) *run {
-	return &run{out: out, log: log, packages: map[string]*testedPackage{}}
+	return &run{out: out, log: log, packages: map[tested]*testedPackage{}, ended: map[int]int{}}
 }
 
-func (r *run) read(events io.Reader) error {
+// read takes the events of one `go test`, to their end. Several may be read at a time.
+func (r *run) read(input int, events io.Reader) error {
 	lines := bufio.NewReader(events)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
-			r.take(line)
+			r.take(input, line)
 		}
 		if err == io.EOF {
-			r.finish()
+			r.finish(input)
 			return nil
 		}
 		if err != nil {
@@ -67,14 +76,17 @@ func (r *run) read(events io.Reader) error {
 	}
 }
 
-func (r *run) take(line []byte) {
+func (r *run) take(input int, line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil {
 		fmt.Fprintf(r.out, "%s", line) // the go command itself has something to say
 		return
 	}
+	of := tested{input, e.Package}
 	if e.Package != "" && e.Output != "" {
-		p := r.pkg(e.Package)
+		p := r.pkg(of)
 		p.all = append(p.all, e.Output)
 	}
 	switch {
@@ -83,14 +95,14 @@ func (r *run) take(line []byte) {
 	case e.Action == "build-fail":
 		r.failed = true
 	case e.Test != "":
-		r.takeOfTest(e)
+		r.takeOfTest(of, e)
 	case e.Package != "":
-		r.takeOfPackage(e)
+		r.takeOfPackage(of, e)
 	}
 }
 
-func (r *run) takeOfTest(e event) {
-	t := r.pkg(e.Package).test(e.Test)
+func (r *run) takeOfTest(of tested, e event) {
+	t := r.pkg(of).test(e.Test)
 	switch e.Action {
 	case "output":
 		t.output = append(t.output, e.Output)
@@ -106,8 +118,8 @@ func (r *run) takeOfTest(e event) {
 	}
 }
 
-func (r *run) takeOfPackage(e event) {
-	p := r.pkg(e.Package)
+func (r *run) takeOfPackage(of tested, e event) {
+	p := r.pkg(of)
 	switch e.Action {
 	case "output":
 		p.own = append(p.own, e.Output)
@@ -117,31 +129,36 @@ func (r *run) takeOfPackage(e event) {
 				io.WriteString(r.out, line)
 			}
 		}
-		r.end(e.Package)
+		r.end(of)
 	case "fail":
 		r.failed = true
 		r.printFailure(p)
-		r.end(e.Package)
+		r.end(of)
 	}
 }
 
 // end forgets a package. Packages run side by side, and only here can the log have each in one piece.
-func (r *run) end(pkg string) {
-	io.WriteString(r.log, strings.Join(r.packages[pkg].all, ""))
-	delete(r.packages, pkg)
-	r.ended++
+func (r *run) end(of tested) {
+	io.WriteString(r.log, strings.Join(r.packages[of].all, ""))
+	delete(r.packages, of)
+	r.ended[of.input]++
 }
 
-// finish treats packages that never ended as failed, and a run without packages too: go test was stopped.
-func (r *run) finish() {
-	if r.ended == 0 {
+// finish treats packages that never ended as failed, and an input without packages too: go test was stopped.
+func (r *run) finish(input int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended[input] == 0 {
 		r.failed = true
 	}
-	for _, pkg := range slices.Sorted(maps.Keys(r.packages)) {
+	for _, of := range slices.SortedFunc(maps.Keys(r.packages), func(a, b tested) int { return strings.Compare(a.path, b.path) }) {
+		if of.input != input {
+			continue
+		}
 		r.failed = true
-		r.printFailure(r.packages[pkg])
-		fmt.Fprintf(r.out, "FAIL\t%s\tdid not end\n", pkg)
-		r.end(pkg)
+		r.printFailure(r.packages[of])
+		fmt.Fprintf(r.out, "FAIL\t%s\tdid not end\n", of.path)
+		r.end(of)
 	}
 }
 
@@ -173,11 +190,11 @@ func (r *run) printSummary(as string) {
 	}
 }
 
-func (r *run) pkg(path string) *testedPackage {
-	p := r.packages[path]
+func (r *run) pkg(of tested) *testedPackage {
+	p := r.packages[of]
 	if p == nil {
 		p = &testedPackage{byName: map[string]*test{}}
-		r.packages[path] = p
+		r.packages[of] = p
 	}
 	return p
 }

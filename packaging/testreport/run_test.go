@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,7 +87,7 @@ func TestReportShowsWhatAPersonWantsToKnow(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			failed, err := report(strings.NewReader(test.events), &out, "nobody", "")
+			failed, err := report([]io.Reader{strings.NewReader(test.events)}, &out, "nobody", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +109,7 @@ func TestLogKeepsEachPackageInOnePiece(t *testing.T) {
 {"Action":"output","Package":"m/b","Output":"b2\n"}
 {"Action":"pass","Package":"m/b"}`
 	log := filepath.Join(t.TempDir(), "log")
-	if _, err := report(strings.NewReader(events), &strings.Builder{}, "", log); err != nil {
+	if _, err := report([]io.Reader{strings.NewReader(events)}, &strings.Builder{}, "", log); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(log)
@@ -117,5 +118,31 @@ func TestLogKeepsEachPackageInOnePiece(t *testing.T) {
 	}
 	if want := "a1\na2\nb1\nb2\n"; string(got) != want {
 		t.Errorf("log is %q, want %q", got, want)
+	}
+}
+
+func TestTwoHalvesOfAPackageAreTwoResultsAndBothMustBe(t *testing.T) {
+	half := func(result, test string) string {
+		return `{"Action":"` + result + `","Package":"m/p","Test":"` + test + `"}
+{"Action":"output","Package":"m/p","Output":"ok  \tm/p\t0.1s\n"}
+{"Action":"` + result + `","Package":"m/p"}`
+	}
+	for name, c := range map[string]struct {
+		second string
+		failed bool
+		want   string
+	}{
+		"both pass":               {half("pass", "TestB"), false, "2 passed, 0 failed"},
+		"one fails":               {half("fail", "TestB"), true, "1 passed, 1 failed"},
+		"one never began":         {"", true, "1 passed, 0 failed"},
+		"one ended in the middle": {`{"Action":"run","Package":"m/p","Test":"TestB"}`, true, "m/p\tdid not end"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			failed, err := report([]io.Reader{strings.NewReader(half("pass", "TestA")), strings.NewReader(c.second)}, &out, "", "")
+			if err != nil || failed != c.failed || !strings.Contains(out.String(), c.want) {
+				t.Errorf("failed: %v, %v\n%s", failed, err, &out)
+			}
+		})
 	}
 }
