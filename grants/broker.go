@@ -40,9 +40,9 @@ type Broker interface {
 	Log(ctx context.Context, limit int) ([]Record, error)
 	// Applied tells of a session that is Live what became of a change: its sandboxes show it, or why not.
 	Applied(ctx context.Context, session string, a Applied) error
-	// Events tells of everything that happens from now on. The channel is closed when the context ends, and when its reader
-	// is too slow: then ask again, and look at Pending and Grants anew.
-	Events(context.Context) (<-chan Event, error)
+	// Events tells of everything that happens from now on, or from an earlier event on. The channel is closed when the context ends, and when
+	// its reader is too slow: then ask again, from the last event that was read.
+	Events(context.Context, EventsFrom) (<-chan Event, error)
 }
 
 // A SessionSpec describes a session to the broker. It comes from whoever starts the sandbox, never from inside.
@@ -108,10 +108,25 @@ const (
 	EventExpired        EventKind = "grant_expired"
 	EventStale          EventKind = "grant_stale" // it is left out until a person confirms it
 	EventNotice         EventKind = "notice"
+	EventsLost          EventKind = "events_lost" // some of those that were asked for are not kept any more
+	// What becomes of a command that is to run outside of any sandbox.
+	EventExecStarted  EventKind = "exec.started"
+	EventExecRunning  EventKind = "exec.running" // it has taken ten seconds
+	EventExecFinished EventKind = "exec.finished"
+	EventExecDenied   EventKind = "exec.denied" // nothing was run
 )
+
+// EventsFrom says which events are meant. The zero value is all that happen from now on.
+type EventsFrom struct {
+	Session string // those of one session only
+	Kept    bool   // first those that are kept: all of them, or those behind After
+	After   int64  // Event.ID
+	Ends    bool   // no others: the channel is closed behind them
+}
 
 // An Event is something that happened.
 type Event struct {
+	ID       int64     `json:"id,omitempty" jsonschema:"where it stands among all; later ones have higher numbers"`
 	Kind     EventKind `json:"kind" jsonschema:"what happened"`
 	AtUnixMs int64     `json:"atUnixMs"`
 	Session  string    `json:"sessionId,omitempty"`
@@ -120,4 +135,5 @@ type Event struct {
 	Outcome  Outcome   `json:"outcome,omitempty" jsonschema:"of request_ended"`
 	Grant    *Grant    `json:"grant,omitempty"`
 	Notice   *Notice   `json:"notice,omitempty"`
+	Run      *Run      `json:"run,omitempty" jsonschema:"of exec.started, exec.running, exec.finished and exec.denied"`
 }

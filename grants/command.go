@@ -94,6 +94,19 @@ type CommandAnswer struct {
 	TookMs    int64         `json:"tookMs,omitempty"`
 }
 
+// A Run is what is told of a command that was to run outside: to its session, and to everyone who listens.
+type Run struct {
+	ID       string `json:"runId" jsonschema:"the request's id"`
+	Agent    string `json:"agentId"`
+	Command  string `json:"command"`
+	Reason   string `json:"reason,omitempty" jsonschema:"of exec.denied: why"`
+	ExitCode *int   `json:"exitCode,omitempty" jsonschema:"of a command that ran to its end"`
+	TimedOut bool   `json:"timedOut,omitempty"`
+	TookMs   int64  `json:"tookMs,omitempty"`
+	Output   string `json:"output,omitempty" jsonschema:"the last 20000 characters of both outputs"`
+	Text     string `json:"text,omitempty" jsonschema:"all of it for an agent, in a line or two; none of a command that wrote nothing and did not fail"`
+}
+
 // Ran reports whether the command was run to an end.
 func (a CommandAnswer) Ran() bool {
 	return a.Status == CommandApproved || a.Status == CommandAutoApproved

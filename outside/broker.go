@@ -33,6 +33,7 @@ type Options struct {
 	MaxPending int           // commands of one agent that wait
 	MaxRunning int           // commands of one agent that run
 	Every      time.Duration // how often an agent may have a command looked at, after a burst
+	Notice     time.Duration // how long a command runs before it is told that it still does
 }
 
 const (
@@ -80,6 +81,7 @@ func New(paths *broker.Broker, o Options) *Broker {
 	o.MaxPending = cmp.Or(o.MaxPending, broker.DefaultMaxPending)
 	o.MaxRunning = cmp.Or(o.MaxRunning, DefaultMaxRunning)
 	o.Every = cmp.Or(o.Every, DefaultEvery)
+	o.Notice = cmp.Or(o.Notice, DefaultNotice)
 	b := &Broker{Broker: paths, options: o, pending: map[string]*pending{}, agents: map[string]*agent{}, told: map[string]map[string]grants.CommandAnswer{}, ended: map[string]grants.Outcome{},
 		onTheirWay: map[askedAs]chan struct{}{}}
 	b.endUnfinished()
@@ -180,9 +182,12 @@ func (b *Broker) runOutside(ctx context.Context, c command) (grants.CommandAnswe
 	if err := b.decide(&c); err != nil {
 		return grants.CommandAnswer{}, err
 	}
-	answer, err := b.carryOut(ctx, c)
+	answer, begun, err := b.carryOut(ctx, c)
 	answer.RequestID, answer.Pattern = c.id, c.pattern
 	b.end(c, answer, err)
+	if !begun {
+		b.tell(c, grants.EventExecDenied, grants.Run{Reason: denial(c, answer, err)})
+	}
 	return answer, err
 }
 
@@ -348,13 +353,13 @@ const (
 	reasonLost      = "the gateway ended while the command ran, and the command was ended with it"
 )
 
-// carryOut is what becomes of a command by what was decided.
-func (b *Broker) carryOut(ctx context.Context, c command) (grants.CommandAnswer, error) {
+// carryOut is what becomes of a command by what was decided. begun says that it was run, as far as is known.
+func (b *Broker) carryOut(ctx context.Context, c command) (a grants.CommandAnswer, begun bool, err error) {
 	status := grants.CommandAutoApproved
 	var approved *runner.Approved
 	switch {
 	case c.decision.Verdict == policy.Deny:
-		return denied(c.decision), nil
+		return denied(c.decision), false, nil
 	// An expression that lets a command run without asking is the person's answer, except where they want to be asked each time. It speaks of words: which
 	// variables may be set, nobody has said.
 	case c.decision.Verdict == policy.AskPerson && c.inside && c.byList == policy.Run && c.decision.Ask != policy.AskAlways && len(c.Env) == 0:
@@ -362,14 +367,14 @@ func (b *Broker) carryOut(ctx context.Context, c command) (grants.CommandAnswer,
 	case c.decision.Verdict == policy.AskPerson || c.byList == policy.AskPerson:
 		said, reason, err := b.ask(ctx, c)
 		if err != nil {
-			return grants.CommandAnswer{}, err
+			return grants.CommandAnswer{}, false, err
 		}
 		after := c.decision.Answered(said)
 		switch {
 		case said == policy.AnswerDeny:
-			return grants.CommandAnswer{Status: grants.CommandDenied, Reason: reason}, nil
+			return grants.CommandAnswer{Status: grants.CommandDenied, Reason: reason}, false, nil
 		case said == policy.AnswerNone && (after.Verdict != policy.Run || c.byList == policy.AskPerson):
-			return grants.CommandAnswer{Status: grants.CommandTimeout, Reason: fmt.Sprintf("nobody answered within %v", b.options.Timeout)}, nil
+			return grants.CommandAnswer{Status: grants.CommandTimeout, Reason: fmt.Sprintf("nobody answered within %v", b.options.Timeout)}, false, nil
 		case said != policy.AnswerNone:
 			status = grants.CommandApproved
 		}
@@ -379,7 +384,7 @@ func (b *Broker) carryOut(ctx context.Context, c command) (grants.CommandAnswer,
 	}
 	if status == grants.CommandAutoApproved {
 		if err := b.recordSynced(c, "command_auto_approved", line{Pattern: c.pattern}); err != nil {
-			return grants.CommandAnswer{}, err
+			return grants.CommandAnswer{}, false, err
 		}
 	}
 	return b.run(ctx, c, status, approved)
@@ -399,23 +404,29 @@ func denied(d policy.Decision) grants.CommandAnswer {
 }
 
 // run hands the command to the runner.
-func (b *Broker) run(ctx context.Context, c command, status grants.CommandStatus, approved *runner.Approved) (grants.CommandAnswer, error) {
+func (b *Broker) run(ctx context.Context, c command, status grants.CommandStatus, approved *runner.Approved) (_ grants.CommandAnswer, begun bool, err error) {
 	if err := b.record(c, started, line{}); err != nil {
-		return grants.CommandAnswer{}, err
+		return grants.CommandAnswer{}, false, err
 	}
-	a, started, err := b.options.Run(ctx, c.toRunner(approved))
+	stop := b.tellStarted(c)
+	a, begun, err := b.options.Run(ctx, c.toRunner(approved))
+	stop()
+	begun = begun && a.Status != runner.Failed
+	if begun {
+		b.tellEnd(c, a)
+	}
 	switch {
 	case ctx.Err() != nil:
-		return grants.CommandAnswer{Status: grants.CommandError, Reason: "whoever asked has left"}, ctx.Err()
-	case err != nil && !started:
-		return grants.CommandAnswer{Status: grants.CommandError, Reason: "nothing was run: " + err.Error()}, nil
+		return grants.CommandAnswer{Status: grants.CommandError, Reason: "whoever asked has left"}, begun, ctx.Err()
+	case err != nil && !begun:
+		return grants.CommandAnswer{Status: grants.CommandError, Reason: "nothing was run: " + err.Error()}, false, nil
 	case err != nil:
-		return grants.CommandAnswer{Status: grants.CommandError, Reason: err.Error()}, nil
+		return grants.CommandAnswer{Status: grants.CommandError, Reason: err.Error()}, true, nil
 	case a.Status == runner.Failed:
-		return grants.CommandAnswer{Status: grants.CommandError, Reason: "nothing was run: " + a.Error}, nil
+		return grants.CommandAnswer{Status: grants.CommandError, Reason: "nothing was run: " + a.Error}, false, nil
 	}
 	c.markUsed()
-	return grants.CommandAnswer{Status: status, ExitCode: a.ExitCode, Stdout: a.Stdout, Stderr: a.Stderr, Truncated: a.Truncated, TimedOut: a.Status == runner.TimedOut, TookMs: a.TookMs}, nil
+	return grants.CommandAnswer{Status: status, ExitCode: a.ExitCode, Stdout: a.Stdout, Stderr: a.Stderr, Truncated: a.Truncated, TimedOut: a.Status == runner.TimedOut, TookMs: a.TookMs}, true, nil
 }
 
 // usedEvery is how often it is noted that an entry was used.

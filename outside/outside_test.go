@@ -422,6 +422,9 @@ func TestTheNextGatewayEndsWhatTheKilledOneLeft(t *testing.T) {
 	if b.count() != 2 {
 		t.Errorf("%d runs", b.count())
 	}
+	if told := b.told(grants.EventsFrom{Kept: true}); !slices.Contains(told, "Exec denied (gateway id="+waits+", the gateway restarted): docker ps") {
+		t.Errorf("%q", told)
+	}
 	open := map[string]int{}
 	for _, l := range b.events() {
 		switch l.Event {

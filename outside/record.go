@@ -229,6 +229,12 @@ func (b *Broker) endUnfinished() {
 		l.Time, l.Event, l.Status, l.Reason, l.Verdict, l.Pattern = time.Now().UTC(), ended, a.Status, a.Reason, "", ""
 		b.options.Audit.AppendTaking(*l)
 		b.ended[id] = outcome
+		c := command{Command: grants.Command{Agent: l.Agent, Line: l.Command}, id: id, session: l.Session}
+		if outcome == grants.OutcomeGranted {
+			b.tell(c, grants.EventExecFinished, grants.Run{Output: a.Reason})
+		} else {
+			b.tell(c, grants.EventExecDenied, grants.Run{Reason: a.Reason})
+		}
 		if l.Name != "" {
 			b.remember(askedAs{l.Agent, l.Name}, a)
 		}

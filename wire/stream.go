@@ -13,15 +13,16 @@ import (
 type Stream[E any] struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	kind    func(E) string
+	named   func(E) (kind, id string)
 }
 
-// NewStream begins an answer that is a stream of events, each with the name of its kind.
-func NewStream[E any](w http.ResponseWriter, kind func(E) string) *Stream[E] {
+// NewStream begins an answer that is a stream of events, each with the name of its kind, and with an id where it has one: a reader that comes again
+// says the last one that it had, in the header Last-Event-ID.
+func NewStream[E any](w http.ResponseWriter, named func(E) (kind, id string)) *Stream[E] {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
-	s := &Stream[E]{w, http.NewResponseController(w), kind}
+	s := &Stream[E]{w, http.NewResponseController(w), named}
 	_ = s.control.Flush()
 	return s
 }
@@ -32,7 +33,11 @@ func (s *Stream[E]) Send(e E) error {
 	if err != nil {
 		return err
 	}
-	return s.write("event: %s\ndata: %s\n\n", s.kind(e), text.PlainJSON(line))
+	kind, id := s.named(e)
+	if id != "" {
+		id = "id: " + id + "\n"
+	}
+	return s.write("event: %s\n%sdata: %s\n\n", kind, id, text.PlainJSON(line))
 }
 
 // write sends at once, or gives the reader up.

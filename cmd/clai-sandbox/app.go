@@ -16,7 +16,7 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), shellCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), learnCommand(), approvalsCommand(), auditCommand(), tokenCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
+	commands := []*cli.Command{runCommand(), shellCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), learnCommand(), approvalsCommand(), auditCommand(), eventsCommand(), tokenCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
@@ -33,6 +33,7 @@ func newApp() *cli.App {
 			"clai-sandbox explain [options] [--path PATH]\n" +
 			"clai-sandbox explain --host gateway -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox approvals list|allow|deny|remove|test|get|set|edit\n" +
+			"clai-sandbox events [--follow]\n" +
 			"clai-sandbox agents list|show|create|remove\n" +
 			"clai-sandbox config get|set|patch\n" +
 			"clai-sandbox mcp [options]\n" +

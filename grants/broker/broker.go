@@ -116,7 +116,7 @@ func New(o Options) (*Broker, error) {
 	o.MaxWaiters = cmp.Or(o.MaxWaiters, DefaultMaxWaiters)
 	o.AskEvery = cmp.Or(o.AskEvery, DefaultAskEvery)
 	b := &Broker{options: o, sessions: map[string]*session{}, requests: map[string]*request{}, agents: map[string]*agent{}, granted: newIndex(),
-		away: map[string]*presence{}, owed: map[string]grants.Grant{}, done: map[string]grants.Done{}}
+		away: map[string]*presence{}, owed: map[string]grants.Grant{}, done: map[string]grants.Done{}, hub: newHub()}
 	all, err := o.Store.Grants()
 	if err != nil {
 		return nil, err
@@ -202,14 +202,16 @@ func (b *Broker) Log(_ context.Context, limit int) ([]grants.Record, error) {
 }
 
 // Events tells of everything that happens.
-func (b *Broker) Events(ctx context.Context) (<-chan grants.Event, error) {
-	return b.listen(ctx, false)
+func (b *Broker) Events(ctx context.Context, from grants.EventsFrom) (<-chan grants.Event, error) {
+	return b.listen(ctx, from, false)
 }
 
 // Watch is Events for a part of the daemon itself: it keeps no broker from being idle.
-func (b *Broker) Watch(ctx context.Context) (<-chan grants.Event, error) { return b.listen(ctx, true) }
+func (b *Broker) Watch(ctx context.Context, from grants.EventsFrom) (<-chan grants.Event, error) {
+	return b.listen(ctx, from, true)
+}
 
-func (b *Broker) listen(ctx context.Context, quiet bool) (<-chan grants.Event, error) {
+func (b *Broker) listen(ctx context.Context, from grants.EventsFrom, quiet bool) (<-chan grants.Event, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -218,8 +220,12 @@ func (b *Broker) listen(ctx context.Context, quiet bool) (<-chan grants.Event, e
 	if len(b.hub.listeners) >= maxListeners {
 		return nil, &grants.BusyError{Why: fmt.Sprintf("%d listeners are there already", maxListeners)}
 	}
-	l := b.hub.add()
+	l := b.hub.add(from)
 	l.quiet = quiet
+	if from.Ends {
+		b.hub.remove(l)
+		return l.events, nil
+	}
 	context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -260,7 +260,7 @@ func TestASymlinkSwappedAtAnyMomentLeadsNowhereElse(t *testing.T) {
 // A reader that is too slow must not hold up anybody, and must know that it missed something.
 func TestASlowListenerIsCutOff(t *testing.T) {
 	b := newBench(t, Options{})
-	events, err := b.Events(t.Context())
+	events, err := b.Events(t.Context(), grants.EventsFrom{})
 	if err != nil {
 		t.Fatal(err)
 	}

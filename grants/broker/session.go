@@ -46,7 +46,7 @@ func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 	for _, s := range spec.Shown {
 		shown = append(shown, profile.Grant{Path: s.Path, Access: s.Access})
 	}
-	s := &session{id: newID("s"), spec: spec, view: grants.NewView(shown, spec.Hidden, spec.Links), listener: newListener(), applied: map[string]chan string{}, over: make(chan struct{})}
+	s := &session{id: newID("s"), spec: spec, view: grants.NewView(shown, spec.Hidden, spec.Links), listener: newListener(0), applied: map[string]chan string{}, over: make(chan struct{})}
 	s.spec.Shown, s.spec.Hidden, s.spec.Links = nil, nil, nil // the view has them
 	// Whoever comes while something is taken away comes after it: what it reads then is without it.
 	b.changing.Lock()

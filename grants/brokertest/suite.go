@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,6 +64,7 @@ func Run(t *testing.T, start func(t *testing.T, limits Limits) *Bench) {
 		"a stale grant is confirmed for what it leads to":                 confirms,
 		"a running sandbox is told, and the agent when it sees":           live,
 		"listeners hear everything in order":                              listens,
+		"who listens again misses nothing that is kept":                   replays,
 		"what became of requests is kept":                                 keeps,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, start) })
@@ -369,7 +371,7 @@ func timesOut(t *testing.T, start starter) {
 	b := start(t, Limits{Timeout: 50 * time.Millisecond})
 	path := b.write(t, "file")
 	s := b.open(t, grants.SessionSpec{})
-	events, err := b.Events(t.Context())
+	events, err := b.Events(t.Context(), grants.EventsFrom{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +398,7 @@ func (b *Bench) nothingGranted(t *testing.T) {
 func withdraws(t *testing.T, start starter) {
 	b := start(t, Limits{})
 	path := b.write(t, "file")
-	events, err := b.Events(t.Context())
+	events, err := b.Events(t.Context(), grants.EventsFrom{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -559,7 +561,7 @@ func once(t *testing.T, start starter) {
 	if all, err := b.Grants(t.Context()); err != nil || len(all) != 1 || all[0].Session != s.ID {
 		t.Errorf("%+v, %v", all, err)
 	}
-	events, _ := b.Events(t.Context())
+	events, _ := b.Events(t.Context(), grants.EventsFrom{})
 	s.Close()
 	next(t, events, grants.EventRevoked)
 	b.nothingGranted(t)
@@ -767,7 +769,7 @@ func listens(t *testing.T, start starter) {
 	b := start(t, Limits{})
 	path := b.write(t, "file")
 	ctx, leave := context.WithCancel(t.Context())
-	events, err := b.Events(ctx)
+	events, err := b.Events(ctx, grants.EventsFrom{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -795,6 +797,51 @@ func listens(t *testing.T, start starter) {
 			t.Fatal("the events do not end")
 		}
 	}
+}
+
+func replays(t *testing.T, start starter) {
+	b := start(t, Limits{})
+	path := b.write(t, "file")
+	first, other := b.open(t, grants.SessionSpec{}), b.open(t, grants.SessionSpec{})
+	b.granted(t, first, path, grants.Decision{Kind: grants.AllowOnce, Path: path, Access: ro})
+	b.granted(t, other, path, grants.Decision{Kind: grants.AllowOnce, Path: path, Access: ro})
+	read := func(from grants.EventsFrom) (kinds string, ids []int64) {
+		t.Helper()
+		from.Kept, from.Ends = true, true
+		events, err := b.Events(t.Context(), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e := range events {
+			kinds += string(e.Kind) + " "
+			ids = append(ids, e.ID)
+		}
+		return kinds, ids
+	}
+	const one = "request_pending request_ended path_granted "
+	all, ids := read(grants.EventsFrom{})
+	if all != one+one || !slices.IsSorted(ids) {
+		t.Errorf("%s%v", all, ids)
+	}
+	if kinds, _ := read(grants.EventsFrom{Session: other.ID}); kinds != one {
+		t.Errorf("of one session: %s", kinds)
+	}
+	if kinds, _ := read(grants.EventsFrom{After: ids[2]}); kinds != one {
+		t.Errorf("behind the third: %s", kinds)
+	}
+	if kinds, _ := read(grants.EventsFrom{After: ids[5]}); kinds != "" {
+		t.Errorf("behind the last: %s", kinds)
+	}
+	if kinds, _ := read(grants.EventsFrom{After: 1}); kinds != string(grants.EventsLost)+" "+one+one {
+		t.Errorf("behind one of an earlier broker: %s", kinds)
+	}
+	events, err := b.Events(t.Context(), grants.EventsFrom{Kept: true, After: ids[4]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next(t, events, grants.EventGranted)
+	b.Revoke(t.Context(), (<-other.Events).Grant.ID)
+	next(t, events, grants.EventRevoked)
 }
 
 func keeps(t *testing.T, start starter) {

@@ -167,7 +167,7 @@ func TestABrokerThatSaysNothingHoldsNobody(t *testing.T) {
 		"revoke": func() error { _, err := c.Revoke(ctx, "g"); return err },
 		"decide": func() error { _, err := c.Decide(ctx, "r", grants.Decision{Kind: grants.Deny}); return err },
 		"begin":  func() error { _, err := c.Open(ctx, grants.SessionSpec{Agent: "main"}); return err },
-		"hear":   func() error { _, err := c.Events(ctx); return err },
+		"hear":   func() error { _, err := c.Events(ctx, grants.EventsFrom{}); return err },
 	} {
 		err := call()
 		var unavailable *grants.UnavailableError

@@ -329,8 +329,15 @@ func (c *Client) Applied(ctx context.Context, session string, a grants.Applied) 
 	return c.call(ctx, "POST", "/v1/sessions/"+segment(session)+"/applied", a, &grants.Nothing{})
 }
 
-func (c *Client) Events(ctx context.Context) (<-chan grants.Event, error) {
-	_, events, _, err := c.stream(ctx, "GET", "/v1/events", nil, false)
+func (c *Client) Events(ctx context.Context, from grants.EventsFrom) (<-chan grants.Event, error) {
+	target := "/v1/events?session=" + segment(from.Session)
+	if from.Kept {
+		target += fmt.Sprintf("&after=%d", from.After)
+	}
+	if from.Ends {
+		target += "&ends=true"
+	}
+	_, events, _, err := c.stream(ctx, "GET", target, nil, false)
 	return events, err
 }
 

@@ -42,7 +42,7 @@ const again = time.Second
 // follow tells the screen what happens. Events are asked for before the list, so that nothing is missed in between.
 func follow(ctx context.Context, broker grants.Broker, send func(tea.Msg)) {
 	for ctx.Err() == nil {
-		events, err := broker.Events(ctx)
+		events, err := broker.Events(ctx, grants.EventsFrom{})
 		var list []grants.Request
 		if err == nil {
 			list, err = broker.Pending(ctx)

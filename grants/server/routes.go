@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -33,7 +34,9 @@ func (s *Server) routes() []wire.Route {
 		{Method: "POST", Path: "/v1/grants/{id}/narrow", Summary: "take writing away from a grant", Takes: grants.Nothing{}, Gives: grants.Taking{}, Handle: s.narrow},
 		{Method: "GET", Path: "/v1/grants/log", Summary: "list requests that have ended, the latest first", Gives: grants.RecordList{},
 			Query: map[string]string{"limit": "how many at most, from 1 to 1000; 100 if not said"}, Handle: s.records},
-		{Method: "GET", Path: "/v1/events", Summary: "hear of everything that happens from now on; a stream that ends was too slow, or the broker stops", Gives: grants.Event{}, Handle: s.events},
+		{Method: "GET", Path: "/v1/events", Summary: "hear of everything that happens from now on; a stream that ends was too slow, or the broker stops", Gives: grants.Event{},
+			Query: map[string]string{"after": "begin with the events that are kept behind the one of this id, or with all that are kept: 0; a header Last-Event-ID says the same",
+				"session": "hear of this session only", "ends": "true: end the stream behind the events that are kept"}, Handle: s.events},
 		{Method: "GET", Path: "/v1/status", Summary: "which broker this is", Gives: grants.Status{}, Handle: s.status},
 	}
 }
@@ -167,11 +170,33 @@ func (s *Server) status(_ http.ResponseWriter, _ *http.Request) (any, error) {
 
 // newStream begins a stream of events.
 func newStream(w http.ResponseWriter) *wire.Stream[grants.Event] {
-	return wire.NewStream(w, func(e grants.Event) string { return string(e.Kind) })
+	return wire.NewStream(w, func(e grants.Event) (kind, id string) {
+		if e.ID != 0 {
+			id = strconv.FormatInt(e.ID, 10)
+		}
+		return string(e.Kind), id
+	})
+}
+
+// eventsFrom says which events are asked for.
+func eventsFrom(r *http.Request) (from grants.EventsFrom, err error) {
+	query := r.URL.Query()
+	from.Session, from.Ends = query.Get("session"), query.Get("ends") == "true"
+	if after := cmp.Or(query.Get("after"), r.Header.Get("Last-Event-ID")); after != "" {
+		from.Kept = true
+		if from.After, err = strconv.ParseInt(after, 10, 64); err != nil || from.After < 0 {
+			return from, &grants.InvalidError{Field: "after", Why: "must be the id of an event"}
+		}
+	}
+	return from, nil
 }
 
 func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
-	events, err := s.broker.Events(r.Context())
+	from, err := eventsFrom(r)
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.broker.Events(r.Context(), from)
 	if err != nil {
 		return nil, err
 	}

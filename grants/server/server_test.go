@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -201,6 +202,8 @@ func TestWhatIsNotWantedIsRefused(t *testing.T) {
 		{"DELETE", "/v1/grants/none", "", 404},
 		{"GET", "/v1/grants/log?limit=0", "", 400},
 		{"GET", "/v1/grants/log?limit=x", "", 400},
+		{"GET", "/v1/events?after=x", "", 400},
+		{"GET", "/v1/events?after=-1", "", 400},
 		{"POST", "/v1/sessions", `{"agentId":"../x","workspaceId":"/w"}`, 400},
 	} {
 		status, text := over(t, b.socket, c.method, c.target, c.body)
@@ -210,6 +213,35 @@ func TestWhatIsNotWantedIsRefused(t *testing.T) {
 		} else if err := json.Unmarshal([]byte(text), &body); err != nil || body.Error.Code == "" || body.Error.Message == "" {
 			t.Errorf("%s %s: %s", c.method, c.target, text)
 		}
+	}
+}
+
+// A reader of the stream that comes again says where it was, as browsers do.
+func TestAStreamGoesOnWhereItsReaderWas(t *testing.T) {
+	b := newBench(t, broker.Options{})
+	for range 3 {
+		b.broker.Notify(grants.Notice{Text: "x"})
+	}
+	_, all := over(t, b.socket, "GET", "/v1/events?after=0&ends=true", "")
+	ids := regexp.MustCompile(`(?m)^id: (\d+)$`).FindAllStringSubmatch(all, -1)
+	if len(ids) != 3 {
+		t.Fatal(all)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://broker/v1/events?ends=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Last-Event-ID", ids[1][1])
+	answer, err := (&http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", b.socket)
+	}}).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	rest, err := io.ReadAll(answer.Body)
+	if err != nil || strings.Count(string(rest), "event: notice\n") != 1 || !strings.Contains(string(rest), "\nid: "+ids[2][1]+"\n") {
+		t.Errorf("%s, %v", rest, err)
 	}
 }
 
@@ -412,7 +444,7 @@ func BenchmarkAskToAnswerOverTheWire(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	events, err := br.Events(b.Context())
+	events, err := br.Events(b.Context(), grants.EventsFrom{})
 	if err != nil {
 		b.Fatal(err)
 	}

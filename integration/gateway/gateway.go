@@ -46,7 +46,9 @@ type Options struct {
 // watching is a broker for a part of the gateway: to listen does not keep it from being idle.
 type watching struct{ *outside.Broker }
 
-func (w watching) Events(ctx context.Context) (<-chan grants.Event, error) { return w.Watch(ctx) }
+func (w watching) Events(ctx context.Context, from grants.EventsFrom) (<-chan grants.Event, error) {
+	return w.Watch(ctx, from)
+}
 
 // RunningError means that a gateway runs already, and answers.
 type RunningError struct{ Socket string }

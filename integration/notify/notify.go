@@ -46,7 +46,7 @@ func Run(ctx context.Context, address string, broker grants.Broker) error {
 			return err
 		}
 	}
-	events, err := broker.Events(ctx)
+	events, err := broker.Events(ctx, grants.EventsFrom{})
 	if err != nil {
 		return err
 	}

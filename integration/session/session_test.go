@@ -368,7 +368,7 @@ func BenchmarkARequestBecomesVisible(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	events, err := p.person.Events(context.Background())
+	events, err := p.person.Events(context.Background(), grants.EventsFrom{})
 	if err != nil {
 		b.Fatal(err)
 	}
