@@ -1,82 +1,171 @@
 package profile
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// TestRoomsImportOnlyWhatTheyMay holds the arrows of docs/architecture.md. They go one way.
+// rooms are all packages of this module, what each holds, and which others it imports, besides those that every room may. The arrows
+// go one way. A new arrow is a line changed here, and with -update in the table of docs/architecture.md.
+var rooms = []struct{ path, holds, imports string }{
+	{"profile/text", "how text of unknown origin is shown to people", ""},
+	{"profile/aside", "what stands in the place of a file of ours, kept under another name", ""},
+	{"profile/written", "the account of every directory that a command could write", ""},
+	{"wire/socket", "unix sockets that only their owner reaches: made, named, guarded", ""},
+	{"profile/variables", "the one list of environment variables that choose code, whom a program trusts, or as whom it speaks", ""},
+	{"profile", "what one agent's sandbox may see and do; the configuration files and their schema; the environment", "profile/variables"},
+	{"wire", "HTTP and JSON by tables of routes: limits, streams of events", ""},
+	{"sandbox", "profile → plan → bwrap's arguments and trees of mounts → a running command → result; what goes wrong, and why", "profile sandbox/cow sandbox/cow/changes sandbox/egress sandbox/image sandbox/mounts sandbox/protect sandbox/repository sandbox/seccomp sandbox/server sandbox/trampoline"},
+	{"sandbox/cow", "the layers of what is seen copy on write: made, found again, locked while in use", "sandbox/mounts"},
+	{"sandbox/cow/changes", "what is in such a layer beside the host's: listed, compared, brought to the host, thrown away", "profile sandbox/cow sandbox/mounts"},
+	{"sandbox/cow/changes/screen", "the screen at which a person looks through changes", "sandbox/cow/changes"},
+	{"sandbox/egress", "the proxy of a filtered network: who may be connected to, and what may be said first", "profile"},
+	{"sandbox/image", "which images there are, where their files lie, which of them a run holds", "profile"},
+	{"sandbox/image/store", "images imported and removed, their layers shared, on containers/storage", "profile sandbox/image sandbox/image/unpack"},
+	{"sandbox/image/unpack", "archives, layers and directories of unknown origin, put into a directory and nowhere else", "sandbox/image"},
+	{"sandbox/lack", "which path or domain a command lacked, or what no sandbox has, if that is why it failed", "profile sandbox"},
+	{"sandbox/mounts", "trees of mounts: put together apart, moved in, changed and taken away while the sandbox runs, all by descriptor", "sandbox/trampoline"},
+	{"sandbox/mounts/nomount", "tests alone: takes from a test the right to mount, as a container does", ""},
+	{"sandbox/protect", "what programs outside execute: found before a command begins, set aside when it comes into being, kept in the quarantine; the records of runs", ""},
+	{"sandbox/repository", "git's settings: which do no harm, how their file is read and changed; what executes is taken out of a repository made inside", ""},
+	{"sandbox/seccomp", "the filter of system calls: the table of what is refused and why, and the program for the kernel", ""},
+	{"sandbox/server", "what starts the commands of a session in its one sandbox: in all of its namespaces but that of process ids", "sandbox/trampoline"},
+	{"sandbox/trampoline", "programs of some forty instructions that carry out lists of system calls", ""},
+	{"policy", "whether a command may leave the sandbox: shell lines, allowlists, the approvals file, what an approval is bound to", "profile/variables"},
+	{"policy/host", "what decides on this machine: the configuration and the approvals file, put together", "policy profile"},
+	{"audit", "the file that says what was asked, decided and done: lines of any shape, only ever appended to, under a tree of hashes whose root is signed", ""},
+	{"grants", "path grants: the question, the decision, the rules that keep one no wider than the other; the snapshot that runs read", "profile"},
+	{"grants/broker", "what waits for an answer; sessions, limits", "audit grants grants/store profile"},
+	{"grants/brokertest", "tests alone: what every broker must do, and random calls to it beside a simple account of what must come of them", "grants profile"},
+	{"grants/client", "the broker that is one end of such a socket; the program that asks from inside", "grants profile"},
+	{"grants/review", "the screen at which a person answers", "grants profile"},
+	{"grants/server", "the broker behind a unix socket", "grants wire"},
+	{"grants/store", "what is stored, in a bbolt database", "grants profile"},
+	{"outside", "what waits for an answer to run outside; decisions, what is on record, what a killed gateway left", "audit grants grants/broker outside/runner policy policy/host profile"},
+	{"outside/container", "what a container and the gateway's door say to each other; the program that a container has", ""},
+	{"outside/door", "the door for containers: tokens, one route over HTTP, on a socket and where asked on an address", "grants outside outside/container profile"},
+	{"outside/runner", "runs commands outside of any sandbox, in a process of its own: asks the policy itself", "policy policy/host profile"},
+	{"integration/agents", "tests alone: programs of real agents, with a model that follows a script", ""},
+	{"integration/gateway", "the daemon that owns the database and listens; one at a time, started on demand", "audit grants grants/broker grants/server grants/store integration/notify outside outside/door outside/runner policy/host profile sandbox"},
+	{"integration/instructions", "what an agent is told about its sandbox, in words", "profile sandbox"},
+	{"integration/mcp", "the agent's backend: a server of the Model Context Protocol", "grants integration/instructions integration/mcp/files integration/peer integration/rooms integration/session profile sandbox sandbox/cow/changes sandbox/lack"},
+	{"integration/mcp/files", "an agent's file tools: a program that runs inside, one request in and one answer out", ""},
+	{"integration/notify", "a request as a notification on the desktop, with buttons", "grants profile"},
+	{"integration/peer", "which process is at the other end of a unix socket, and whether it is in a sandbox", ""},
+	{"integration/rooms", "the sandboxes that stay, for their person: listed, looked into, ended, joined", "integration/peer sandbox"},
+	{"integration/session", "one agent's sitting: its sandboxes show what is granted when they start and while they run", "grants profile sandbox"},
+	{"cmd/clai-sandbox", "the command: flags in, one call, output out", "cmd/hosted grants grants/client integration/instructions integration/rooms integration/session profile sandbox sandbox/lack sandbox/mounts sandbox/protect sandbox/repository"},
+	{"cmd/clai-sandbox-hostexec", "the program that a container has: it asks at the door", "outside/container"},
+	{"cmd/clai-sandboxd", "the long-running modes, and what is too heavy for a start of the command: `agents`, `approvals`, `config`, `explain --host`, `grants review`, `image`, `mcp`", "audit cmd/hosted grants grants/client grants/review grants/store integration/gateway integration/mcp integration/mcp/files integration/session outside/container outside/door outside/runner policy policy/host profile sandbox sandbox/cow/changes sandbox/cow/changes/screen sandbox/image sandbox/image/store sandbox/image/unpack"},
+	{"cmd/hosted", "the command lines of what `clai-sandbox` leaves to `clai-sandboxd`", "profile"},
+	{"packaging/bench", "the benchmark", ""},
+	{"packaging/testreport", "what a person wants to know of a run of the tests", ""},
+}
+
+// everywhere may be imported by every room.
+var everywhere = []string{"profile/text", "profile/aside", "profile/written", "wire/socket"}
+
+// quick are the programs that start with every command, or inside with every call of a file tool. What is heavy is not linked into them.
+var (
+	quick = []string{"cmd/clai-sandbox", "integration/mcp/files"}
+	heavy = []string{"net/http", "crypto/tls", "github.com/google/jsonschema-go", "github.com/cpuguy83/go-md2man", "github.com/containers/storage",
+		"go.etcd.io/bbolt", "charm.land", "github.com/godbus", "mvdan.cc/sh"}
+)
+
+const ours = "github.com/clairun/clai-sandbox/"
+
 func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
-	const module = "github.com/clairun/clai-sandbox/"
-	for room, may := range map[string][]string{
-		"profile/variables":          {}, // one list for all
-		"profile":                    {},
-		"profile/text":               {},
-		"sandbox/egress":             {"profile"},
-		"sandbox/trampoline":         {},
-		"sandbox/seccomp":            {},
-		"sandbox/mounts":             {"sandbox/trampoline"},
-		"sandbox/server":             {"sandbox/trampoline"},
-		"sandbox/protect":            {},
-		"sandbox/repository":         {},
-		"sandbox/cow":                {"sandbox/mounts", "sandbox/trampoline"},
-		"sandbox":                    {"profile", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline"},
-		"sandbox/image":              {"profile"},
-		"sandbox/image/unpack":       {"profile", "sandbox/image"},
-		"sandbox/image/store":        {"profile", "sandbox/image", "sandbox/image/unpack"},
-		"sandbox/cow/changes":        {"profile", "sandbox/cow", "sandbox/mounts", "sandbox/trampoline"},
-		"sandbox/cow/changes/screen": {"profile", "sandbox/cow", "sandbox/cow/changes", "sandbox/mounts", "sandbox/trampoline"},
-		"grants":                     {"profile"},
-		"grants/store":               {"profile", "grants"},
-		"grants/broker":              {"profile", "audit", "grants", "grants/store"},
-		"grants/client":              {"profile", "grants"},
-		"grants/server":              {"profile", "grants", "wire"},
-		"audit":                      {},
-		"profile/aside":              {},
-		"profile/written":            {},
-		"wire":                       {},
-		"wire/socket":                {},
-		"integration/gateway":        {"profile", "audit", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "grants", "grants/store", "grants/broker", "grants/server", "wire", "integration/notify", "policy", "policy/host", "outside", "outside/container", "outside/door", "outside/runner"},
-		"integration/instructions":   {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline"},
-		"integration/mcp":            {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "sandbox/lack", "grants", "integration/session", "integration/instructions", "integration/mcp/files", "integration/rooms", "integration/peer"},
-		"integration/notify":         {"profile", "grants"},
-		"integration/peer":           {},
-		"integration/rooms":          {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "grants", "integration/peer"},
-		"grants/review":              {"profile", "grants"},
-		"integration/session":        {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "grants"},
-		"cmd/clai-sandbox":           {"profile", "sandbox", "sandbox/lack", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline", "grants", "grants/client", "integration/session", "integration/instructions", "integration/rooms", "integration/peer", "cmd/hosted"},
-		"policy":                     {},
-		"policy/host":                {"profile", "policy"},
-		"outside/container":          {},
-		"outside/door":               {"profile", "audit", "grants", "grants/store", "grants/broker", "policy", "policy/host", "outside", "outside/container", "outside/runner"},
-		"outside":                    {"profile", "audit", "grants", "grants/store", "grants/broker", "policy", "policy/host", "outside/runner"},
-		"outside/runner":             {"profile", "policy", "policy/host"},
-		"cmd/hosted":                 {"profile"},
-		// What runs inside a sandbox starts with every call of a file tool.
-		"integration/mcp/files": {},
-		"sandbox/lack":          {"profile", "sandbox", "sandbox/cow", "sandbox/cow/changes", "sandbox/image", "sandbox/egress", "sandbox/mounts", "sandbox/protect", "sandbox/repository", "sandbox/server", "sandbox/trampoline"},
-	} {
-		out, err := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", module+room).CombinedOutput()
-		if err != nil {
-			t.Fatalf("go list: %v\n%s", err, out)
+	arrows := imports(t)
+	for _, room := range rooms {
+		found, is := arrows[ours+room.path]
+		if !is {
+			t.Errorf("%s is no package", room.path)
 		}
-		for dependency := range strings.FieldsSeq(string(out)) {
-			other, ours := strings.CutPrefix(dependency, module)
-			if ours && other != room && other != "profile/text" && other != "wire/socket" && other != "profile/aside" && other != "profile/written" && other != "profile/variables" && other != "sandbox/seccomp" && !slices.Contains(may, other) {
-				t.Errorf("%s imports %s", room, other)
+		delete(arrows, ours+room.path)
+		var list []string
+		for _, path := range found {
+			if other, is := strings.CutPrefix(path, ours); is && !slices.Contains(everywhere, other) {
+				list = append(list, other)
 			}
-			if room == "wire" || room == "grants/server" || room == "grants/store" || room == "grants/broker" || room == "grants/review" || room == "sandbox/cow/changes/screen" || room == "sandbox/image/store" || room == "integration/notify" || room == "integration/mcp" || room == "integration/gateway" ||
-				room == "policy" || room == "policy/host" || strings.HasPrefix(room, "outside") {
-				continue // the daemon's
-			}
-			// What a start of the command does not need is not linked into it.
-			for _, heavy := range []string{"net/http", "crypto/tls", "github.com/google/jsonschema-go", "github.com/cpuguy83/go-md2man", "github.com/containers/storage", "go.etcd.io/bbolt", "charm.land", "github.com/godbus", "mvdan.cc/sh"} {
-				if strings.HasPrefix(dependency, heavy) {
-					t.Errorf("%s links %s", room, dependency)
+		}
+		if got := strings.Join(list, " "); got != room.imports {
+			t.Errorf("%s imports %q, want %q", room.path, got, room.imports)
+		}
+	}
+	for path := range arrows {
+		if room, is := strings.CutPrefix(path, ours); is {
+			t.Errorf("%s is in no room", room)
+		}
+	}
+}
+
+func TestNothingHeavyIsLinkedIntoWhatStartsWithEveryCommand(t *testing.T) {
+	arrows := imports(t)
+	for _, program := range quick {
+		linked := []string{ours + program}
+		for i := 0; i < len(linked); i++ {
+			for _, path := range arrows[linked[i]] {
+				if slices.ContainsFunc(heavy, func(h string) bool { return strings.HasPrefix(path, h) }) {
+					t.Errorf("%s links %s, by %s", program, path, linked[i])
+				} else if !slices.Contains(linked, path) {
+					linked = append(linked, path)
 				}
 			}
 		}
+	}
+}
+
+// imports lists what each package of this module, and each that it takes, imports.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	list := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, ours+"...")
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		if words := strings.Fields(line); len(words) > 0 {
+			all[words[0]] = words[1:]
+		}
+	}
+	return all
+}
+
+func TestTheDocumentHasTheRooms(t *testing.T) {
+	const document, begin, end = "../docs/architecture.md", "| room | holds | imports of ours |\n|---|---|---|\n", "\n\n"
+	was, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, hasTable := bytes.Cut(was, []byte(begin))
+	_, after, ends := bytes.Cut(rest, []byte(end))
+	if !hasTable || !ends {
+		t.Fatalf("%s has no table of rooms", document)
+	}
+	var table strings.Builder
+	for _, room := range rooms {
+		list := "nothing"
+		if room.imports != "" {
+			list = "`" + strings.ReplaceAll(room.imports, " ", "`, `") + "`"
+		}
+		if slices.Contains(everywhere, room.path) {
+			list += "; every room may import it"
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", room.path, room.holds, list)
+	}
+	want := string(before) + begin + strings.TrimSuffix(table.String(), "\n") + end + string(after)
+	if *update {
+		if err := os.WriteFile(document, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(was) {
+		t.Errorf("%s is not what this table says: go test ./profile -run %s -update", document, t.Name())
 	}
 }
