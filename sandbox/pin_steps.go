@@ -1,12 +1,16 @@
 package sandbox
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/links"
+)
 
 // pinBySteps pins as pin does where there is no openat2(2): a sandbox's filter refuses it, as its mode is in memory, so that a sandbox in
 // a sandbox has none. Each component is opened in the directory that was opened before it, and none may be a symbolic link.
 func pinBySteps(path string) (descriptor, error) {
 	at, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-	for name, after := cutComponent(path); err == nil && name != ""; name, after = cutComponent(after) {
+	for name, after := links.CutComponent(path); err == nil && name != ""; name, after = links.CutComponent(after) {
 		var next int
 		var stat unix.Stat_t
 		if next, err = unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
@@ -147,9 +146,4 @@ type Notice struct {
 
 // printable makes text safe for a terminal and a log: what is not printable, and invisible or reordering characters
 // among them, is escaped as in Go source. A file name may hold any of them.
-func printable(s string) string {
-	if s == "" || strings.Contains(s, `\`) {
-		return text.Quote(s)
-	}
-	return text.Value(s)
-}
+func printable(s string) string { return text.Name(s) }

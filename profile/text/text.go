@@ -27,6 +27,14 @@ func Value(s string) string {
 	return Quote(s)
 }
 
+// Name is a path or a name that somebody else may have chosen, in the middle of a sentence: with a backslash in it, or empty, it is quoted.
+func Name(s string) string {
+	if s == "" || strings.Contains(s, `\`) {
+		return Quote(s)
+	}
+	return Value(s)
+}
+
 // likeEscape reports whether a backslash stands before one of the letters.
 func likeEscape(s, letters string) bool {
 	for {

@@ -1,4 +1,7 @@
-package sandbox
+// Package links follows a path's symbolic links hop by hop, as the kernel does (path_resolution(7)), and says which it passed: what
+// is decided about a path is decided about the object that it leads to. It looks at a Tree, of which the Host is one, and a plan laid
+// over the host another.
+package links
 
 import (
 	"bytes"
@@ -12,12 +15,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// maxLinks is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
-const maxLinks = 40
+// MaxLinks is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
+const MaxLinks = 40
 
-// Tree is a file system as Build looks at it: one object at a time, never through a symbolic link.
+// Tree is a file system as a plan is built on it: one object at a time, never through a symbolic link.
 type Tree interface {
 	// Lstat describes the object at path itself. An error is, or wraps, the errno.
 	Lstat(path string) (Object, error)
@@ -53,11 +58,11 @@ func (Host) Lstat(path string) (Object, error) {
 	if err := unix.Lstat(path, &stat); err != nil {
 		return Object{}, err
 	}
-	return Object{Mode: fileMode(stat.Mode), UID: stat.Uid, Device: stat.Dev, Inode: stat.Ino}, nil
+	return Object{Mode: FileMode(stat.Mode), UID: stat.Uid, Device: stat.Dev, Inode: stat.Ino}, nil
 }
 
-// fileMode is a mode of stat(2)'s as Go writes it.
-func fileMode(mode uint32) fs.FileMode {
+// FileMode is a mode of stat(2)'s as Go writes it.
+func FileMode(mode uint32) fs.FileMode {
 	m := fs.FileMode(mode & 0o777)
 	if mode&unix.S_ISVTX != 0 {
 		m |= fs.ModeSticky
@@ -120,19 +125,19 @@ var direntBuffers = sync.Pool{New: func() any { buffer := make([]byte, 32<<10); 
 const maxEntries = 100_000
 
 func (Host) ReadFile(path string, limit int) (string, error) {
-	file, err := openFile(path)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
-	defer file.close()
+	defer unix.Close(fd)
 	var stat unix.Stat_t
-	if err := unix.Fstat(int(file), &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return "", cmp.Or(err, error(syscall.EINVAL))
 	}
-	text := make([]byte, min(limit, int(stat.Size)+1))
+	content := make([]byte, min(limit, int(stat.Size)+1))
 	n := 0
-	for n < len(text) {
-		read, err := unix.Read(int(file), text[n:])
+	for n < len(content) {
+		read, err := unix.Read(fd, content[n:])
 		if err == unix.EINTR {
 			continue
 		}
@@ -144,7 +149,7 @@ func (Host) ReadFile(path string, limit int) (string, error) {
 		}
 		n += read
 	}
-	return string(text[:n]), nil
+	return string(content[:n]), nil
 }
 
 // A Link is a symbolic link that a path passes through. Its own path has no symbolic link in its parents.
@@ -153,8 +158,8 @@ type Link struct {
 	Text string
 }
 
-// A walk is the way from a path as typed to the object that it means.
-type walk struct {
+// A Walk is the way from a path as typed to the object that it means.
+type Walk struct {
 	Real   string // no component of it is a symbolic link
 	Object Object
 	Links  []Link   // each one passed, in order
@@ -162,21 +167,21 @@ type walk struct {
 	Rest   []string // what could not be walked any more; empty if all was
 }
 
-// follow walks path hop by hop, parents included. The error wraps the errno of the step that could not be made; Real is
+// Follow walks path hop by hop, parents included. The error wraps the errno of the step that could not be made; Real is
 // then how far the walk came.
-func follow(tree Tree, path string) (walk, error) {
+func Follow(tree Tree, path string) (Walk, error) {
 	directory := Object{Mode: fs.ModeDir | 0o755}
-	w := walk{Real: "/", Object: directory}
+	w := Walk{Real: "/", Object: directory}
 	rest := path
 	literal := true // what was walked is the beginning of path as it stands, so that it need not be put together
 	for {
-		name, after := cutComponent(rest)
+		name, after := CutComponent(rest)
 		switch {
 		case name == "":
 			return w, nil
 		case name == "..":
 			w.Left = append(w.Left, w.Real)
-			w.Real, w.Object, rest, literal = parent(w.Real), directory, after, false
+			w.Real, w.Object, rest, literal = Parent(w.Real), directory, after, false
 			continue
 		}
 		walked := len(path) - len(after)
@@ -188,9 +193,9 @@ func follow(tree Tree, path string) (walk, error) {
 		if literal {
 			next = path[:walked]
 		} else {
-			next = join(w.Real, name)
+			next = Join(w.Real, name)
 		}
-		stopped := func(path string, err error) (walk, error) {
+		stopped := func(path string, err error) (Walk, error) {
 			w.Rest = append([]string{name}, components(after)...)
 			return w, errnoOnly(path, err)
 		}
@@ -199,13 +204,13 @@ func follow(tree Tree, path string) (walk, error) {
 			return stopped(next, err)
 		}
 		if object.Mode&fs.ModeSymlink == 0 {
-			if more, _ := cutComponent(after); more != "" && !object.Mode.IsDir() {
+			if more, _ := CutComponent(after); more != "" && !object.Mode.IsDir() {
 				return stopped(next, syscall.ENOTDIR)
 			}
 			w.Real, w.Object, rest = next, object, after
 			continue
 		}
-		if len(w.Links) == maxLinks {
+		if len(w.Links) == MaxLinks {
 			return stopped(path, syscall.ELOOP)
 		}
 		text, err := tree.Readlink(next)
@@ -220,9 +225,9 @@ func follow(tree Tree, path string) (walk, error) {
 	}
 }
 
-// cutComponent takes the first component off a path. "." and empty components mean nothing and are passed over; ".." is
+// CutComponent takes the first component off a path. "." and empty components mean nothing and are passed over; ".." is
 // one, because behind a symbolic link it leads to the parent of the link's target. No name is the end of the path.
-func cutComponent(path string) (name, after string) {
+func CutComponent(path string) (name, after string) {
 	for after = path; after != "" && (name == "" || name == "."); {
 		name, after, _ = strings.Cut(after, "/")
 	}
@@ -235,21 +240,21 @@ func cutComponent(path string) (name, after string) {
 // components splits a path.
 func components(path string) []string {
 	var list []string
-	for name, after := cutComponent(path); name != ""; name, after = cutComponent(after) {
+	for name, after := CutComponent(path); name != ""; name, after = CutComponent(after) {
 		list = append(list, name)
 	}
 	return list
 }
 
-func join(dir, name string) string {
+func Join(dir, name string) string {
 	if dir == "/" {
 		return "/" + name
 	}
 	return dir + "/" + name
 }
 
-// parent returns the directory that holds path. That of the root is the root.
-func parent(path string) string {
+// Parent returns the directory that holds path. That of the root is the root.
+func Parent(path string) string {
 	i := strings.LastIndexByte(path, '/')
 	if i <= 0 {
 		return "/"
@@ -257,16 +262,16 @@ func parent(path string) string {
 	return path[:i]
 }
 
-// within reports whether path is dir or lies below it, component by component. Both are clean.
-func within(path, dir string) bool {
+// Within reports whether path is dir or lies below it, component by component. Both are clean.
+func Within(path, dir string) bool {
 	if dir == "/" || path == dir {
 		return true
 	}
 	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
-// depth is the number of components of a clean path.
-func depth(path string) int {
+// Depth is the number of components of a clean path.
+func Depth(path string) int {
 	if path == "/" {
 		return 0
 	}
@@ -279,7 +284,7 @@ type stepError struct {
 	err  error
 }
 
-func (e *stepError) Error() string { return printable(e.path) + ": " + e.err.Error() }
+func (e *stepError) Error() string { return text.Name(e.path) + ": " + e.err.Error() }
 func (e *stepError) Unwrap() error { return e.err }
 
 // errnoOnly says which step of a walk could not be made, without the operation's name.

@@ -1,4 +1,4 @@
-package sandbox
+package links_test
 
 import (
 	"errors"
@@ -8,10 +8,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/clairun/clai-sandbox/sandbox/links"
+	"github.com/clairun/clai-sandbox/sandbox/links/linkstest"
 )
 
 func TestAWalkFollowsEveryHop(t *testing.T) {
-	tree := newFakeTree("/real/dir/file", "/a -> real", "/b -> /a/dir", "/c -> b/../dir/file", "/up -> real/dir/..", "/root -> /",
+	tree := linkstest.New("/real/dir/file", "/a -> real", "/b -> /a/dir", "/c -> b/../dir/file", "/up -> real/dir/..", "/root -> /",
 		"/self -> self", "/x -> y", "/y -> x", "/dangling -> /nowhere/below", "/file", "/closed/ !", "/dots -> ././real//dir/.")
 	for _, c := range []struct {
 		path, real string
@@ -34,7 +37,7 @@ func TestAWalkFollowsEveryHop(t *testing.T) {
 		{"/closed/x", "/closed", "", syscall.EACCES},
 		{"/" + strings.Repeat("n", 300), "/", "", syscall.ENAMETOOLONG},
 	} {
-		w, err := follow(tree, c.path)
+		w, err := links.Follow(tree, c.path)
 		if !errors.Is(err, c.err) || (c.err == nil) != (err == nil) {
 			t.Errorf("%s: error %v, want %v", c.path, err, c.err)
 			continue
@@ -42,18 +45,21 @@ func TestAWalkFollowsEveryHop(t *testing.T) {
 		if c.err != nil {
 			continue
 		}
-		var links []string
+		var passed []string
 		for _, l := range w.Links {
-			links = append(links, l.Path)
+			passed = append(passed, l.Path)
 		}
-		if w.Real != c.real || strings.Join(links, " ") != c.links {
-			t.Errorf("%s leads to %s by %v, want %s by %s", c.path, w.Real, links, c.real, c.links)
+		if w.Real != c.real || strings.Join(passed, " ") != c.links {
+			t.Errorf("%s leads to %s by %v, want %s by %s", c.path, w.Real, passed, c.real, c.links)
 		}
 	}
 }
 
 func TestAWalkAllowsAsManyLinksAsTheKernel(t *testing.T) {
-	dir := newDirectory(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	os.WriteFile(dir+"/0", nil, 0o644)
 	for i := 1; i <= 41; i++ {
 		os.Symlink(dir+"/"+strings.Repeat("l", i-1)+"0", dir+"/"+strings.Repeat("l", i)+"0")
@@ -61,7 +67,7 @@ func TestAWalkAllowsAsManyLinksAsTheKernel(t *testing.T) {
 	for _, n := range []int{1, 39, 40, 41} {
 		name := dir + "/" + strings.Repeat("l", n) + "0"
 		_, kernel := os.Stat(name)
-		_, err := follow(Host{}, name)
+		_, err := links.Follow(links.Host{}, name)
 		if (kernel == nil) != (err == nil) {
 			t.Errorf("%d links: the kernel says %v, follow %v", n, kernel, err)
 		}
@@ -104,7 +110,7 @@ func FuzzWalk(f *testing.F) {
 			}
 		}
 		path := dir + "/" + strings.TrimSuffix(asked, "/")
-		w, err := follow(Host{}, path)
+		w, err := links.Follow(links.Host{}, path)
 		file, kernel := os.OpenFile(path, syscall.O_NONBLOCK, 0)
 		if kernel != nil {
 			// The kernel wants a directory before "." and "..", which a clean path does not have.
@@ -129,8 +135,8 @@ func TestOnePathIsBelowAnotherByWholeComponents(t *testing.T) {
 		path, dir string
 		want      bool
 	}{{"/a", "/a", true}, {"/a/b", "/a", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}, {"/x", "/", true}, {"/", "/", true}, {"/", "/a", false}} {
-		if within(c.path, c.dir) != c.want {
-			t.Errorf("within(%s, %s) is %v", c.path, c.dir, !c.want)
+		if links.Within(c.path, c.dir) != c.want {
+			t.Errorf("Within(%s, %s) is %v", c.path, c.dir, !c.want)
 		}
 	}
 }
