@@ -182,8 +182,8 @@ func (a *attempt) assemble(live bool) error {
 		holds = append(holds, a.settingsWatch.descriptor())
 	}
 	mounter, err := mounts.Start(int(a.ready), int(a.release), holds...) // while bwrap starts
-	a.ready.close()
-	a.release.close()
+	a.ready.Close()
+	a.release.Close()
 	if err != nil {
 		return &SetupError{Why: "start what mounts: " + err.Error(), Hint: tryAgain}
 	}

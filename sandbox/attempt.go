@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/image"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
@@ -30,12 +31,12 @@ type attempt struct {
 	written       string   // the file of what commands could write; empty: there is none
 	argv          []string // bwrap's
 	attr          *syscall.SysProcAttr
-	files         []descriptor                  // open for the child, closed after its start
-	status        descriptor                    // bwrap's records
-	report        descriptor                    // of the trampoline inside, if there is one
-	paused        descriptor                    // where a session's first process tells that it is there
+	files         []descriptor.File             // open for the child, closed after its start
+	status        descriptor.File               // bwrap's records
+	report        descriptor.File               // of the trampoline inside, if there is one
+	paused        descriptor.File               // where a session's first process tells that it is there
 	server        atomic.Pointer[server.Server] // of a session
-	pidsReport    descriptor                    // of the one before bwrap, if there is one
+	pidsReport    descriptor.File               // of the one before bwrap, if there is one
 	rules         *fileRules                    // nil: no Landlock layer on files
 	ruleset       string                        // its descriptor inside
 	requests      []mounts.Request
@@ -46,18 +47,18 @@ type attempt struct {
 	mounted       []mounts.Mounted
 	layers        openLayers
 	image         *image.Hold
-	ready         descriptor    // where the base tells that it is complete, and
-	release       descriptor    // what the command waits for: the mounter's ends
-	recorded      []byte        // what was read of bwrap's records so far
-	unreleased    bool          // the mounter ended before it released the command
-	gate          descriptor    // where bwrap waits before it reads its options
-	filter        descriptor    // where bwrap waits for its seccomp filter
-	program       []byte        // the filter
-	channel       *net.UnixConn // where a filtered network's listener comes from
-	proxy         *egress.Proxy // that serves it
-	input         *inputFile    // nil: standard input is no file
-	output        *outputMeter  // nil: not measured
-	cgroup        *cgroup       // nil: none
+	ready         descriptor.File // where the base tells that it is complete, and
+	release       descriptor.File // what the command waits for: the mounter's ends
+	recorded      []byte          // what was read of bwrap's records so far
+	unreleased    bool            // the mounter ended before it released the command
+	gate          descriptor.File // where bwrap waits before it reads its options
+	filter        descriptor.File // where bwrap waits for its seccomp filter
+	program       []byte          // the filter
+	channel       *net.UnixConn   // where a filtered network's listener comes from
+	proxy         *egress.Proxy   // that serves it
+	input         *inputFile      // nil: standard input is no file
+	output        *outputMeter    // nil: not measured
+	cgroup        *cgroup         // nil: none
 	process       *process
 	bus           *busListener  // nil: none
 	heard         chan struct{} // closed when signals for the command come to this process
@@ -156,13 +157,13 @@ func (a *attempt) open(l Launcher) (err error) {
 	if err != nil {
 		return err
 	}
-	gate, gateWriter, err := pipe()
+	gate, gateWriter, err := descriptor.Pipe()
 	if err != nil {
 		return err
 	}
 	a.gate = gateWriter
 	wait := a.pass(gate)
-	options, err := sealed("bwrap-args", nulTerminated(args))
+	options, err := descriptor.Sealed("bwrap-args", nulTerminated(args))
 	if err != nil {
 		return err
 	}
@@ -193,13 +194,13 @@ func (a *attempt) bwrapArgs(l Launcher, base *Plan) ([]string, error) {
 		return operands[next-1].option, operands[next-1].operand
 	})
 	args = append(slices.Clone(l.mistakes), args...)
-	filter, filterWriter, err := pipe()
+	filter, filterWriter, err := descriptor.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	a.filter = filterWriter
 	args = append(args, "--seccomp", a.pass(filter))
-	status, statusWriter, err := pipe()
+	status, statusWriter, err := descriptor.Pipe()
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +242,7 @@ func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, erro
 	for _, step := range wanted {
 		switch {
 		case step.Kind == Copy:
-			file, err := openFile(step.Source)
+			file, err := descriptor.Open(step.Source)
 			if err != nil {
 				continue // a file of the system's that went away: so it is gone inside as well
 			}
@@ -258,7 +259,7 @@ func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, erro
 			}
 			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
 		case step.Kind == Private && step.Source != "":
-			file, err := pin(step.Source)
+			file, err := descriptor.Pin(step.Source)
 			if err != nil {
 				return nil, nil, &SetupError{Path: step.Source, Why: "cannot stand at " + step.Path + ": " + reason(err), Hint: tryAgain}
 			}
@@ -266,7 +267,7 @@ func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, erro
 			writable.Access = profile.ReadWrite
 			operands = append(operands, a.bindDescriptor(writable, file, byDescriptor))
 		case step.Kind == Empty:
-			nothing, err := openFile(os.DevNull)
+			nothing, err := descriptor.Open(os.DevNull)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -278,7 +279,7 @@ func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, erro
 			}
 			operands = append(operands, o)
 		case step.Pinned:
-			file, err := pinExpected(step.Source, step.expected)
+			file, err := descriptor.PinExpected(step.Source, step.expected)
 			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 				return nil, nil, err
 			}
@@ -325,7 +326,7 @@ func (a *attempt) notMounted(step Step, err error) error {
 }
 
 // pass hands a file to the child and returns the descriptor that it has there.
-func (a *attempt) pass(file descriptor) string {
+func (a *attempt) pass(file descriptor.File) string {
 	a.files = append(a.files, file)
 	return strconv.Itoa(2 + len(a.files))
 }
@@ -344,7 +345,7 @@ func (a *attempt) start(stdio Stdio) error {
 	}
 	process, err := startProcess(a.path, a.argv, stdio, a.files, a.attr)
 	for i := range a.files {
-		a.files[i].close()
+		a.files[i].Close()
 	}
 	a.files = nil
 	if err != nil {
@@ -352,7 +353,7 @@ func (a *attempt) start(stdio Stdio) error {
 	}
 	a.process = process
 	if err = a.limit(); err == nil {
-		a.gate.close()
+		a.gate.Close()
 		a.program, err = seccomp.Assemble(runtime.GOARCH, seccomp.Rules(a.plan.NestedNamespaces)) // while bwrap starts
 	}
 	if err != nil {
@@ -360,8 +361,8 @@ func (a *attempt) start(stdio Stdio) error {
 		a.process.wait()
 		return err
 	}
-	a.filter.write(a.program)
-	a.filter.close()
+	a.filter.Write(a.program)
+	a.filter.Close()
 	a.serveNetwork()
 	return nil
 }
@@ -434,19 +435,19 @@ func (a *attempt) close() {
 	a.bus.close()
 	a.cgroup.remove()
 	for i := range a.files {
-		a.files[i].close()
+		a.files[i].Close()
 	}
 	if a.mounter != nil {
 		a.mounter.Close()
 	}
-	for _, file := range []*descriptor{&a.status, &a.report, &a.paused, &a.pidsReport, &a.gate, &a.filter, &a.ready, &a.release} {
-		file.close()
+	for _, file := range []*descriptor.File{&a.status, &a.report, &a.paused, &a.pidsReport, &a.gate, &a.filter, &a.ready, &a.release} {
+		file.Close()
 	}
 	if a.channel != nil {
 		a.channel.Close()
 	}
 	if a.rules != nil {
-		a.rules.kept.close()
+		a.rules.kept.Close()
 	}
 	a.input.close()
 	a.layers.close()

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // A cgroup counts what all processes of a sandbox take together, which an rlimit cannot. One is made for a run with a
@@ -260,9 +261,9 @@ func writeCgroup(dir, file, value string) error {
 	path := filepath.Join(dir, file)
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
-		d := descriptor(fd)
-		err = d.write([]byte(value))
-		d.close()
+		d := descriptor.File(fd)
+		err = d.Write([]byte(value))
+		d.Close()
 	}
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: path, Err: err}

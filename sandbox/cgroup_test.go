@@ -230,7 +230,7 @@ func TestACommandThatIsKilledForMemoryWithItsBwrapIsNoFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range a.files {
-		a.files[i].close() // or the status would never end
+		a.files[i].Close() // or the status would never end
 	}
 	a.files = nil
 	a.process.kill()

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // A busDirectory holds the sockets of one run, by name: bwrap binds only what has one. It is this user's alone, and locked
 // as long as it is used, so that a later run knows the directory of one that was killed, and removes it.
 type busDirectory struct {
 	path string
-	fd   descriptor
+	fd   descriptor.File
 }
 
 const (
@@ -52,14 +54,14 @@ func private(path string) bool {
 }
 
 // lockDirectory opens a directory and locks it, unless somebody has.
-func lockDirectory(path string) (descriptor, error) {
+func lockDirectory(path string) (descriptor.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
-	d := descriptor(fd)
+	d := descriptor.File(fd)
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		d.close()
+		d.Close()
 		return 0, err
 	}
 	return d, nil
@@ -71,9 +73,9 @@ func (d busDirectory) name(socket string) string {
 }
 
 // open opens a socket in the directory, as something to bind or connect to.
-func (d busDirectory) open(socket string) (descriptor, error) {
+func (d busDirectory) open(socket string) (descriptor.File, error) {
 	fd, err := unix.Openat(int(d.fd), socket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	return descriptor(max(fd, 0)), err
+	return descriptor.File(max(fd, 0)), err
 }
 
 // remove takes the directory away.
@@ -84,7 +86,7 @@ func (d *busDirectory) remove() {
 	unix.Unlinkat(int(d.fd), busSocket, 0)
 	unix.Unlinkat(int(d.fd), proxySocket, 0)
 	unix.Rmdir(d.path)
-	d.fd.close()
+	d.fd.Close()
 }
 
 // sweep removes the directories beside this one that runs left which were killed. A new one is not locked yet for a
@@ -102,7 +104,7 @@ func (d busDirectory) sweep() {
 		}
 		if stale, err := lockDirectory(path); err == nil {
 			os.RemoveAll(path)
-			stale.close()
+			stale.Close()
 		}
 	}
 }

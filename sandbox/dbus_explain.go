@@ -53,7 +53,7 @@ func (bus Bus) examine() error {
 	for _, server := range bus.Servers {
 		d, err := server.connect()
 		if err == nil {
-			d.close()
+			d.Close()
 			return nil
 		}
 		failure = err

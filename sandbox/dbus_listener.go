@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // A busListener is the socket that stands in a sandbox for the session bus. Until something inside connects it costs a
@@ -19,7 +20,7 @@ import (
 type busListener struct {
 	bus       Bus
 	directory busDirectory
-	socket    descriptor // the listening socket's file, to be bound
+	socket    descriptor.File // the listening socket's file, to be bound
 	listening busConn
 
 	held   heldRights
@@ -59,7 +60,7 @@ func listenBus(bus Bus) (*busListener, error) {
 	}
 	if err := l.open(); err != nil {
 		l.directory.remove()
-		l.socket.close()
+		l.socket.Close()
 		return nil, fmt.Errorf("session bus: %w", err)
 	}
 	l.served.Go(l.serve)
@@ -82,7 +83,7 @@ func (l *busListener) open() error {
 		unix.Close(fd)
 		return err
 	}
-	l.listening, err = newBusConn(descriptor(fd))
+	l.listening, err = newBusConn(descriptor.File(fd))
 	return err
 }
 
@@ -107,7 +108,7 @@ func (l *busListener) serve() {
 }
 
 // accept waits for a connection. The error means that no more will come.
-func (l *busListener) accept() (descriptor, error) {
+func (l *busListener) accept() (descriptor.File, error) {
 	for {
 		var fd int
 		var err error
@@ -119,7 +120,7 @@ func (l *busListener) accept() (descriptor, error) {
 			return 0, waited
 		}
 		if err == nil {
-			return descriptor(fd), nil
+			return descriptor.File(fd), nil
 		}
 		select { // no descriptor or memory is left, perhaps only for now
 		case <-time.After(10 * time.Millisecond):
@@ -130,7 +131,7 @@ func (l *busListener) accept() (descriptor, error) {
 }
 
 // attend serves one connection to its end.
-func (l *busListener) attend(accepted descriptor) {
+func (l *busListener) attend(accepted descriptor.File) {
 	client, err := newBusConn(accepted)
 	if err != nil {
 		return
@@ -225,7 +226,7 @@ func (l *busListener) close() {
 		}
 		l.abort()
 		l.directory.remove()
-		l.socket.close()
+		l.socket.Close()
 	})
 }
 
@@ -248,7 +249,7 @@ func (a *attempt) busOperand(step Step, byDescriptor bool) (operand, bool) {
 	if err == nil {
 		var fd int
 		if fd, err = unix.FcntlInt(uintptr(a.bus.socket), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			return a.bindDescriptor(step, descriptor(fd), byDescriptor), true
+			return a.bindDescriptor(step, descriptor.File(fd), byDescriptor), true
 		}
 	}
 	a.plan.notice(NoticeSessionBus, "", "no session bus for the command: "+err.Error())
@@ -256,7 +257,7 @@ func (a *attempt) busOperand(step Step, byDescriptor bool) (operand, bool) {
 }
 
 // bindDescriptor binds what a descriptor has open.
-func (a *attempt) bindDescriptor(step Step, file descriptor, byDescriptor bool) operand {
+func (a *attempt) bindDescriptor(step Step, file descriptor.File, byDescriptor bool) operand {
 	fd := a.pass(file)
 	if byDescriptor {
 		return operand{bindOption(step.Access) + "-fd", fd}

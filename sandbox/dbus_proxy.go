@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 const (
@@ -25,9 +27,9 @@ const (
 // watches.
 type busProxy struct {
 	process *process
-	alive   *os.File      // closed, the proxy ends
-	ended   chan struct{} // closed when it has
-	socket  descriptor    // where it listens
+	alive   *os.File        // closed, the proxy ends
+	ended   chan struct{}   // closed when it has
+	socket  descriptor.File // where it listens
 	said    *bounded
 }
 
@@ -39,13 +41,13 @@ func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProx
 	address, files, err := bus.pinServers()
 	defer func() {
 		for i := range files {
-			files[i].close()
+			files[i].Close()
 		}
 	}()
 	if err != nil {
 		return nil, err
 	}
-	alive, ready, err := pipe()
+	alive, ready, err := descriptor.Pipe()
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProx
 	started := make(chan error)
 	go p.attend(bus.Proxy, argv, inherited, started)
 	err = <-started
-	ready.close()
+	ready.Close()
 	if err == nil {
 		err = p.waitReady(ctx)
 	}
@@ -84,7 +86,7 @@ func trustProgram(path string) error {
 
 // attend starts the proxy and stays until it has ended: the kernel kills it when the thread that started it is gone. That
 // thread is not confined as a sandbox's is: an abstract socket may be where the bus listens.
-func (p *busProxy) attend(path string, argv []string, files []descriptor, started chan<- error) {
+func (p *busProxy) attend(path string, argv []string, files []descriptor.File, started chan<- error) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
 	defer close(p.ended)
 	err := dropCapabilities()
@@ -140,12 +142,12 @@ func (p *busProxy) end() {
 	case <-p.ended:
 	case <-time.After(killPatience):
 	}
-	p.socket.close()
+	p.socket.Close()
 }
 
 // pinServers opens the servers' sockets as they are now. The proxy gets descriptors, so that it connects to what was
 // checked here, and to nothing that is put in its place.
-func (bus Bus) pinServers() (address string, files []descriptor, err error) {
+func (bus Bus) pinServers() (address string, files []descriptor.File, err error) {
 	var failure error
 	for _, server := range bus.Servers {
 		own := BusAddress{Transport: "unix", Keys: map[string]string{}}
@@ -155,7 +157,7 @@ func (bus Bus) pinServers() (address string, files []descriptor, err error) {
 				failure = err
 				continue
 			}
-			probe.close()
+			probe.Close()
 			own.Keys["abstract"] = server.Abstract
 		} else {
 			file, err := server.pin()
@@ -178,8 +180,8 @@ func (bus Bus) pinServers() (address string, files []descriptor, err error) {
 }
 
 // pin opens the socket at the server's path, if it is the caller's.
-func (s BusServer) pin() (descriptor, error) {
-	file, err := pin(s.Path)
+func (s BusServer) pin() (descriptor.File, error) {
+	file, err := descriptor.Pin(s.Path)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", printable(s.Path), err)
 	}
@@ -192,20 +194,20 @@ func (s BusServer) pin() (descriptor, error) {
 		err = errors.New("it belongs to another user")
 	}
 	if err != nil {
-		file.close()
+		file.Close()
 		return 0, fmt.Errorf("%s: %w", printable(s.Path), err)
 	}
 	return file, nil
 }
 
 // connect connects to the server. Nobody owns a name among the abstract sockets, but who listens there is known.
-func (s BusServer) connect() (descriptor, error) {
+func (s BusServer) connect() (descriptor.File, error) {
 	if s.Path != "" {
 		file, err := s.pin()
 		if err != nil {
 			return 0, err
 		}
-		defer file.close()
+		defer file.Close()
 		return connect(fmt.Sprintf("/proc/self/fd/%d", file))
 	}
 	d, err := connect("@" + s.Abstract)
@@ -217,23 +219,23 @@ func (s BusServer) connect() (descriptor, error) {
 		err = errors.New("it belongs to another user")
 	}
 	if err != nil {
-		d.close()
+		d.Close()
 		return 0, fmt.Errorf("%s: %w", printable(s.String()), err)
 	}
 	return d, nil
 }
 
 // connect connects to a unix socket, and waits a while where that has no room for one more.
-func connect(name string) (descriptor, error) {
+func connect(name string) (descriptor.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
-	d := descriptor(fd)
+	d := descriptor.File(fd)
 	patience := unix.NsecToTimeval(int64(proxyPatience))
 	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience)
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
-		d.close()
+		d.Close()
 		return 0, err
 	}
 	return d, nil

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // A busConn is one end of a relayed connection. It carries bytes, and the descriptors that come with them (unix(7),
@@ -30,9 +32,9 @@ const (
 var rightsSpace = unix.CmsgSpace(maxRights * 4)
 
 // newBusConn takes a connected socket over.
-func newBusConn(d descriptor) (busConn, error) {
+func newBusConn(d descriptor.File) (busConn, error) {
 	if err := unix.SetNonblock(int(d), true); err != nil {
-		d.close()
+		d.Close()
 		return busConn{}, err
 	}
 	file := os.NewFile(uintptr(d), "bus")

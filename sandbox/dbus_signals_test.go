@@ -14,6 +14,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // typed is a message of a type.
@@ -36,7 +38,7 @@ func socketPair(t *testing.T) (a, b busConn) {
 		t.Fatal(err)
 	}
 	for i, c := range []*busConn{&a, &b} {
-		if *c, err = newBusConn(descriptor(ends[i])); err != nil {
+		if *c, err = newBusConn(descriptor.File(ends[i])); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.close)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 func TestAnOpenBusThatIsSwappedForALinkIsNotBound(t *testing.T) {
@@ -191,7 +192,7 @@ func TestFilesThatCannotBeOpenedEndTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(pair[0])
-	receiver, err := newBusConn(descriptor(pair[1]))
+	receiver, err := newBusConn(descriptor.File(pair[1]))
 	if err != nil {
 		t.Fatal(err)
 	}

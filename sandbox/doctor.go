@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/seccomp"
 )
@@ -48,12 +49,12 @@ func checkKernel() Check {
 	var name unix.Utsname
 	unix.Uname(&name)
 	c := Check{Name: "kernel", State: CheckOK, Found: "Linux " + string(bytes.TrimRight(name.Release[:], "\x00"))}
-	root, err := pin("/")
+	root, err := descriptor.Pin("/")
 	if err != nil {
 		c.State, c.Found, c.Mend = CheckBad, c.Found+", openat2: "+reason(err), "use Linux 5.6 or later, and in a container a seccomp profile that knows openat2"
 		return c
 	}
-	root.close()
+	root.Close()
 	return c
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
@@ -34,7 +35,7 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 		}
 	}
 	if a.proxy != nil {
-		channel, theirs, err := openChannel()
+		channel, theirs, err := descriptor.Channel()
 		if err != nil {
 			return nil, err
 		}
@@ -67,14 +68,14 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 // awaitMounts lists the calls that tell the mounter that the base is complete, wait until it is done, and enter the working
 // directory, which was not there before.
 func (a *attempt) awaitMounts(p *trampoline.List) error {
-	ready, readyWriter, err := pipe()
+	ready, readyWriter, err := descriptor.Pipe()
 	if err != nil {
 		return err
 	}
 	a.ready = ready
-	released, release, err := pipe()
+	released, release, err := descriptor.Pipe()
 	if err != nil {
-		readyWriter.close()
+		readyWriter.Close()
 		return err
 	}
 	a.release = release
@@ -107,7 +108,7 @@ func restoreSignals(p *trampoline.List, ignored []syscall.Signal) {
 
 // throughTrampoline makes the command that bwrap executes the trampoline, with a list that ends in the command.
 func (a *attempt) throughTrampoline(p *trampoline.List, l Launcher) ([]string, error) {
-	report, writer, err := pipe()
+	report, writer, err := descriptor.Pipe()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func (a *attempt) throughTrampoline(p *trampoline.List, l Launcher) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	return []string{"/proc/self/fd/" + a.pass(descriptor(program))}, nil
+	return []string{"/proc/self/fd/" + a.pass(descriptor.File(program))}, nil
 }
 
 // trampolineFailed says what the trampoline reported, if it reported anything. bwrap has ended.
@@ -152,7 +153,7 @@ func (a *attempt) trampolineFailed() error {
 }
 
 // readReport reads a trampoline's report, if there is one. Nobody has the other end any more.
-func readReport(report descriptor) (what byte, errno unix.Errno, failed bool) {
+func readReport(report descriptor.File) (what byte, errno unix.Errno, failed bool) {
 	if report == 0 {
 		return 0, 0, false
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // allow adds a grant as a person's approval would: for the object that is there now.
@@ -21,11 +22,11 @@ func (h *host) allow(path string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	file, err := pin(real)
+	file, err := descriptor.Pin(real)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	defer file.close()
+	defer file.Close()
 	object, err := profile.ObjectOf(int(file))
 	if err != nil {
 		h.t.Fatal(err)

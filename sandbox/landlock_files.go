@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
@@ -35,10 +36,10 @@ const (
 
 // fileRules is a ruleset under construction.
 type fileRules struct {
-	ruleset descriptor
+	ruleset descriptor.File
 	handled uint64
-	kept    descriptor // the ruleset, for a session's server
-	live    bool       // what is shown can change: see allowInside
+	kept    descriptor.File // the ruleset, for a session's server
+	live    bool            // what is shown can change: see allowInside
 }
 
 // locksFiles reports whether the plan's files get the Landlock layer here.
@@ -63,7 +64,7 @@ func newFileRules() (*fileRules, error) {
 	if errno != 0 {
 		return nil, fmt.Errorf("landlock_create_ruleset: %w", errno)
 	}
-	r.ruleset = descriptor(fd)
+	r.ruleset = descriptor.File(fd)
 	return r, nil
 }
 
@@ -73,7 +74,7 @@ func (r *fileRules) keep() error {
 	if err != nil {
 		return err
 	}
-	r.kept = descriptor(fd)
+	r.kept = descriptor.File(fd)
 	return nil
 }
 

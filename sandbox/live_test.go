@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // A liveShell is a shell in a live sandbox.
@@ -322,7 +323,7 @@ func TestAnotherObjectThanWasAllowedIsNotMountedLive(t *testing.T) {
 		Expected: &profile.Expected{Path: dir, Device: 1, Inode: 1}})
 	_, err := s.live.Show(context.Background(), h.profile)
 	var failed *LiveError
-	if !errors.As(err, &failed) || !errors.Is(err, errReplaced) && !strings.Contains(err.Error(), "something else stands") {
+	if !errors.As(err, &failed) || !errors.Is(err, descriptor.ErrReplaced) && !strings.Contains(err.Error(), "something else stands") {
 		t.Errorf("%v", err)
 	}
 	s.expect("ls "+dir, "…No such file or directory")
@@ -524,11 +525,11 @@ func TestAGrantThatArrivesBeforeTheCommandHasBegunWaits(t *testing.T) {
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	read, write, err := pipe()
+	read, write, err := descriptor.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer read.close()
+	defer read.Close()
 	live := &Live{}
 	live.begin(&attempt{plan: &Plan{}, report: read, ended: make(chan struct{}), process: &process{pid: tree.Process.Pid}})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -536,7 +537,7 @@ func TestAGrantThatArrivesBeforeTheCommandHasBegunWaits(t *testing.T) {
 	if _, err := live.running(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("before: %v", err)
 	}
-	write.close()
+	write.Close()
 	if init, err := live.running(context.Background()); err != nil || init != childrenOf(tree.Process.Pid)[0] {
 		t.Errorf("after: %d, %v", init, err)
 	}

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
@@ -96,50 +96,16 @@ func rights(p *trampoline.List, fd int) uint64 {
 	return p.Words(0, 0, vector, 1, control, space, 0)
 }
 
-// openChannel makes the socket through which the listener comes. It returns our end and the child's.
-func openChannel() (*net.UnixConn, descriptor, error) {
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, 0, err
-	}
-	file := os.NewFile(uintptr(ends[0]), "listener channel")
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		unix.Close(ends[1])
-		return nil, 0, err
-	}
-	return conn.(*net.UnixConn), descriptor(ends[1]), nil
-}
-
 // receiveListener takes the listener out of the channel, and closes that: what comes later may be the command's.
 func receiveListener(channel *net.UnixConn) (net.Listener, error) {
 	defer channel.Close()
-	fd, err := receiveDescriptor(channel)
+	fd, err := descriptor.Receive(channel)
 	if err != nil {
 		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), "listener")
 	defer file.Close()
 	return net.FileListener(file)
-}
-
-// receiveDescriptor takes the one that the trampoline has sent out of the channel.
-func receiveDescriptor(channel *net.UnixConn) (int, error) {
-	oob := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := channel.ReadMsgUnix(make([]byte, 1), oob)
-	if err != nil {
-		return 0, err
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(messages) != 1 {
-		return 0, errors.New("no descriptor came")
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return 0, errors.New("no descriptor came")
-	}
-	return fds[0], nil
 }
 
 // serveNetwork serves the listener once it comes, until endNetwork. If none comes, the sandbox has ended before its

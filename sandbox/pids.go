@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
@@ -54,7 +55,7 @@ func rootIsExempt() bool {
 
 // throughPIDsTrampoline makes bwrap start through the trampoline. It is the last that is passed to the child.
 func (a *attempt) throughPIDsTrampoline() error {
-	report, writer, err := pipe()
+	report, writer, err := descriptor.Pipe()
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (a *attempt) throughPIDsTrampoline() error {
 	if err != nil {
 		return err
 	}
-	a.path = "/proc/self/fd/" + a.pass(descriptor(own))
+	a.path = "/proc/self/fd/" + a.pass(descriptor.File(own))
 	return nil
 }
 

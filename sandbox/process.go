@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // A process is a bwrap that was started. It is not os/exec's: that one first tries out, on a child of its own, what the
@@ -80,7 +82,7 @@ func (g guard) attributes() *syscall.SysProcAttr {
 }
 
 // startProcess executes a program with an empty environment. files are its descriptors from 3 on.
-func startProcess(path string, argv []string, stdio Stdio, files []descriptor, attr *syscall.SysProcAttr) (*process, error) {
+func startProcess(path string, argv []string, stdio Stdio, files []descriptor.File, attr *syscall.SysProcAttr) (*process, error) {
 	p := &process{begun: make(chan struct{}), over: make(chan struct{})}
 	var ours []*os.File // the child's ends
 	defer func() {

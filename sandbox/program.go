@@ -1,9 +1,13 @@
 package sandbox
 
 import (
+	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // insideDirectory is where a sandbox has what is this program's.
@@ -24,4 +28,38 @@ func (p *Plan) ShowProgram(name, source string) string {
 	at := slices.IndexFunc(p.Steps, func(s Step) bool { return depth(s.Path) > depth(step.Path) || s.Kind == Seal })
 	p.Steps = slices.Insert(slices.Clone(p.Steps), at, step)
 	return step.Path
+}
+
+// openProgram opens the file that this process executes, to be bound. bwrap looks for the path of what it binds, and has no
+// capability to do so in other users' directories: where they let nobody in, the file is open for reading, to be copied.
+func openProgram() (file descriptor.File, reachable bool, err error) {
+	flags := unix.O_PATH
+	path, err := os.Readlink(ownProgram)
+	if reachable = err == nil && searchable(path); !reachable {
+		flags = unix.O_RDONLY
+	}
+	fd, err := unix.Open(ownProgram, flags|unix.O_CLOEXEC, 0)
+	return descriptor.File(max(fd, 0)), reachable, err
+}
+
+// searchable reports whether this process's user may look into the directories above a path without any capability.
+func searchable(path string) bool {
+	for path != "/" {
+		path = parent(path)
+		var info unix.Stat_t
+		if unix.Stat(path, &info) != nil {
+			return false
+		}
+		bit := uint32(unix.S_IXOTH)
+		switch {
+		case int(info.Uid) == os.Getuid():
+			bit = unix.S_IXUSR
+		case int(info.Gid) == os.Getgid():
+			bit = unix.S_IXGRP
+		}
+		if info.Mode&bit == 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
@@ -146,7 +147,7 @@ func (l Launcher) run(ctx context.Context, plan Plan, command []string, stdio St
 	if l.input, err = inputOf(stdio.In); err != nil {
 		return Result{}, err
 	}
-	if err := closeOnExec(); err != nil {
+	if err := descriptor.CloseOnExec(); err != nil {
 		return Result{}, &SetupError{Why: "mark descriptors close-on-exec: " + err.Error(), Hint: tryAgain}
 	}
 	if l.guard == guardBest {

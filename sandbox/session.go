@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/server"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
@@ -105,7 +106,7 @@ const pausePatience = 10 * time.Second
 // pausing makes the command that bwrap executes, as pid 1, a program that does nothing. It can be asked for nothing: it cannot be traced
 // nor signalled from inside, and has nothing open. The children of those that are gone become its own, and the kernel takes them away.
 func (a *attempt) pausing(p *trampoline.List) ([]string, error) {
-	report, writer, err := pipe()
+	report, writer, err := descriptor.Pipe()
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (a *attempt) pausing(p *trampoline.List) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	paused, tells, err := pipe()
+	paused, tells, err := descriptor.Pipe()
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func (a *attempt) pausing(p *trampoline.List) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{"/proc/self/fd/" + a.pass(descriptor(program))}, nil
+	return []string{"/proc/self/fd/" + a.pass(descriptor.File(program))}, nil
 }
 
 // begin starts the server of a sandbox that is complete. It is called on the thread that started bwrap: what that was confined to, the
@@ -142,7 +143,7 @@ func (s *Session) begin(a *attempt) error {
 	if err := awaitByte(a.paused, pausePatience); err != nil {
 		return &SetupError{Why: "the sandbox's first process: " + err.Error(), Hint: "try again"}
 	}
-	a.paused.close()
+	a.paused.Close()
 	init, err := a.awaitInit()
 	if err != nil || init == 0 {
 		return &SetupError{Why: "the sandbox ended before a command could begin", Hint: "try again"}
@@ -199,7 +200,7 @@ func (a *attempt) limitServer(pid int) error {
 }
 
 // awaitByte waits until somebody writes to a pipe.
-func awaitByte(fd descriptor, patience time.Duration) error {
+func awaitByte(fd descriptor.File, patience time.Duration) error {
 	until := time.Now().Add(patience)
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/repository"
@@ -42,9 +43,9 @@ type settings struct {
 
 // A settingsCopy is one file that the command has a copy of.
 type settingsCopy struct {
-	path string     // on the host
-	name string     // below settingsDirectory
-	dir  descriptor // the git directory, as it was when the sandbox was made
+	path string          // on the host
+	name string          // below settingsDirectory
+	dir  descriptor.File // the git directory, as it was when the sandbox was made
 	// persons are git's settings that count in all repositories.
 	persons []repository.Setting
 
@@ -101,7 +102,7 @@ func (a *attempt) copySettings() {
 			if step := a.plan.at(m.Path); step == nil || !step.Settings || m.Kind != mounts.Bind {
 				continue
 			}
-			dir, err := pin(parent(m.Source))
+			dir, err := descriptor.Pin(parent(m.Source))
 			var text string
 			if err == nil {
 				text, err = readSettings(dir, m.Source)
@@ -113,7 +114,7 @@ func (a *attempt) copySettings() {
 				err = errNoSettings
 			}
 			if err != nil {
-				dir.close()
+				dir.Close()
 				a.plan.notice(NoticeProtected, m.Path, "read-only inside, so that git cannot change its settings: "+printable(m.Path)+": "+reason(err))
 				continue
 			}
@@ -141,7 +142,7 @@ func (a *attempt) copySettings() {
 var errNoSettings = errors.New("it cannot be read as settings of git's")
 
 // readSettings reads a file of the host's that is in an open directory, following no link.
-func readSettings(dir descriptor, file string) (string, error) {
+func readSettings(dir descriptor.File, file string) (string, error) {
 	fd, err := unix.Openat2(int(dir), path.Base(file), &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
 	if err != nil {
@@ -171,7 +172,7 @@ func (s *settings) close() {
 	if s != nil {
 		s.stop.Do(func() { close(s.stopped) })
 		for _, c := range s.list {
-			c.dir.close()
+			c.dir.Close()
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
@@ -301,11 +302,11 @@ func TestWhatIsWrittenThroughTheMomentIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			path := h.write(h.profile.Workspace+"/config", c.now)
-			dir, err := pin(h.profile.Workspace)
+			dir, err := descriptor.Pin(h.profile.Workspace)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer dir.close()
+			defer dir.Close()
 			if c.link {
 				os.Rename(path, path+"2")
 				h.symlink("config2", path)

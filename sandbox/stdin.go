@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
@@ -61,7 +62,7 @@ func inputOf(stream any) (*inputFile, error) {
 	if !applies || err != nil {
 		return nil, err
 	}
-	probe, err := pinExpected(in.path, &in.object)
+	probe, err := descriptor.PinExpected(in.path, &in.object)
 	if err != nil && !in.required {
 		return nil, nil // not the caller's file, nor within reach: so it is not the caller's to change
 	}
@@ -69,7 +70,7 @@ func inputOf(stream any) (*inputFile, error) {
 		return nil, &SetupError{Path: in.path, Why: "is standard input, and cannot be shown read-only: " + reason(err),
 			Hint: "let cat read it: cat FILE | clai-sandbox run …"}
 	}
-	probe.close()
+	probe.Close()
 	return in, nil
 }
 
@@ -102,7 +103,7 @@ func (in *inputFile) open(p *trampoline.List, channel, fd int) {
 
 // inputThroughTrampoline gives the trampoline a way to send the file out.
 func (a *attempt) inputThroughTrampoline(p *trampoline.List) error {
-	back, theirs, err := openChannel()
+	back, theirs, err := descriptor.Channel()
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (in *inputFile) finish() {
 		return
 	}
 	defer in.back.Close()
-	inside, err := receiveDescriptor(in.back)
+	inside, err := descriptor.Receive(in.back)
 	if err != nil {
 		return // no command has run, or none that could open it
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
@@ -86,12 +87,12 @@ func (w *mountWatch) open() error {
 			continue
 		}
 		watched[dir] = true
-		at, err := pin(dir)
+		at, err := descriptor.Pin(dir)
 		if err != nil {
 			continue // assembling the tree fails, too
 		}
 		wd, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", at), w.mask(dir)|unix.IN_ONLYDIR)
-		at.close()
+		at.Close()
 		if err != nil {
 			return err
 		}

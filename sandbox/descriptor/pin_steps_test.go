@@ -1,14 +1,18 @@
-package sandbox
+package descriptor
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
 func TestPinningByStepsIsPinning(t *testing.T) {
-	dir := newDirectory(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := os.MkdirAll(dir+"/a/b", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +29,7 @@ func TestPinningByStepsIsPinning(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/usr", dir, dir + "/a/b", dir + "/a/b/file", dir + "/a/link", dir + "/a/link/file", dir + "/up/b", dir + "/none", dir + "/a/b/file/x", "/proc/self/cwd"} {
-		want, wantErr := pin(path)
+		want, wantErr := Pin(path)
 		got, err := pinBySteps(path)
 		if err != wantErr {
 			t.Errorf("%s: %v, want %v", path, err, wantErr)
@@ -35,8 +39,8 @@ func TestPinningByStepsIsPinning(t *testing.T) {
 			if unix.Fstat(int(want), &first) != nil || unix.Fstat(int(got), &second) != nil || first.Ino != second.Ino || first.Dev != second.Dev {
 				t.Errorf("%s: another object", path)
 			}
-			got.close()
-			want.close()
+			got.Close()
+			want.Close()
 		}
 	}
 }
