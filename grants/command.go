@@ -18,6 +18,7 @@ type Command struct {
 	Ask       string `json:"ask,omitempty" jsonschema:"always, on-miss or off: it can only be stricter than what is configured"`
 	Reason    string `json:"reason,omitempty" jsonschema:"why, for the person who decides"`
 	TimeoutMs int64  `json:"timeoutMs,omitempty" jsonschema:"after which time it is ended; without it, after 30 minutes"`
+	TwoPhase  bool   `json:"twoPhase,omitempty" jsonschema:"answer at once, with status accepted and an id by which the end is waited for"`
 }
 
 // A CommandRequest is what a person is shown of a command that waits for them, beside what a Request has. It does not change while it waits.
@@ -78,6 +79,8 @@ const (
 	CommandDenied       CommandStatus = "denied"
 	CommandTimeout      CommandStatus = "timeout" // nobody answered in time
 	CommandError        CommandStatus = "error"   // it was to run, and could not, or did not to its end
+	// CommandAccepted is the first of two answers: WaitOutside has the other.
+	CommandAccepted CommandStatus = "accepted"
 )
 
 // A CommandAnswer is what whoever asked is told, when the command has ended.
@@ -92,6 +95,10 @@ type CommandAnswer struct {
 	Truncated bool          `json:"truncated,omitempty" jsonschema:"there was more output than 200000 bytes"`
 	TimedOut  bool          `json:"timedOut,omitempty" jsonschema:"it was ended after its time"`
 	TookMs    int64         `json:"tookMs,omitempty"`
+	Text      string        `json:"text,omitempty" jsonschema:"what its session is told of it"`
+
+	CreatedAtUnixMs int64 `json:"createdAtUnixMs,omitempty" jsonschema:"of accepted"`
+	ExpiresAtUnixMs int64 `json:"expiresAtUnixMs,omitempty" jsonschema:"of accepted: when nobody is asked any more"`
 }
 
 // A Run is what is told of a command that was to run outside: to its session, and to everyone who listens.
@@ -117,6 +124,8 @@ type Runner interface {
 	// RunOutside asks, waits for whoever decides, and then for the command's end. Session is empty where the person runs a command themselves.
 	// inside says that the command comes out of the session's sandbox. When the context ends, the request is withdrawn, or the command ended.
 	RunOutside(ctx context.Context, session string, inside bool, c Command) (CommandAnswer, error)
+	// WaitOutside waits for the end of a command that was accepted. Its id is good for some time after that.
+	WaitOutside(ctx context.Context, id string) (CommandAnswer, error)
 }
 
 // CommandBody asks on the people's socket.

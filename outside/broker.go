@@ -59,6 +59,9 @@ type Broker struct {
 	told    map[string]map[string]grants.CommandAnswer // what was answered, by the agent and the name that it was asked under
 	ended   map[string]grants.Outcome                  // commands that waited, by their ids
 	running int
+	laters  map[string]*later  // by their ids: what is on its way, and what ended lately
+	laterAs map[askedAs]*later // the same, by the names that they were asked under
+	lately  []*later           // those that have ended, the first first
 	// onTheirWay are names under which something was asked that has no answer yet.
 	onTheirWay map[askedAs]chan struct{}
 }
@@ -83,7 +86,7 @@ func New(paths *broker.Broker, o Options) *Broker {
 	o.Every = cmp.Or(o.Every, DefaultEvery)
 	o.Notice = cmp.Or(o.Notice, DefaultNotice)
 	b := &Broker{Broker: paths, options: o, pending: map[string]*pending{}, agents: map[string]*agent{}, told: map[string]map[string]grants.CommandAnswer{}, ended: map[string]grants.Outcome{},
-		onTheirWay: map[askedAs]chan struct{}{}}
+		onTheirWay: map[askedAs]chan struct{}{}, laters: map[string]*later{}, laterAs: map[askedAs]*later{}}
 	b.endUnfinished()
 	return b
 }
@@ -137,7 +140,10 @@ func (b *Broker) RunOutside(ctx context.Context, session string, inside bool, as
 	if err := b.whose(&c); err != nil {
 		return grants.CommandAnswer{}, err
 	}
-	return b.runOutside(ctx, c)
+	if c.TwoPhase {
+		return b.accept(ctx, c)
+	}
+	return b.runOutside(ctx, c, func(string) {})
 }
 
 // An Asker is who asks from a container, as its token says. Its commands are as those of a sandbox.
@@ -149,10 +155,11 @@ type Asker struct {
 // RunFor has a command of a container's decided and run.
 func (b *Broker) RunFor(ctx context.Context, from Asker, asked grants.Command) (grants.CommandAnswer, error) {
 	asked.Agent = from.Agent
-	return b.runOutside(ctx, command{Command: asked, session: "container " + from.ID, workspace: from.Workspace, from: from, inside: true})
+	return b.runOutside(ctx, command{Command: asked, session: "container " + from.ID, workspace: from.Workspace, from: from, inside: true}, func(string) {})
 }
 
-func (b *Broker) runOutside(ctx context.Context, c command) (grants.CommandAnswer, error) {
+// runOutside tells the command's id as soon as it has one.
+func (b *Broker) runOutside(ctx context.Context, c command, tellID func(string)) (grants.CommandAnswer, error) {
 	if err := check(c); err != nil {
 		return grants.CommandAnswer{}, err
 	}
@@ -182,11 +189,12 @@ func (b *Broker) runOutside(ctx context.Context, c command) (grants.CommandAnswe
 	if err := b.decide(&c); err != nil {
 		return grants.CommandAnswer{}, err
 	}
+	tellID(c.id)
 	answer, begun, err := b.carryOut(ctx, c)
 	answer.RequestID, answer.Pattern = c.id, c.pattern
 	b.end(c, answer, err)
 	if !begun {
-		b.tell(c, grants.EventExecDenied, grants.Run{Reason: denial(c, answer, err)})
+		answer.Text = b.tell(c, grants.EventExecDenied, grants.Run{Reason: denial(c, answer, err)})
 	}
 	return answer, err
 }
@@ -412,8 +420,9 @@ func (b *Broker) run(ctx context.Context, c command, status grants.CommandStatus
 	a, begun, err := b.options.Run(ctx, c.toRunner(approved))
 	stop()
 	begun = begun && a.Status != runner.Failed
+	text := ""
 	if begun {
-		b.tellEnd(c, a)
+		text = b.tellEnd(c, a)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -421,12 +430,12 @@ func (b *Broker) run(ctx context.Context, c command, status grants.CommandStatus
 	case err != nil && !begun:
 		return grants.CommandAnswer{Status: grants.CommandError, Reason: "nothing was run: " + err.Error()}, false, nil
 	case err != nil:
-		return grants.CommandAnswer{Status: grants.CommandError, Reason: err.Error()}, true, nil
+		return grants.CommandAnswer{Status: grants.CommandError, Reason: err.Error(), Text: text}, true, nil
 	case a.Status == runner.Failed:
 		return grants.CommandAnswer{Status: grants.CommandError, Reason: "nothing was run: " + a.Error}, false, nil
 	}
 	c.markUsed()
-	return grants.CommandAnswer{Status: status, ExitCode: a.ExitCode, Stdout: a.Stdout, Stderr: a.Stderr, Truncated: a.Truncated, TimedOut: a.Status == runner.TimedOut, TookMs: a.TookMs}, true, nil
+	return grants.CommandAnswer{Status: status, ExitCode: a.ExitCode, Stdout: a.Stdout, Stderr: a.Stderr, Truncated: a.Truncated, TimedOut: a.Status == runner.TimedOut, TookMs: a.TookMs, Text: text}, true, nil
 }
 
 // usedEvery is how often it is noted that an entry was used.

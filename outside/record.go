@@ -229,6 +229,10 @@ func (b *Broker) endUnfinished() {
 		l.Time, l.Event, l.Status, l.Reason, l.Verdict, l.Pattern = time.Now().UTC(), ended, a.Status, a.Reason, "", ""
 		b.options.Audit.AppendTaking(*l)
 		b.ended[id] = outcome
+		over := &later{id: id, known: make(chan struct{}), over: make(chan struct{}), answer: a}
+		close(over.known)
+		close(over.over)
+		b.laters[id], b.lately = over, append(b.lately, over)
 		c := command{Command: grants.Command{Agent: l.Agent, Line: l.Command}, id: id, session: l.Session}
 		if outcome == grants.OutcomeGranted {
 			b.tell(c, grants.EventExecFinished, grants.Run{Output: a.Reason})

@@ -63,7 +63,7 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 
 // patienceFor is how long an answer may take; 0: as long as a person does.
 func (c *Client) patienceFor(method, target string) time.Duration {
-	if method == "POST" && (target == asking || target == commands) {
+	if method == "POST" && (target == asking || target == commands) || method == "GET" && strings.HasPrefix(target, commands+"/") {
 		return 0
 	}
 	return cmp.Or(c.patience, answerPatience)
@@ -252,6 +252,12 @@ func (c *Client) RunOutside(ctx context.Context, session string, inside bool, co
 		body = command
 	}
 	err = c.askAgain(ctx, commands, body, &answer)
+	return answer, err
+}
+
+// WaitOutside waits for the end of a command that was accepted, also by a broker that has ended since: the next one knows what became of it.
+func (c *Client) WaitOutside(ctx context.Context, id string) (answer grants.CommandAnswer, err error) {
+	err = c.call(ctx, "GET", commands+"/"+segment(id), nil, &answer)
 	return answer, err
 }
 

@@ -27,6 +27,7 @@ func (s *Server) routes() []wire.Route {
 			Takes: grants.Decision{}, Gives: grants.Answer{}, Handle: s.decide},
 		{Method: "POST", Path: "/v1/commands", Summary: "have a command run outside of any sandbox, and wait for whoever decides and for its end; what waits for a person is among the requests",
 			Takes: grants.CommandBody{}, Gives: grants.CommandAnswer{}, Handle: s.runOutside},
+		{Method: "GET", Path: "/v1/commands/{id}", Summary: "wait for the end of a command that was accepted", Gives: grants.CommandAnswer{}, Handle: s.waitOutside},
 		{Method: "GET", Path: "/v1/grants", Summary: "list what is granted", Gives: grants.GrantList{}, Handle: s.list},
 		{Method: "POST", Path: "/v1/grants", Summary: "grant a path that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, Handle: s.add},
 		{Method: "DELETE", Path: "/v1/grants/{id}", Summary: "revoke a grant; the answer says what still covers its path, and which running sandboxes it could not be taken from", Gives: grants.Taking{}, Handle: s.revoke},
@@ -87,11 +88,26 @@ func (s *Server) runFromInside(_ http.ResponseWriter, r *http.Request) (any, err
 }
 
 func (s *Server) command(r *http.Request, session string, inside bool, c grants.Command) (any, error) {
-	runner, ok := s.broker.(grants.Runner)
-	if !ok {
-		return nil, &grants.UnavailableError{Why: "no command is run outside of a sandbox here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
+	runner, err := s.runner()
+	if err != nil {
+		return nil, err
 	}
 	return wire.Result(runner.RunOutside(r.Context(), session, inside, c))
+}
+
+func (s *Server) waitOutside(_ http.ResponseWriter, r *http.Request) (any, error) {
+	runner, err := s.runner()
+	if err != nil {
+		return nil, err
+	}
+	return wire.Result(runner.WaitOutside(r.Context(), r.PathValue("id")))
+}
+
+func (s *Server) runner() (grants.Runner, error) {
+	if runner, ok := s.broker.(grants.Runner); ok {
+		return runner, nil
+	}
+	return nil, &grants.UnavailableError{Why: "no command is run outside of a sandbox here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
 }
 
 func (s *Server) pending(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -66,7 +66,7 @@ func (m Missing) hint() string {
 
 // A Result is what became of a command.
 type Result struct {
-	Outcome     string    `json:"outcome" jsonschema:"exited, signalled, timed_out, cancelled, or why nothing was run: sandbox_unavailable, command_denied, command_not_found, setup_failed"`
+	Outcome     string    `json:"outcome" jsonschema:"exited, signalled, timed_out, cancelled, or pending, or why nothing was run: sandbox_unavailable, command_denied, command_not_found, setup_failed"`
 	ExitCode    int       `json:"exitCode" jsonschema:"the command's exit status; 128+N if signal N ended it, -1 if nothing was run"`
 	Signal      string    `json:"signal,omitempty" jsonschema:"the signal that ended it, such as SIGKILL"`
 	TimedOut    bool      `json:"timedOut"`
@@ -75,6 +75,7 @@ type Result struct {
 	Truncated   bool      `json:"truncated" jsonschema:"whether the middle of the output was left out"`
 	OutputBytes int64     `json:"outputBytes" jsonschema:"how much there was"`
 	OutputFile  string    `json:"outputFile,omitempty" jsonschema:"where the output can be read when it was truncated; its first 64 MiB"`
+	RunID       string    `json:"runId,omitempty" jsonschema:"of a command outside of the sandbox: exec with it goes on waiting for one that is pending"`
 	Missing     []Missing `json:"missing,omitempty" jsonschema:"what the command lacked, if that is why it failed"`
 	Notices     []Notice  `json:"notices,omitempty"`
 }

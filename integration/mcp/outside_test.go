@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
@@ -17,6 +18,17 @@ type fakeRunner struct {
 	asked   grants.Command
 	session string
 	inside  bool
+	end     chan grants.CommandAnswer // of what was accepted
+}
+
+func (f *fakeRunner) WaitOutside(ctx context.Context, id string) (grants.CommandAnswer, error) {
+	select {
+	case a := <-f.end:
+		a.RequestID = id
+		return a, nil
+	case <-ctx.Done():
+		return grants.CommandAnswer{}, ctx.Err()
+	}
 }
 
 func (f *fakeRunner) RunOutside(_ context.Context, session string, inside bool, c grants.Command) (grants.CommandAnswer, error) {
@@ -48,5 +60,43 @@ func TestACallRunsOutside(t *testing.T) {
 	f.answer = grants.CommandAnswer{Status: grants.CommandAutoApproved, TimedOut: true, ExitCode: 143}
 	if r, failed := call[Result](a, "exec", Exec{Command: "id", Host: "gateway"}); failed || r.Outcome != "timed_out" || !r.TimedOut {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A person may take longer than a client waits: the call says so, a later result says that it has ended, and the id has what became of it.
+func TestACallOutsideGoesOnWaiting(t *testing.T) {
+	p := newPlace(t)
+	f := &fakeRunner{Client: p.person, end: make(chan grants.CommandAnswer)}
+	p.options.Session.Broker, p.options.askWait = f, 10*time.Millisecond
+	a := p.connect(nil)
+	f.answer = grants.CommandAnswer{Status: grants.CommandAccepted, RequestID: "abc"}
+	pending := func(in Exec) {
+		t.Helper()
+		if r, failed := call[Result](a, "exec", in); failed || r.Outcome != outcomePending || r.RunID != "abc" || r.ExitCode != -1 || !strings.Contains(r.text(), "exec with runId abc goes on waiting") {
+			t.Errorf("%+v", r)
+		}
+	}
+	pending(Exec{Argv: []string{"id"}, Host: "gateway"})
+	if !f.asked.TwoPhase {
+		t.Errorf("%+v", f.asked)
+	}
+	pending(Exec{RunID: "abc"})
+	f.end <- grants.CommandAnswer{Status: grants.CommandApproved, ExitCode: 3, Stdout: []byte("late\n"), Text: "Exec finished (gateway id=abc, code 3)"}
+	for told := false; !told; {
+		r, _ := call[Result](a, "bash_exec", BashExec{Command: "true"})
+		told = slices.ContainsFunc(r.Notices, func(n Notice) bool {
+			return n.Kind == "exec_ended" && n.Text == "Exec finished (gateway id=abc, code 3); exec with runId abc has all of it"
+		})
+	}
+	if r, failed := call[Result](a, "exec", Exec{RunID: "abc"}); failed || r.Outcome != "exited" || r.ExitCode != 3 || r.Output != "late\n" {
+		t.Errorf("%+v", r)
+	}
+	if r, failed := call[Result](a, "exec", Exec{RunID: "abc"}); !failed || r.Outcome != outcomeDenied {
+		t.Errorf("%+v", r)
+	}
+	f.answer.RequestID = "def"
+	go func() { f.end <- grants.CommandAnswer{Status: grants.CommandDenied, Reason: "no"} }()
+	for r, _ := call[Result](a, "exec", Exec{Argv: []string{"id"}, Host: "gateway"}); r.Outcome != outcomeDenied; {
+		r, _ = call[Result](a, "exec", Exec{RunID: "def"})
 	}
 }

@@ -31,6 +31,8 @@ type Options struct {
 	OutputLimit int
 	// TrustElicitation lets the client's own prompt answer what the agent asks for. A client that is an agent's could answer itself.
 	TrustElicitation bool
+
+	askWait time.Duration // shorter in tests
 }
 
 // Stay says whether all calls of a client's run in one sandbox, and its lines in a shell that stays there.
@@ -155,6 +157,7 @@ type Exec struct {
 	Security       string   `json:"security,omitempty" jsonschema:"deny, allowlist or full: only stricter than what is configured"`
 	Ask            string   `json:"ask,omitempty" jsonschema:"of the gateway: always, on-miss or off, only stricter than what is configured"`
 	Node           string   `json:"node,omitempty" jsonschema:"of nodes, which are not available here"`
+	RunID          string   `json:"runId,omitempty" jsonschema:"in place of argv: go on waiting for a command of host gateway whose result said pending"`
 }
 
 func (s *sitting) addCommands(server *sdk.Server) {
@@ -176,14 +179,14 @@ func (s *sitting) addCommands(server *sdk.Server) {
 			r := s.run(ctx, command{line: in.Command, dir: in.Cwd, timeout: timeout})
 			return r, r.text(), !r.ran(), nil
 		})
-	add(s, server, "exec", "Run a program", "Runs a program with its arguments in the sandbox, or a shell line. Same result as bash_exec. With host gateway, it runs outside of the sandbox, if that is allowed; it may wait minutes for a person.", runs,
+	add(s, server, "exec", "Run a program", "Runs a program with its arguments in the sandbox, or a shell line. Same result as bash_exec. With host gateway, it runs outside of the sandbox, if that is allowed; it may wait for a person, and after 50 seconds the result says pending, with a runId.", runs,
 		func(ctx context.Context, _ *sdk.CallToolRequest, in Exec) (Result, string, bool, error) {
 			timeout, err := seconds(in.TimeoutSeconds)
 			if err != nil {
 				return Result{}, "", false, err
 			}
-			if (in.Command == "") == (len(in.Argv) == 0) {
-				return Result{}, "", false, fmt.Errorf("exec wants either argv or command")
+			if given := len(in.Argv) > 0; (in.Command != "") == given && in.RunID == "" || in.RunID != "" && (in.Command != "" || given) {
+				return Result{}, "", false, fmt.Errorf("exec wants either argv or command, or the runId of one that waits")
 			}
 			if in.outside() {
 				r := s.runOutside(ctx, in, timeout)

@@ -660,6 +660,15 @@ func (s *Session) RunOutside(ctx context.Context, c grants.Command) (grants.Comm
 	}
 }
 
+// WaitOutside waits for the end of a command that was accepted.
+func (s *Session) WaitOutside(ctx context.Context, id string) (grants.CommandAnswer, error) {
+	runner, ok := s.options.Broker.(grants.Runner)
+	if !ok {
+		return grants.CommandAnswer{}, &grants.UnknownError{What: "command", ID: id}
+	}
+	return runner.WaitOutside(ctx, id)
+}
+
 // Notices are what the person should know of changes while the commands ran, once.
 func (s *Session) Notices() []sandbox.Notice {
 	s.mu.Lock()
