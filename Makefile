@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build test stress stress-cow soak bench-cow test-arm64 escape scoreboard bench record lint fuzz fuzz-policy cases generate install clean
+.PHONY: help run build test stress stress-cow soak bench-cow test-arm64 escape scoreboard bench mutate record lint fuzz fuzz-policy cases generate install clean
 
 # Everything is built and tested as it ships: static, without a C compiler.
 export CGO_ENABLED := 0
@@ -9,6 +9,7 @@ FUZZTIME ?= 30s
 OPERATIONS ?= 1000
 KILLS      ?= 500
 DURATION ?= 10m
+MUTATED  ?= $(shell cat packaging/mutate/files)
 EXEC_CASES_DIR ?= ../shared/cases/exec
 # The packages whose tests root runs a second time as an ordinary user: what runs sandboxes, and what is asked from one.
 USER_PACKAGES ?= ./sandbox/... ./cmd/... ./grants/client ./grants/server ./integration/...
@@ -54,6 +55,10 @@ escape: build ## try all escapes, as root also as an ordinary user, and print wh
 
 scoreboard: ## try the escapes in other launchers of sandboxes too, and write docs/scoreboard.md; as root: USER=somebody
 	@packaging/scoreboard.sh $(if $(filter 0,$(shell id -u)),$(USER))
+
+mutate: | bin ## take each condition of MUTATED (packaging/mutate/files) out once, and print those that no test misses; takes an hour
+	go build -o bin/mutate ./packaging/mutate
+	bin/mutate $(MUTATED)
 
 bench: build ## measure a start beside bare bwrap with the same options, and what plans and verdicts cost
 	@packaging/setup.sh run
