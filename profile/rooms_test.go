@@ -20,7 +20,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"profile/variables", "the one list of environment variables that choose code, whom a program trusts, or as whom it speaks", ""},
 	{"profile", "what one agent's sandbox may see and do; the configuration files and their schema; the environment", "profile/variables"},
 	{"wire", "HTTP and JSON by tables of routes: limits, streams of events", ""},
-	{"sandbox", "profile → plan → bwrap's arguments and trees of mounts → a running command → result; what goes wrong, and why", "profile sandbox/cow sandbox/cow/changes sandbox/descriptor sandbox/egress sandbox/image sandbox/links sandbox/mounts sandbox/protect sandbox/repository sandbox/seccomp sandbox/server sandbox/trampoline"},
+	{"sandbox", "profile → plan → bwrap's arguments and trees of mounts → a running command → result; what goes wrong, and why", "profile sandbox/cow sandbox/cow/changes sandbox/descriptor sandbox/egress sandbox/image sandbox/links sandbox/mounts sandbox/process sandbox/protect sandbox/repository sandbox/seccomp sandbox/server sandbox/trampoline"},
 	{"sandbox/cow", "the layers of what is seen copy on write: made, found again, locked while in use", "sandbox/mounts"},
 	{"sandbox/cow/changes", "what is in such a layer beside the host's: listed, compared, brought to the host, thrown away", "profile sandbox/cow sandbox/mounts"},
 	{"sandbox/cow/changes/screen", "the screen at which a person looks through changes", "sandbox/cow/changes"},
@@ -35,6 +35,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"sandbox/mounts", "trees of mounts: put together apart, moved in, changed and taken away while the sandbox runs, all by descriptor", "sandbox/trampoline"},
 	{"sandbox/mounts/nomount", "tests alone: takes from a test the right to mount, as a container does", ""},
 	{"sandbox/protect", "what programs outside execute: found before a command begins, set aside when it comes into being, kept in the quarantine; the records of runs", ""},
+	{"sandbox/process", "a program that is started outside: trusted, guarded, its streams; the processes that it has started", "sandbox/descriptor sandbox/links"},
 	{"sandbox/repository", "git's settings: which do no harm, how their file is read and changed; what executes is taken out of a repository made inside", ""},
 	{"sandbox/seccomp", "the filter of system calls: the table of what is refused and why, and the program for the kernel", ""},
 	{"sandbox/server", "what starts the commands of a session in its one sandbox: in all of its namespaces but that of process ids", "sandbox/trampoline"},
@@ -67,6 +68,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"cmd/clai-sandboxd", "the long-running modes, and what is too heavy for a start of the command: `agents`, `approvals`, `config`, `explain --host`, `grants review`, `image`, `mcp`", "audit cmd/hosted grants grants/client grants/review grants/store integration/gateway integration/mcp integration/mcp/files integration/session outside/container outside/door outside/runner policy policy/host profile sandbox sandbox/cow/changes sandbox/cow/changes/screen sandbox/image sandbox/image/store sandbox/image/unpack"},
 	{"cmd/hosted", "the command lines of what `clai-sandbox` leaves to `clai-sandboxd`", "profile"},
 	{"packaging/bench", "the benchmark", ""},
+	{"packaging/mutate", "takes each condition of the security decisions out once, to see that a test notices", ""},
 	{"packaging/testreport", "what a person wants to know of a run of the tests", ""},
 }
 

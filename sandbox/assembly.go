@@ -249,12 +249,8 @@ func (a *attempt) awaitInit() (int, error) {
 		}
 		a.recorded = append(a.recorded, buffer[:n]...)
 	}
-	a.process.mu.Lock()
 	init := 0
-	if !a.process.reaped {
-		init = a.init()
-	}
-	a.process.mu.Unlock()
+	a.process.While(func(int) { init = a.init() })
 	name := fmt.Sprintf("/proc/%d/gid_map", init)
 	pause := 10 * time.Microsecond
 	for began := time.Now(); init != 0 && time.Since(began) < mappingPatience; wait(pause) {

@@ -19,6 +19,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/image"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/seccomp"
 	"github.com/clairun/clai-sandbox/sandbox/server"
 )
@@ -57,9 +58,9 @@ type attempt struct {
 	channel       *net.UnixConn   // where a filtered network's listener comes from
 	proxy         *egress.Proxy   // that serves it
 	input         *inputFile      // nil: standard input is no file
-	output        *outputMeter    // nil: not measured
+	output        *process.Meter  // nil: not measured
 	cgroup        *cgroup         // nil: none
-	process       *process
+	process       *process.Process
 	bus           *busListener  // nil: none
 	heard         chan struct{} // closed when signals for the command come to this process
 	ended         chan struct{}
@@ -149,7 +150,7 @@ func (a *attempt) open(l Launcher) (err error) {
 	if a.cgroup, err = newCgroup(places, a.plan.Limits); err != nil {
 		return &SetupError{Why: "make a cgroup: " + printable(err.Error()), Hint: "clai-sandbox doctor says which limits this machine can hold; or leave the limit out"}
 	}
-	a.output = newOutputMeter(a.plan.Limits.Of(profile.LimitOutput))
+	a.output = process.NewMeter(a.plan.Limits.Of(profile.LimitOutput))
 	if a.plan.Network == profile.NetworkFiltered && !l.bare {
 		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Ask: l.AskNetwork, Resolve: l.resolve}
 	}
@@ -169,7 +170,7 @@ func (a *attempt) open(l Launcher) (err error) {
 	}
 	a.path = l.Bwrap.Path
 	a.argv = append([]string{"bwrap", "--args", wait, "--args", a.pass(options), "--"}, command...)
-	a.attr = l.guard.attributes()
+	a.attr = l.guard.Attributes()
 	a.attr.Setpgid = !l.Terminal
 	if a.plan.heldBy(profile.LimitProcesses, l.guard, places) == HeldByPIDs && !l.bare {
 		if err := a.throughPIDsTrampoline(); err != nil {
@@ -337,13 +338,13 @@ func (a *attempt) pass(file descriptor.File) string {
 // empty, and has started nothing that could be without limits. It gets its filter only now that it is certain to end with
 // us; if we are gone it finds none, which is an error to it.
 func (a *attempt) start(stdio Stdio) error {
-	stdio = a.output.measure(stdio)
+	stdio = a.output.Measure(stdio)
 	if a.rules != nil {
 		for _, stream := range []any{stdio.In, stdio.Out, stdio.Err} {
 			a.rules.allowStream(stream)
 		}
 	}
-	process, err := startProcess(a.path, a.argv, stdio, a.files, a.attr)
+	started, err := process.Start(a.path, a.argv, stdio, a.files, a.attr)
 	for i := range a.files {
 		a.files[i].Close()
 	}
@@ -351,14 +352,14 @@ func (a *attempt) start(stdio Stdio) error {
 	if err != nil {
 		return unavailable(startMessage(err), readFacts())
 	}
-	a.process = process
-	if err = a.limit(); err == nil {
+	a.process = started
+	if err = a.limit(started.PID()); err == nil {
 		a.gate.Close()
 		a.program, err = seccomp.Assemble(runtime.GOARCH, seccomp.Rules(a.plan.NestedNamespaces)) // while bwrap starts
 	}
 	if err != nil {
-		a.process.kill()
-		a.process.wait()
+		a.process.Kill()
+		a.process.Wait()
 		return err
 	}
 	a.filter.Write(a.program)
@@ -380,7 +381,7 @@ func startMessage(err error) string {
 
 // wait returns when bwrap has ended. How it ended, evidence tells.
 func (a *attempt) wait() {
-	a.process.wait()
+	a.process.Wait()
 	if s := a.server.Load(); s != nil {
 		s.Close()
 	}
@@ -391,7 +392,7 @@ func (a *attempt) wait() {
 
 // confineThread gives this thread, and what it starts, less than the launcher has.
 func (a *attempt) confineThread() error {
-	if err := dropCapabilities(); err != nil || a.rules != nil {
+	if err := process.DropCapabilities(); err != nil || a.rules != nil {
 		return err
 	}
 	_, err := scopeThread()
@@ -400,7 +401,7 @@ func (a *attempt) confineThread() error {
 
 // evidence is what the attempt left. It has ended.
 func (a *attempt) evidence() Evidence {
-	return Evidence{ExitStatus: a.process.exitCode(), Status: a.readStatus()}
+	return Evidence{ExitStatus: a.process.ExitCode(), Status: a.readStatus()}
 }
 
 // readStatus reads what bwrap has recorded by now. It does not wait: the pipe is drained only after bwrap has ended.

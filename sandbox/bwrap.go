@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // requiredOptions are those that every sandbox is made with. They are looked for in bwrap's help, never derived from its
@@ -50,9 +51,9 @@ var programDirectories = []string{"/usr/bin", "/usr/local/bin", "/bin", "/run/cu
 // replaces the search, and may lead to a program of the caller's own. What it learns is kept in the directory cache (if not empty) under the program's identity, so that
 // later calls do not execute it. The error is an *UnavailableError.
 func FindBwrap(explicit, cache string) (Bwrap, error) {
-	candidates, owner := []string{explicit}, trustedOwner
+	candidates, owner := []string{explicit}, process.TrustedOwner
 	if explicit == "" {
-		owner, candidates = rootsOwn, nil
+		owner, candidates = process.RootsOwn, nil
 		for _, dir := range programDirectories {
 			candidates = append(candidates, filepath.Join(dir, "bwrap"))
 		}
@@ -62,7 +63,7 @@ func FindBwrap(explicit, cache string) (Bwrap, error) {
 		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 			continue
 		}
-		if err := trustPlace(path, owner); err != nil {
+		if err := process.TrustPlace(path, owner); err != nil {
 			return Bwrap{}, &UnavailableError{Reason: ReasonBwrapUntrusted, Stderr: err.Error(), Hint: hints[ReasonBwrapUntrusted]}
 		}
 		return identify(path, info, cache)
@@ -78,7 +79,7 @@ func FindBwrap(explicit, cache string) (Bwrap, error) {
 // identify reads the options of the bwrap at path.
 func identify(path string, info os.FileInfo, cache string) (Bwrap, error) {
 	stat := info.Sys().(*syscall.Stat_t)
-	if !trustedOwner(stat.Uid) || info.Mode().Perm()&0o022 != 0 {
+	if !process.TrustedOwner(stat.Uid) || info.Mode().Perm()&0o022 != 0 {
 		return Bwrap{}, &UnavailableError{Reason: ReasonBwrapUntrusted,
 			Stderr: fmt.Sprintf("%s belongs to user %d with mode %04o", path, stat.Uid, info.Mode().Perm()),
 			Hint:   hints[ReasonBwrapUntrusted]}
@@ -114,7 +115,7 @@ func helpText(path string) ([]byte, error) {
 	done := make(chan answer, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		if err := dropCapabilities(); err != nil {
+		if err := process.DropCapabilities(); err != nil {
 			done <- answer{err: err}
 			return
 		}

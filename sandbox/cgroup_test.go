@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 var bothLimits = profile.Limits{Amounts: profile.Amounts{profile.LimitMemory: 64 << 20, profile.LimitProcesses: 50}}
@@ -219,22 +220,22 @@ func TestACommandThatIsKilledForMemoryWithItsBwrapIsNoFailure(t *testing.T) {
 	}
 	h := newHost(t)
 	plan := h.build()
-	h.launcher.guard = chooseGuard()
+	h.launcher.guard = process.ChooseGuard()
 	a, err := h.launcher.prepare(&plan, []string{"/bin/true"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.close()
 	a.attr.Pdeathsig = 0 // this goroutine may change its thread
-	if a.process, err = startProcess(a.path, a.argv, Stdio{}, a.files, a.attr); err != nil {
+	if a.process, err = process.Start(a.path, a.argv, Stdio{}, a.files, a.attr); err != nil {
 		t.Fatal(err)
 	}
 	for i := range a.files {
 		a.files[i].Close() // or the status would never end
 	}
 	a.files = nil
-	a.process.kill()
-	a.process.wait()
+	a.process.Kill()
+	a.process.Wait()
 	a.cgroup = &cgroup{holds: map[profile.Limit]cgroupPlace{profile.LimitMemory: {dir: dir, version: 2}}}
 	a.plan.Limits = bothLimits
 	result, err := h.launcher.conclude(a, Result{})

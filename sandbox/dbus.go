@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // The session bus is how a desktop's programs speak to one another, and it starts programs: whoever speaks to it freely
@@ -194,7 +195,7 @@ func (b *builder) coverBus(servers []BusServer) {
 func (b *builder) findProxy() string {
 	for _, dir := range programDirectories {
 		w, err := follow(b.tree, filepath.Join(dir, proxyName))
-		if err == nil && w.Object.Mode.IsRegular() && w.Object.Mode.Perm()&0o111 != 0 && rootsOwn(w.Object.UID) && !b.replaceable(w) {
+		if err == nil && w.Object.Mode.IsRegular() && w.Object.Mode.Perm()&0o111 != 0 && process.RootsOwn(w.Object.UID) && !b.replaceable(w) {
 			return w.Real
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // DescribeBus says in a line what a command of the plan reaches of the session bus.
@@ -46,7 +47,7 @@ func checkSessionBus(plan *Plan) Check {
 
 // examine tries whether the bus answers and its filter may be executed.
 func (bus Bus) examine() error {
-	if err := trustProgram(bus.Proxy); err != nil {
+	if err := process.TrustProgram(bus.Proxy); err != nil {
 		return err
 	}
 	var failure error

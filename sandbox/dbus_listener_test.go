@@ -284,7 +284,7 @@ func TestAProxyThatDiesIsReplacedAFewTimes(t *testing.T) {
 		l.starting.Lock()
 		proxy := l.proxy
 		l.starting.Unlock()
-		proxy.process.kill()
+		proxy.process.Kill()
 		<-client.Context().Done() // the client learns of it
 		<-proxy.ended
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 const (
@@ -26,16 +27,16 @@ const (
 // A busProxy is a running xdg-dbus-proxy. The kernel ends it with this process, and so does the end of the pipe that it
 // watches.
 type busProxy struct {
-	process *process
+	process *process.Process
 	alive   *os.File        // closed, the proxy ends
 	ended   chan struct{}   // closed when it has
 	socket  descriptor.File // where it listens
-	said    *bounded
+	said    *process.Bounded
 }
 
 // startProxy starts xdg-dbus-proxy before the servers, with a socket in the directory, and waits until it listens.
 func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProxy, error) {
-	if err := trustProgram(bus.Proxy); err != nil {
+	if err := process.TrustProgram(bus.Proxy); err != nil {
 		return nil, err
 	}
 	address, files, err := bus.pinServers()
@@ -52,7 +53,7 @@ func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProx
 		return nil, err
 	}
 	unix.SetNonblock(int(alive), true)
-	p := &busProxy{alive: os.NewFile(uintptr(alive), "proxy"), ended: make(chan struct{}), said: &bounded{limit: 1 << 10}}
+	p := &busProxy{alive: os.NewFile(uintptr(alive), "proxy"), ended: make(chan struct{}), said: process.KeepAtMost(1 << 10)}
 	inherited := append(files[:len(files):len(files)], directory.fd, ready)
 	place := 2 + len(inherited) // of the last one there
 	argv := []string{proxyName, address, fmt.Sprintf("/proc/self/fd/%d/%s", place-1, proxySocket), "--filter", "--fd=" + strconv.Itoa(place)}
@@ -76,35 +77,27 @@ func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProx
 	return p, nil
 }
 
-// trustProgram refuses a program that others could have replaced: it is executed outside the sandbox.
-func trustProgram(path string) error {
-	if err := trustPlace(path, trustedOwner); err != nil {
-		return fmt.Errorf("%w, so it is not executed", err)
-	}
-	return nil
-}
-
 // attend starts the proxy and stays until it has ended: the kernel kills it when the thread that started it is gone. That
 // thread is not confined as a sandbox's is: an abstract socket may be where the bus listens.
 func (p *busProxy) attend(path string, argv []string, files []descriptor.File, started chan<- error) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
 	defer close(p.ended)
-	err := dropCapabilities()
+	err := process.DropCapabilities()
 	if err == nil {
 		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
 	if err == nil {
 		// In a process group of its own: what a terminal sends to the command's is not for the proxy.
 		attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-		p.process, err = startProcess(path, argv, Stdio{Err: p.said}, files, attr)
+		p.process, err = process.Start(path, argv, Stdio{Err: p.said}, files, attr)
 	}
 	if err != nil {
 		started <- err
 		return
 	}
 	memory := unix.Rlimit{Cur: maxProxyMemory, Max: maxProxyMemory}
-	started <- unix.Prlimit(p.process.pid, unix.RLIMIT_AS, &memory, nil)
-	p.process.wait()
+	started <- unix.Prlimit(p.process.PID(), unix.RLIMIT_AS, &memory, nil)
+	p.process.Wait()
 }
 
 // waitReady waits for the byte that the proxy writes when it listens.
@@ -135,8 +128,8 @@ func (p *busProxy) running() bool {
 // end ends the proxy.
 func (p *busProxy) end() {
 	p.alive.Close()
-	if p.process != nil && p.process.pid > 0 {
-		p.process.kill()
+	if p.process != nil && p.process.PID() > 0 {
+		p.process.Kill()
 	}
 	select {
 	case <-p.ended:

@@ -15,6 +15,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/seccomp"
 )
 
@@ -114,7 +115,7 @@ func checkMounts(ctx context.Context, plan Plan, bwrap Bwrap) Check {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	c := Check{Name: "mounts", State: CheckOK, Found: "by descriptor, put together apart from the sandbox, and watched"}
-	l := Launcher{Bwrap: bwrap, guard: chooseGuard()}
+	l := Launcher{Bwrap: bwrap, guard: process.ChooseGuard()}
 	why := "this kernel has not the calls for it, or something refuses them"
 	if mounts.Supported() {
 		_, err := l.once(ctx, &plan, []string{"/bin/true"}, Stdio{})
@@ -218,7 +219,7 @@ func checkLandlock() Check {
 }
 
 func checkCapabilities() Check {
-	names, err := Capabilities()
+	names, err := process.Capabilities()
 	switch {
 	case err != nil:
 		return Check{Name: "capabilities", State: CheckWeak, Found: err.Error()}

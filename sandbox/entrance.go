@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
 // inner is what bwrap executes: a trampoline that waits until the mounts are there, does what only a process inside can, and
 // executes the command in its own place.
 func (a *attempt) inner(l Launcher) ([]string, error) {
-	onTerminal := l.Terminal && l.guard == guardPlain // where bwrap itself has to ignore Ctrl-C, and the command must not
-	leaky := !l.Bwrap.Has(optionBindFD)               // an old bwrap leaves open what it was given
+	onTerminal := l.Terminal && l.guard == process.GuardPlain // where bwrap itself has to ignore Ctrl-C, and the command must not
+	leaky := !l.Bwrap.Has(optionBindFD)                       // an old bwrap leaves open what it was given
 	if l.bare || l.byBwrap && a.rules == nil && a.proxy == nil && a.input == nil && !onTerminal && !leaky {
 		return a.command, nil
 	}

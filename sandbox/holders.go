@@ -78,23 +78,19 @@ func mountsOf(processes ...string) map[uint64]bool {
 
 // endWriters ends the processes inside that have a file of a mount open for writing: as long as one has, the kernel does not make
 // the mount read-only.
-func endWriters(a *attempt, m mounts.Mounted) []Notice {
-	a.process.mu.Lock()
-	defer a.process.mu.Unlock()
-	if a.process.reaped {
-		return nil
-	}
-	var notices []Notice
-	for _, pid := range a.processes() {
-		if !writesTo(pid, m.ID) {
-			continue
+func endWriters(a *attempt, m mounts.Mounted) (notices []Notice) {
+	a.process.While(func(int) {
+		for _, pid := range a.processes() {
+			if !writesTo(pid, m.ID) {
+				continue
+			}
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			if unix.Kill(pid, unix.SIGKILL) == nil && len(notices) < maxHolders {
+				notices = append(notices, Notice{Kind: NoticeHeld, Path: m.Path, Text: fmt.Sprintf("process %d (%s) inside was ended: it had a file open for writing in %s, which it may not write any more",
+					pid, printable(strings.TrimSpace(string(name))), printable(m.Path))})
+			}
 		}
-		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		if unix.Kill(pid, unix.SIGKILL) == nil && len(notices) < maxHolders {
-			notices = append(notices, Notice{Kind: NoticeHeld, Path: m.Path, Text: fmt.Sprintf("process %d (%s) inside was ended: it had a file open for writing in %s, which it may not write any more",
-				pid, printable(strings.TrimSpace(string(name))), printable(m.Path))})
-		}
-	}
+	})
 	return notices
 }
 

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // A Holder is what keeps a command to a limit.
@@ -31,10 +32,10 @@ type HeldLimit struct {
 // HeldLimits says of each limit that the plan has what holds it on this host. The time limit is not among them.
 func (p *Plan) HeldLimits() []HeldLimit {
 	places, _ := hostCgroups.reach(p.Limits)
-	return p.heldLimits(chooseGuard(), places)
+	return p.heldLimits(process.ChooseGuard(), places)
 }
 
-func (p *Plan) heldLimits(g guard, places map[profile.Limit]cgroupPlace) []HeldLimit {
+func (p *Plan) heldLimits(g process.Guard, places map[profile.Limit]cgroupPlace) []HeldLimit {
 	list := []HeldLimit{}
 	for which, amount := range p.Limits.Amounts {
 		limit := profile.Limit(which)
@@ -71,20 +72,20 @@ func (p *Plan) heldLimits(g guard, places map[profile.Limit]cgroupPlace) []HeldL
 // holdsProcesses says what a limit on processes is worth without a cgroup. The kernel counts a user's processes in each
 // user namespace (Linux 5.14), and compares the count outside with the limit of whoever made the namespace. Root's it
 // never compares with anything, also not inside.
-func holdsProcesses(g guard) (Holder, string) {
+func holdsProcesses(g process.Guard) (Holder, string) {
 	switch {
 	case rootIsExempt() && holdsPIDs(g):
 		return HeldByPIDs, fmt.Sprintf("all in the sandbox, threads too; up to %d more; nothing tells when it is reached", reservedPIDs)
 	case rootIsExempt():
 		return HeldByNothing, "the kernel exempts root's processes from the rlimit, and has no limit on process ids for a sandbox before Linux 6.14"
-	case g == guardPlain:
+	case g == process.GuardPlain:
 		return HeldByRlimit, "all in the sandbox, together with all others of the user; nothing tells when it is reached"
 	}
 	return HeldByRlimit, "all in the sandbox; nothing tells when it is reached"
 }
 
 // heldBy is what holds one limit, or empty where there is none.
-func (p *Plan) heldBy(limit profile.Limit, g guard, places map[profile.Limit]cgroupPlace) Holder {
+func (p *Plan) heldBy(limit profile.Limit, g process.Guard, places map[profile.Limit]cgroupPlace) Holder {
 	for _, held := range p.heldLimits(g, places) {
 		if held.Limit == limit {
 			return held.By
@@ -94,7 +95,7 @@ func (p *Plan) heldBy(limit profile.Limit, g guard, places map[profile.Limit]cgr
 }
 
 // checkLimits refuses what nothing on this host would hold.
-func (p *Plan) checkLimits(g guard, places map[profile.Limit]cgroupPlace) error {
+func (p *Plan) checkLimits(g process.Guard, places map[profile.Limit]cgroupPlace) error {
 	for _, held := range p.heldLimits(g, places) {
 		if held.By == HeldByNothing {
 			return &SetupError{Why: fmt.Sprintf("the limit %s=%s cannot be held on this host: %s", held.Limit, held.Amount, held.How),
@@ -153,11 +154,11 @@ func (a *attempt) checkOpenFiles() error {
 }
 
 // limit holds a bwrap that has not read its options yet to the plan's limits, and with it all that it starts.
-func (a *attempt) limit() error {
-	err := a.cgroup.join(a.process.pid)
+func (a *attempt) limit(pid int) error {
+	err := a.cgroup.join(pid)
 	for _, r := range a.plan.rlimits(a.cgroup) {
 		if err == nil {
-			err = r.impose(a.process.pid)
+			err = r.impose(pid)
 		}
 	}
 	if err != nil {
@@ -184,7 +185,7 @@ func (r rlimit) impose(pid int) error {
 
 // mayRaise reports whether this thread may raise hard limits.
 func mayRaise() bool {
-	held, err := permitted()
+	held, err := process.Permitted()
 	return err == nil && held&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
@@ -224,7 +225,7 @@ func (a *attempt) limitsReached(result Result) []Notice {
 	if limits.Of(profile.LimitFileSize) > 0 && result.Signal == syscall.SIGXFSZ {
 		reached(profile.LimitFileSize, "a process wrote a larger file and was ended")
 	}
-	if a.output.exceeded() {
+	if a.output.Exceeded() {
 		reached(profile.LimitOutput, "the command wrote more and was ended; what came before is all there")
 	}
 	return notices

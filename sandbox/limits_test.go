@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // limit sets a limit as a configuration would.
@@ -202,24 +203,24 @@ func init() {
 func TestBwrapStartsNothingBeforeItsLimitsStand(t *testing.T) {
 	h := newHost(t)
 	plan := h.build()
-	h.launcher.guard = chooseGuard()
+	h.launcher.guard = process.ChooseGuard()
 	a, err := h.launcher.prepare(&plan, []string{"/bin/true"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.close()
 	a.attr.Pdeathsig = 0 // this goroutine may change its thread
-	process, err := startProcess(a.path, a.argv, Stdio{}, a.files, a.attr)
+	held, err := process.Start(a.path, a.argv, Stdio{}, a.files, a.attr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer process.wait()
-	defer process.kill()
+	defer held.Wait()
+	defer held.Kill()
 	deadline := time.Now().Add(10 * time.Second)
 	for waits := false; !waits; time.Sleep(time.Millisecond) {
-		at, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", process.pid))
-		if err != nil || len(descendantsOf(process.pid)) > 0 || time.Now().After(deadline) {
-			t.Fatalf("it is at %q with the descendants %v, %v", at, descendantsOf(process.pid), err)
+		at, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", held.PID()))
+		if err != nil || len(process.Descendants(held.PID())) > 0 || time.Now().After(deadline) {
+			t.Fatalf("it is at %q with the descendants %v, %v", at, process.Descendants(held.PID()), err)
 		}
 		waits = strings.Contains(string(at), "pipe_read")
 	}
@@ -400,10 +401,10 @@ func BenchmarkLimits(b *testing.B) {
 			}
 			defer cmd.Wait()
 			defer input.Close()
-			a := &attempt{plan: &Plan{Limits: limits}, process: &process{pid: cmd.Process.Pid}}
+			a := &attempt{plan: &Plan{Limits: limits}}
 			for b.Loop() {
 				hostCgroups.places(limits)
-				if err := a.limit(); err != nil {
+				if err := a.limit(cmd.Process.Pid); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // A Live is a sandbox whose grants can change while its command runs. Hand a new one to Launcher.Live before Run, and call
@@ -113,15 +114,16 @@ func (l *Live) running(ctx context.Context) (init int, err error) {
 		return 0, ErrNotLive
 	}
 	for {
-		l.attempt.process.mu.Lock()
-		init, over := int(l.init.Load()), l.attempt.process.reaped
-		if !over && init == 0 {
+		init := int(l.init.Load())
+		over := !l.attempt.process.While(func(int) {
+			if init != 0 {
+				return
+			}
 			init = l.attempt.init()
-			if (l.attempt.server.Load() != nil || len(childrenOf(init)) > 0) && l.attempt.executed() {
+			if (l.attempt.server.Load() != nil || len(process.Children(init)) > 0) && l.attempt.executed() {
 				l.init.Store(int64(init))
 			}
-		}
-		l.attempt.process.mu.Unlock()
+		})
 		switch {
 		case over:
 			return 0, ErrNotLive

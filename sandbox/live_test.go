@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // A liveShell is a shell in a live sandbox.
@@ -511,17 +511,18 @@ func TestWhatIsNotProvedReplacedEndsTheSandbox(t *testing.T) {
 // the Landlock layer, for what is mounted at that moment. Its report's other end is closed when it has become the command.
 func TestAGrantThatArrivesBeforeTheCommandHasBegunWaits(t *testing.T) {
 	// As bwrap, pid 1 inside, and the trampoline are: each the other's only child.
-	tree := exec.Command("/bin/sh", "-c", "/bin/sh -c '/bin/sleep 1000 & echo; wait' & wait")
-	tree.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := tree.StdoutPipe()
-	if err == nil {
-		err = tree.Start()
+	out, said, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer out.Close()
+	tree, err := process.Start("/bin/sh", []string{"sh", "-c", "/bin/sh -c '/bin/sleep 1000 & echo; wait' & wait"}, Stdio{Out: said}, nil, &syscall.SysProcAttr{Setpgid: true})
+	said.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tree.Wait()
-	defer syscall.Kill(-tree.Process.Pid, syscall.SIGKILL)
+	defer syscall.Kill(-tree.PID(), syscall.SIGKILL)
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -531,14 +532,14 @@ func TestAGrantThatArrivesBeforeTheCommandHasBegunWaits(t *testing.T) {
 	}
 	defer read.Close()
 	live := &Live{}
-	live.begin(&attempt{plan: &Plan{}, report: read, ended: make(chan struct{}), process: &process{pid: tree.Process.Pid}})
+	live.begin(&attempt{plan: &Plan{}, report: read, ended: make(chan struct{}), process: tree})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := live.running(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("before: %v", err)
 	}
 	write.Close()
-	if init, err := live.running(context.Background()); err != nil || init != childrenOf(tree.Process.Pid)[0] {
+	if init, err := live.running(context.Background()); err != nil || init != process.Children(tree.PID())[0] {
 		t.Errorf("after: %d, %v", init, err)
 	}
 }
@@ -552,7 +553,7 @@ func TestNothingStaysWhereTreesArePutTogether(t *testing.T) {
 	s := h.liveShell()
 	s.expect("cat "+secret, "")
 	stage := func() (list []string) {
-		for _, pid := range childrenOf(os.Getpid()) {
+		for _, pid := range process.Children(os.Getpid()) {
 			command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			if string(command) != "mounter\x00" {
 				continue

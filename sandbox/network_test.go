@@ -21,12 +21,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
-	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
@@ -209,7 +210,7 @@ func (h *host) sshServer(t *testing.T) (port int, key string) {
 	if os.Getuid() == 0 { // it wants a directory in /run, which the host need not have
 		line = "unshare --mount sh -c 'mount -t tmpfs none /run && mkdir -p /run/sshd && exec " + line + "'"
 	}
-	log := &bounded{limit: 4 << 10}
+	log := process.KeepAtMost(4 << 10)
 	cmd := exec.Command("sh", "-c", "exec "+line)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
@@ -421,7 +422,7 @@ func TestTheListenersWayInLeavesNothingOpen(t *testing.T) {
 func TestAFilteredNetworkChangesNothingOfHowCommandsEnd(t *testing.T) {
 	for name, change := range map[string]func(*Launcher){
 		"as usual":        func(*Launcher) {},
-		"without a guard": func(l *Launcher) { l.guard = guardPlain },
+		"without a guard": func(l *Launcher) { l.guard = process.GuardPlain },
 		"an old bwrap":    func(l *Launcher) { l.Bwrap.Options = withoutOption(l.Bwrap.Options, optionBindFD) },
 		"an old one, on a terminal": func(l *Launcher) {
 			l.Bwrap.Options, l.Terminal = withoutOption(l.Bwrap.Options, optionBindFD), true

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"io/fs"
+	"strings"
 
 	"github.com/clairun/clai-sandbox/sandbox/links"
 )
@@ -24,3 +25,6 @@ func parent(path string) string                   { return links.Parent(path) }
 func within(path, dir string) bool                { return links.Within(path, dir) }
 func depth(path string) int                       { return links.Depth(path) }
 func fileMode(mode uint32) fs.FileMode            { return links.FileMode(mode) }
+
+// baseName is the last component of a path.
+func baseName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

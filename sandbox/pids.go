@@ -10,6 +10,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
@@ -28,8 +29,8 @@ const (
 
 // holdsPIDs reports whether root's namespaces of process ids can have a pid_max of their own. On an earlier kernel, and
 // without a namespace, the trampoline would set the host's: so neither the version nor the guard may be guessed.
-func holdsPIDs(g guard) bool {
-	return g == guardNamespace && linuxSince(6, 14) && unix.Access(pidsSetting, unix.W_OK) == nil
+func holdsPIDs(g process.Guard) bool {
+	return g == process.GuardNamespace && linuxSince(6, 14) && unix.Access(pidsSetting, unix.W_OK) == nil
 }
 
 // linuxSince reports whether the kernel is of this version or later.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // needPIDs makes this a host where a namespace of process ids is what holds root's processes.
@@ -16,7 +17,7 @@ func needPIDs(t *testing.T) *host {
 	h := newHost(t)
 	h.limit(profile.LimitProcesses, 50)
 	plan := h.build()
-	if by := plan.heldBy(profile.LimitProcesses, chooseGuard(), nil); by != HeldByPIDs {
+	if by := plan.heldBy(profile.LimitProcesses, process.ChooseGuard(), nil); by != HeldByPIDs {
 		t.Skipf("held by %s: a pid_max of a namespace's own takes root and Linux 6.14", by)
 	}
 	return h
@@ -55,7 +56,7 @@ func TestAPIDMaxThatCannotBeSetRunsNothing(t *testing.T) {
 		t.Skip("root may set it")
 	}
 	h := newHost(t)
-	h.launcher.guard = chooseGuard()
+	h.launcher.guard = process.ChooseGuard()
 	plan := h.build()
 	a, err := h.launcher.prepare(&plan, []string{"/bin/sh", "-c", "echo ran"})
 	if err != nil {
@@ -65,7 +66,7 @@ func TestAPIDMaxThatCannotBeSetRunsNothing(t *testing.T) {
 	if err := a.throughPIDsTrampoline(); err != nil {
 		t.Fatal(err)
 	}
-	out := &bounded{limit: 100}
+	out := process.KeepAtMost(100)
 	if err := a.start(Stdio{Out: out}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,9 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -20,6 +18,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // A Launcher carries out plans with one bwrap.
@@ -49,7 +48,7 @@ type Launcher struct {
 	// Live, if there is one, can change what the sandbox of this run shows.
 	Live *Live
 
-	guard   guard
+	guard   process.Guard
 	ignored []syscall.Signal                                    // of the terminal's, by the caller
 	input   *inputFile                                          // nil: standard input is no file
 	resolve func(context.Context, string) ([]netip.Addr, error) // nil: as the host does
@@ -68,13 +67,10 @@ const (
 )
 
 // Stdio are the command's standard streams. An *os.File is handed over as it is: no byte passes through this process.
-type Stdio struct {
-	In       io.Reader // nil: /dev/null
-	Out, Err io.Writer // nil: /dev/null
-}
+type Stdio = process.Stdio
 
-// check refuses a directory as a stream: it would lead the command out, to all that lies below.
-func (s Stdio) check() error {
+// checkStreams refuses a directory as a stream: it would lead the command out, to all that lies below.
+func checkStreams(s Stdio) error {
 	for name, stream := range map[string]any{"input": s.In, "output": s.Out, "error": s.Err} {
 		if file, ok := stream.(*os.File); ok && file != nil {
 			if info, err := file.Stat(); err == nil && info.IsDir() {
@@ -131,7 +127,7 @@ func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio St
 	if err := plan.Find(Host{}, command[0]); err != nil {
 		return Result{}, err
 	}
-	if err := stdio.check(); err != nil {
+	if err := checkStreams(stdio); err != nil {
 		return Result{}, err
 	}
 	return l.run(ctx, plan, command, stdio)
@@ -150,8 +146,8 @@ func (l Launcher) run(ctx context.Context, plan Plan, command []string, stdio St
 	if err := descriptor.CloseOnExec(); err != nil {
 		return Result{}, &SetupError{Why: "mark descriptors close-on-exec: " + err.Error(), Hint: tryAgain}
 	}
-	if l.guard == guardBest {
-		l.guard = chooseGuard()
+	if l.guard == process.GuardBest {
+		l.guard = process.ChooseGuard()
 	}
 	defer l.Live.end()
 	if l.Live != nil && plan.NestedNamespaces {
@@ -242,13 +238,13 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 		problem = l.session.begin(a)
 	}
 	if problem == nil {
-		close(a.process.begun)
+		a.process.Begin()
 		l.Live.begin(a)
 		if l.session != nil && !a.unreleased {
 			close(l.session.begun)
 		}
 	} else {
-		a.process.kill()
+		a.process.Kill()
 	}
 	a.wait()
 	l.session.isOver()
@@ -289,7 +285,7 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 			}
 		}
 	}
-	cancelled, overflow, written, planted := ctx.Done(), a.output.overflow(), a.settings.ends(), a.watch.over()
+	cancelled, overflow, written, planted := ctx.Done(), a.output.Overflow(), a.settings.ends(), a.watch.over()
 	for {
 		select {
 		case <-a.ended:
@@ -392,7 +388,7 @@ func (l Launcher) diagnose(failed *attempt) error {
 	}
 	defer again.close()
 	again.output = nil // what bwrap says counts for nothing
-	stderr := &bounded{limit: 4 << 10}
+	stderr := process.KeepAtMost(4 << 10)
 	if err := again.start(Stdio{Err: stderr}); err != nil {
 		return err
 	}
@@ -403,7 +399,7 @@ func (l Launcher) diagnose(failed *attempt) error {
 	evidence.Stderr = stderr.String()
 	evidence.StdoutEmpty = true
 	if failed.report != 0 && Classify(evidence) == VerdictNoCommand { // its trampoline would have said that it cannot execute it
-		return &SetupError{Why: fmt.Sprintf("bwrap ended with status %d before its command did, and a second one works", failed.process.exitCode()),
+		return &SetupError{Why: fmt.Sprintf("bwrap ended with status %d before its command did, and a second one works", failed.process.ExitCode()),
 			Hint: "was it killed? try again"}
 	}
 	return failure(evidence, failed.command[0])
@@ -432,17 +428,4 @@ func (l Launcher) grace() time.Duration {
 		return l.Grace
 	}
 	return DefaultGrace
-}
-
-// bounded keeps the beginning of what is written to it.
-type bounded struct {
-	bytes.Buffer
-	limit int
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if room := b.limit - b.Len(); room > 0 {
-		b.Buffer.Write(p[:min(room, len(p))])
-	}
-	return len(p), nil
 }

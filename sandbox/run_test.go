@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 func TestAResultTellsHowTheCommandEnded(t *testing.T) {
@@ -246,7 +247,7 @@ func launch() {
 	}
 	launcher := Launcher{Bwrap: bwrap, State: os.Getenv("CLAI_SANDBOX_TEST_STATE"), Terminal: terminal, Relay: relay}
 	if os.Getenv("CLAI_SANDBOX_TEST_GUARD") == "plain" {
-		launcher.guard = guardPlain
+		launcher.guard = process.GuardPlain
 	}
 	result, err := launcher.Run(context.Background(), plan, os.Args[2:],
 		Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
@@ -442,7 +443,7 @@ func TestASandboxThatIsKilledFromOutsideSaysSo(t *testing.T) {
 		ended <- err
 	}()
 	read.Read(make([]byte, 1))
-	for _, pid := range descendantsOf(os.Getpid()) {
+	for _, pid := range process.Descendants(os.Getpid()) {
 		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); string(name) == "bwrap\n" {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}

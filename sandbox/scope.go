@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // A user's own systemd has cgroups that are the user's, but a process that came in by ssh or on a console stands beside
@@ -98,7 +99,7 @@ func (t cgroupTree) enterScope() error {
 	name := fmt.Sprintf("%s%d-%x.scope", scopePrefix, os.Getpid(), time.Now().UnixNano())
 	ctx, cancel := context.WithTimeout(context.Background(), scopePatience)
 	defer cancel()
-	said := &bounded{limit: 1 << 10}
+	said := process.KeepAtMost(1 << 10)
 	cmd := exec.CommandContext(ctx, t.busctl, "--user", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
 		"org.freedesktop.systemd1.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "7",
 		"PIDs", "au", "1", strconv.Itoa(os.Getpid()),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/server"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
@@ -222,9 +223,9 @@ func awaitByte(fd descriptor.File, patience time.Duration) error {
 
 // processes are those inside, by their numbers outside.
 func (a *attempt) processes() []int {
-	list := descendantsOf(a.init())
+	list := process.Descendants(a.init())
 	if s := a.server.Load(); s != nil {
-		list = append(list, descendantsOf(s.PID())...)
+		list = append(list, process.Descendants(s.PID())...)
 	}
 	return list
 }
@@ -436,7 +437,7 @@ func (p *Process) Signal(s syscall.Signal) bool { return p.process.Signal(s) }
 // reports false if the command has ended.
 func (p *Process) End(s syscall.Signal) bool {
 	return p.process.While(func(pid int) {
-		for _, child := range descendantsOf(pid) {
+		for _, child := range process.Descendants(pid) {
 			unix.Kill(child, s)
 			unix.Kill(child, unix.SIGCONT)
 		}
@@ -449,14 +450,14 @@ func (p *Process) End(s syscall.Signal) bool {
 // Descendants are the numbers, outside, of what the command has started and what that has started, as far as it has not been left by
 // those in between.
 func (p *Process) Descendants() (list []int) {
-	p.process.While(func(pid int) { list = descendantsOf(pid) })
+	p.process.While(func(pid int) { list = process.Descendants(pid) })
 	return list
 }
 
 // EndDescendants sends a signal to its descendants, but for some.
 func (p *Process) EndDescendants(s syscall.Signal, spare []int) {
 	p.process.While(func(pid int) {
-		for _, child := range descendantsOf(pid) {
+		for _, child := range process.Descendants(pid) {
 			if !slices.Contains(spare, child) {
 				unix.Kill(child, s)
 				unix.Kill(child, unix.SIGCONT)
@@ -495,7 +496,7 @@ const (
 
 // Jobs are the command's descendants.
 func (p *Process) Jobs() (list []Job) {
-	p.process.While(func(pid int) { list = jobsOf(descendantsOf(pid)) })
+	p.process.While(func(pid int) { list = jobsOf(process.Descendants(pid)) })
 	return list
 }
 
@@ -521,7 +522,7 @@ func jobsOf(pids []int) (list []Job) {
 // SignalJob sends a signal to the descendant that has a number inside. It reports false if there is none.
 func (p *Process) SignalJob(inside int, s syscall.Signal) (sent bool) {
 	p.process.While(func(pid int) {
-		for _, child := range descendantsOf(pid) {
+		for _, child := range process.Descendants(pid) {
 			if numberInside(child) == inside {
 				sent = unix.Kill(child, s) == nil
 				return

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // inputChanges are what a descriptor that is open for reading is good for besides.
@@ -89,7 +90,7 @@ func TestAFileThatIsStandardInputIsNotChangedInAnySandbox(t *testing.T) {
 		"an old bwrap": func(h *host) {
 			h.launcher.Bwrap.Options = without(slices.Clone(h.launcher.Bwrap.Options), optionBindFD)
 		},
-		"without a guard": func(h *host) { h.launcher.guard = guardPlain },
+		"without a guard": func(h *host) { h.launcher.guard = process.GuardPlain },
 		"limited": func(h *host) {
 			h.profile.Limits.Timeout = time.Minute
 		},

@@ -1,19 +1,17 @@
 package sandbox
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // What is set aside when it is made, covered anew or taken away in time, is so because this process runs. A terminal that
@@ -67,7 +65,7 @@ func setAction(s syscall.Signal, action *signalAction) (before signalAction) {
 // What cannot be stopped is ended.
 func (a *attempt) stop(s syscall.Signal, heard chan os.Signal) {
 	select {
-	case <-a.process.begun: // or it could begin in between
+	case <-a.process.Begun(): // or it could begin in between
 	case <-a.ended:
 		return
 	}
@@ -97,10 +95,9 @@ func stopSelf(s syscall.Signal) {
 }
 
 // anyRuns reports whether a process of the command is not stopped.
-func (a *attempt) anyRuns() bool {
-	a.process.mu.Lock()
-	defer a.process.mu.Unlock()
-	return !a.process.reaped && slices.ContainsFunc(descendantsOf(a.init()), runs)
+func (a *attempt) anyRuns() (is bool) {
+	a.process.While(func(int) { is = slices.ContainsFunc(process.Descendants(a.init()), process.Runs) })
+	return is
 }
 
 // freeze stops every process of the command that runs, and returns those.
@@ -124,57 +121,24 @@ func (a *attempt) freeze() (stopped []int, all bool) {
 
 // freezeOnce sends SIGSTOP to what runs.
 func (a *attempt) freezeOnce() (found []int) {
-	a.process.mu.Lock()
-	defer a.process.mu.Unlock()
-	if a.process.reaped {
-		return nil
-	}
-	for _, pid := range a.processes() {
-		if runs(pid) && unix.Kill(pid, unix.SIGSTOP) == nil {
-			found = append(found, pid)
+	a.process.While(func(int) {
+		for _, pid := range a.processes() {
+			if process.Runs(pid) && unix.Kill(pid, unix.SIGSTOP) == nil {
+				found = append(found, pid)
+			}
 		}
-	}
+	})
 	return found
 }
 
 // thaw lets those go on that freeze has stopped, and no other: a job that was stopped before stays so.
 func (a *attempt) thaw(stopped []int) {
-	a.process.mu.Lock()
-	defer a.process.mu.Unlock()
-	if a.process.reaped {
-		return
-	}
-	inside := a.processes()
-	for _, pid := range stopped {
-		if slices.Contains(inside, pid) {
-			unix.Kill(pid, unix.SIGCONT)
+	a.process.While(func(int) {
+		inside := a.processes()
+		for _, pid := range stopped {
+			if slices.Contains(inside, pid) {
+				unix.Kill(pid, unix.SIGCONT)
+			}
 		}
-	}
-}
-
-// runs reports whether a process has a thread that is neither stopped nor ended (proc_pid_stat(5)). The first thread may have
-// ended before the others.
-func runs(pid int) bool {
-	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, task := range tasks {
-		base := fmt.Sprintf("/proc/%d/task/%s/", pid, task.Name())
-		stat, _ := os.ReadFile(base + "stat")
-		state := bytes.TrimLeft(stat[bytes.LastIndexByte(stat, ')')+1:], " ")
-		if len(state) > 0 && !bytes.ContainsRune([]byte("TtZX"), rune(state[0])) && !(state[0] == 'D' && stopPending(base)) {
-			return true
-		}
-	}
-	return false
-}
-
-// stopPending reports whether a thread that waits in the kernel will stop before it does anything else.
-func stopPending(base string) bool {
-	status, _ := os.ReadFile(base + "status")
-	for line := range strings.Lines(string(status)) {
-		if text, found := strings.CutPrefix(line, "ShdPnd:"); found {
-			set, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
-			return err == nil && set&(1<<(unix.SIGSTOP-1)) != 0
-		}
-	}
-	return false
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 // ControlsTerminal reports whether one of the files is this process's controlling terminal.
@@ -42,7 +44,7 @@ func (l Launcher) disregardTerminalSignals() func() {
 			continue
 		}
 		changed = append(changed, s)
-		if l.guard == guardPlain {
+		if l.guard == process.GuardPlain {
 			signal.Ignore(s)
 		} else {
 			signal.Notify(received, s)

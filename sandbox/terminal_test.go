@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 func TestTheCommandHasASessionOfItsOwnUnlessItSharesTheTerminal(t *testing.T) {
@@ -59,7 +61,7 @@ func TestControlCOnATerminalWithAndWithoutAGuardNamespace(t *testing.T) {
 
 func TestWithoutAGuardNamespaceATimeoutStillEndsTheTree(t *testing.T) {
 	h := newHost(t)
-	h.launcher.guard = guardPlain
+	h.launcher.guard = process.GuardPlain
 	h.launcher.Grace = DefaultGrace / 20
 	h.profile.Limits.Timeout = time.Second // when the set-up is over: before that, who is killed without a guard may leave something
 	for _, script := range []string{"sleep 1000", "trap '' TERM; setsid sleep 1000 & sleep 1000; sleep 1000"} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
@@ -329,7 +330,7 @@ func (w *commandWatch) read(mounter *mounts.Mounter, init int) {
 
 // held reports whether a process inside has one of some directories.
 func (w *commandWatch) held(is func(device, inode uint64) bool) bool {
-	for _, pid := range descendantsOf(w.init) {
+	for _, pid := range process.Descendants(w.init) {
 		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // each may have its own (unshare(2))
 		for _, thread := range threads {
 			if holds(fmt.Sprintf("/proc/%d/task/%s/", pid, thread.Name()), is) {

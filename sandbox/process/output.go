@@ -1,13 +1,14 @@
-package sandbox
+package process
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"sync"
 )
 
-// An outputMeter lets so many bytes of a command's output through, and tells when there are more. Nil measures nothing.
-type outputMeter struct {
+// A Meter lets so many bytes of a command's output through, and tells when there are more. Nil measures nothing.
+type Meter struct {
 	over chan struct{} // closed when there are more
 
 	mu   sync.Mutex
@@ -15,16 +16,17 @@ type outputMeter struct {
 	done bool
 }
 
-func newOutputMeter(limit int64) *outputMeter {
+// NewMeter lets limit bytes through. 0 is no limit.
+func NewMeter(limit int64) *Meter {
 	if limit == 0 {
 		return nil
 	}
-	return &outputMeter{over: make(chan struct{}), left: limit}
+	return &Meter{over: make(chan struct{}), left: limit}
 }
 
-// measure puts the meter between the command and its streams. Where both lead to the same file they become one, so that
+// Measure puts the meter between the command and its streams. Where both lead to the same file they become one, so that
 // what is written to them stays in its order. Without a meter they stay as they are: no byte passes through this process.
-func (m *outputMeter) measure(stdio Stdio) Stdio {
+func (m *Meter) Measure(stdio Stdio) Stdio {
 	if m == nil {
 		return stdio
 	}
@@ -51,17 +53,18 @@ func sameFile(a, b io.Writer) bool {
 	return err == nil && otherErr == nil && os.SameFile(info, otherInfo)
 }
 
-// overflow is closed when there was too much output.
-func (m *outputMeter) overflow() <-chan struct{} {
+// Overflow is closed when there was too much output.
+func (m *Meter) Overflow() <-chan struct{} {
 	if m == nil {
 		return nil
 	}
 	return m.over
 }
 
-func (m *outputMeter) exceeded() bool {
+// Exceeded reports whether there was too much output.
+func (m *Meter) Exceeded() bool {
 	select {
-	case <-m.overflow():
+	case <-m.Overflow():
 		return true
 	default:
 		return false
@@ -69,7 +72,7 @@ func (m *outputMeter) exceeded() bool {
 }
 
 // take returns how many of n bytes may still pass.
-func (m *outputMeter) take(n int) int {
+func (m *Meter) take(n int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pass := int(min(int64(n), m.left))
@@ -83,7 +86,7 @@ func (m *outputMeter) take(n int) int {
 
 // metered is a stream behind a meter.
 type metered struct {
-	meter *outputMeter
+	meter *Meter
 	to    io.Writer
 }
 
@@ -93,6 +96,22 @@ func (m *metered) Write(p []byte) (int, error) {
 		if n, err := m.to.Write(p[:pass]); err != nil {
 			return n, err
 		}
+	}
+	return len(p), nil
+}
+
+// A Bounded keeps the beginning of what is written to it.
+type Bounded struct {
+	bytes.Buffer
+	limit int
+}
+
+// KeepAtMost keeps so many bytes.
+func KeepAtMost(limit int) *Bounded { return &Bounded{limit: limit} }
+
+func (b *Bounded) Write(p []byte) (int, error) {
+	if room := b.limit - b.Len(); room > 0 {
+		b.Buffer.Write(p[:min(room, len(p))])
 	}
 	return len(p), nil
 }

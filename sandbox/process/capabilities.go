@@ -1,4 +1,4 @@
-package sandbox
+package process
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 // Capabilities names what this process may do beyond its user, in the kernel's terms ("sys_admin"). None of it reaches
-// a command: bwrap drops everything, and dropCapabilities what bwrap would not start with.
+// a command: bwrap drops everything, and DropCapabilities what bwrap would not start with.
 func Capabilities() ([]string, error) {
 	caps, err := capability.NewPid2(0)
 	if err == nil {
@@ -27,11 +27,11 @@ func Capabilities() ([]string, error) {
 	return names, nil
 }
 
-// dropCapabilities takes this thread's capabilities away where its user is not root: bwrap refuses to start with any
+// DropCapabilities takes this thread's capabilities away where its user is not root: bwrap refuses to start with any
 // ("Unexpected capabilities but not setuid"). Root needs them to set the sandbox up, and bwrap drops them before the
 // command.
-func dropCapabilities() error {
-	if held, err := permitted(); os.Getuid() == 0 || err == nil && held == 0 {
+func DropCapabilities() error {
+	if held, err := Permitted(); os.Getuid() == 0 || err == nil && held == 0 {
 		return nil
 	}
 	caps, err := capability.NewPid2(0)
@@ -48,9 +48,9 @@ func dropCapabilities() error {
 	return nil
 }
 
-// permitted asks the kernel directly for this thread's capabilities: most callers have none, and this is on every
+// Permitted asks the kernel directly for this thread's capabilities: most callers have none, and this is on every
 // command's way.
-func permitted() (uint64, error) {
+func Permitted() (uint64, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
