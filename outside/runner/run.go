@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -11,14 +12,22 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/policy"
 )
 
 // drainPatience is how long output is still taken when a command has ended, and something that it started holds its outputs open.
 const drainPatience = 500 * time.Millisecond
 
-// run runs what was decided. Right before, everything that the decision is bound to is looked at again.
+// run runs what was decided. Right before, everything that the decision is bound to is looked at again. Its directory is the one that was looked
+// at: the name may lead elsewhere a moment later.
 func (r *Runner) run(ctx context.Context, q Request, d policy.Decision, m *policy.Machine) Answer {
+	dir, err := holdDirectory(q.Cwd)
+	if err != nil {
+		return failed(ReasonChanged, err.Error())
+	}
+	defer unix.Close(dir)
 	argv := d.Argv
 	if argv == nil {
 		argv = []string{m.Shell, "-c", d.Command}
@@ -27,7 +36,7 @@ func (r *Runner) run(ctx context.Context, q Request, d policy.Decision, m *polic
 	if err != nil {
 		return failed(ReasonNotFound, err.Error())
 	}
-	command := &exec.Cmd{Path: program.Real, Args: argv, Dir: q.Cwd, Env: environment(r.Caller.Environ, m.Path, q.Env, d.Shell),
+	command := &exec.Cmd{Path: program.Real, Args: argv, Dir: fmt.Sprintf("/proc/self/fd/%d", dir), Env: environment(r.Caller.Environ, m.Path, q.Env, d.Shell),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
 	output, err := collect(command)
 	if err != nil {
@@ -52,6 +61,19 @@ func (r *Runner) run(ctx context.Context, q Request, d policy.Decision, m *polic
 	}
 	output.into(&answer)
 	return answer
+}
+
+// holdDirectory opens a directory that is where its path says, and behind no link.
+func holdDirectory(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	if at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || at != path {
+		unix.Close(fd)
+		return -1, &policy.ChangedError{What: "the working directory"}
+	}
+	return fd, nil
 }
 
 func exitCode(s *os.ProcessState) int {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/policy/host"
 	"github.com/clairun/clai-sandbox/profile"
@@ -191,6 +193,42 @@ func TestWhatThePolicyLetsRunRuns(t *testing.T) {
 		if a.Status != Completed || a.ExitCode != c.want.ExitCode || string(a.Stdout) != string(c.want.Stdout) || string(a.Stderr) != string(c.want.Stderr) {
 			t.Errorf("%s: %+v, %q, %q", name, a, a.Stdout, a.Stderr)
 		}
+	}
+}
+
+// A command that may write where the directory lies puts a link in its place and takes it away, again and again.
+func TestACommandStartsInNoDirectoryButTheOneThatWasJudged(t *testing.T) {
+	b := newBench(t)
+	cwd, link := filepath.Join(b.work, "sub"), filepath.Join(b.work, "link")
+	if err := errors.Join(os.Mkdir(cwd, 0o755), os.Symlink("/etc", link)); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			if err := unix.Renameat2(unix.AT_FDCWD, cwd, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
+				stopped <- err
+				return
+			}
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			case <-time.After(300 * time.Microsecond): // not a wait: how long it stands there
+			}
+		}
+	}()
+	for range 60 {
+		q := b.request("pwd", "-P")
+		q.Cwd = cwd
+		a := b.run(q)
+		if at := strings.TrimSpace(string(a.Stdout)); a.Status == Completed && at != cwd && at != link {
+			t.Errorf("it ran in %s", at)
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
 	}
 }
 
