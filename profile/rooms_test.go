@@ -55,7 +55,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"outside/door", "the door for containers: tokens, one route over HTTP, on a socket and where asked on an address", "grants outside outside/container profile"},
 	{"outside/runner", "runs commands outside of any sandbox, in a process of its own: asks the policy itself", "policy policy/host profile"},
 	{"integration/agents", "tests alone: programs of real agents, with a model that follows a script", ""},
-	{"integration/gateway", "the daemon that owns the database and listens; one at a time, started on demand", "audit grants grants/broker grants/server grants/store integration/notify outside outside/door outside/runner policy/host profile sandbox"},
+	{"integration/gateway", "the daemon that owns the database and listens; one at a time, started on demand", "audit grants grants/broker grants/server grants/store integration/notify integration/peer outside outside/door outside/runner policy/host profile sandbox"},
 	{"integration/instructions", "what an agent is told about its sandbox, in words", "profile sandbox"},
 	{"integration/mcp", "the agent's backend: a server of the Model Context Protocol", "grants integration/instructions integration/mcp/files integration/peer integration/rooms integration/session profile sandbox sandbox/cow/changes sandbox/lack"},
 	{"integration/mcp/files", "an agent's file tools: a program that runs inside, one request in and one answer out", ""},

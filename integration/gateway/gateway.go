@@ -17,6 +17,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants/server"
 	"github.com/clairun/clai-sandbox/grants/store"
 	"github.com/clairun/clai-sandbox/integration/notify"
+	"github.com/clairun/clai-sandbox/integration/peer"
 	"github.com/clairun/clai-sandbox/outside"
 	"github.com/clairun/clai-sandbox/outside/door"
 	"github.com/clairun/clai-sandbox/outside/runner"
@@ -106,10 +107,9 @@ func Run(ctx context.Context, o Options) error {
 	b, busy, ran, end := o.commands(paths, record)
 	defer end()
 	s.Attach(b, notices)
-	if ran != nil {
-		// What it runs for an agent has the person's user, and must not answer for the person.
-		s.Admit(func(p sockets.Peer) bool { return !ran(p.PID) })
-	}
+	// Neither what is in a sandbox that shows the socket, because it was made for another state or runtime directory, nor what the gateway runs for an
+	// agent, which have the person's user both, may answer for the person.
+	s.Admit(func(p sockets.Peer) bool { return peer.CheckNamespaces(p.PID) == nil && (ran == nil || !ran(p.PID)) })
 	containers, opened, err := o.open(b)
 	if err != nil {
 		return err

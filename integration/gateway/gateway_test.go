@@ -38,6 +38,11 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
+	if os.Getenv("GATEWAY_TEST_ROLE") == "asks" {
+		_, err := (&client.Client{Socket: os.Args[1]}).Status(context.Background())
+		fmt.Println(err == nil)
+		os.Exit(0)
+	}
 	listener, err := Passed()
 	if err == nil {
 		idle, _ := time.ParseDuration(os.Getenv("GATEWAY_TEST_IDLE"))
@@ -213,6 +218,31 @@ func TestTwoStateDirectoriesHaveTwoGateways(t *testing.T) {
 	}
 	if all, err := p.client().Grants(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// A sandbox that was made for another state or runtime directory may show the socket, and what runs in it has the person's user.
+func TestNobodyInAnotherNamespaceIsThePerson(t *testing.T) {
+	p := newPlace(t)
+	p.add(t, p.client(), "file")
+	t.Setenv("GATEWAY_TEST_ROLE", "asks")
+	for name, c := range map[string]struct {
+		flags uintptr
+		want  string
+	}{
+		"the person's own": {0, "true\n"},
+		"a user namespace": {syscall.CLONE_NEWUSER, "false\n"},
+		"a sandbox":        {syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, "false\n"},
+	} {
+		asks := exec.Command(os.Args[0], p.socket())
+		if c.flags != 0 {
+			asks.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.flags,
+				UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
+				GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}}
+		}
+		if out, err := asks.CombinedOutput(); string(out) != c.want || err != nil {
+			t.Errorf("%s: %s, %v", name, out, err)
+		}
 	}
 }
 
