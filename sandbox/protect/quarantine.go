@@ -103,7 +103,9 @@ func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
 	}
 	defer unix.Close(in)
 	e := Entry{ID: id, Path: path, Rule: rule, Kind: kindOf(stat.Mode).String(), Size: stat.Size, When: time.Now().UTC(), Agent: q.Agent, Workspace: q.Workspace}
-	err = unix.Renameat2(dir, name, in, contentName, unix.RENAME_NOREPLACE)
+	if err = writeEntry(in, e); err == nil { // first: without it nobody finds again what was moved
+		err = unix.Renameat2(dir, name, in, contentName, unix.RENAME_NOREPLACE)
+	}
 	if err == unix.EXDEV || err == unix.EACCES { // a directory that may not be written cannot be moved to another one
 		c := copying{bytes: maxCopyBytes, names: maxCopyNames}
 		if err = c.copy(dir, name, in, contentName, 0); err == nil {
@@ -111,6 +113,9 @@ func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
 		} else if at, failed := readlink(dir); failed == nil && errors.Is(err, errTooLarge) {
 			remove(in, contentName)
 			e.At = join(at, name)
+			if failed := writeEntry(in, e); failed != nil {
+				e.At, err = "", failed
+			}
 		}
 	}
 	if err != nil && e.At == "" {
@@ -119,9 +124,6 @@ func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
 	}
 	if err == nil {
 		detach(in, contentName, &copying{bytes: maxCopyBytes, names: maxCopyNames}, 0) // if there is too much, Restore says so
-	}
-	if failed := writeEntry(in, e); failed != nil {
-		return id, failed
 	}
 	return id, err
 }
@@ -282,7 +284,12 @@ func (q *Quarantine) List() ([]Entry, error) {
 	}
 	var list []Entry
 	for _, id := range names {
-		if e, err := q.Load(id); err == nil {
+		e, err := q.Load(id)
+		if err == nil && e.Setting == nil && e.At == "" {
+			var stat unix.Stat_t
+			err = unix.Fstatat(int(dir.Fd()), id+"/"+contentName, &stat, unix.AT_SYMLINK_NOFOLLOW) // its mover was killed, and another one has it
+		}
+		if err == nil {
 			list = append(list, e)
 		}
 	}

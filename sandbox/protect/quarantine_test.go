@@ -1,11 +1,14 @@
 package protect
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +38,49 @@ func otherFileSystem(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
+}
+
+// A command can fill the disk. What cannot be written down stays where it is, and what was moved is found again.
+func TestOnAFullDiskNothingThatIsSetAsideIsLost(t *testing.T) {
+	state := os.Getenv("PROTECT_TEST_DISK")
+	if state == "" {
+		command := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+		command.Env = append(os.Environ(), "PROTECT_TEST_DISK="+t.TempDir())
+		command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}}
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return
+	}
+	if err := unix.Mount("tmpfs", state, "tmpfs", 0, "size=64k,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	q, dir := QuarantineIn(state), state+"/work"
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(dir+"/aside", []byte("content"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/full", make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	fd, err := openRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	id, err := q.Put(fd, "aside", dir+"/.envrc", "rule")
+	if text, _ := os.ReadFile(dir + "/aside"); id != "" || err == nil || string(text) != "content" {
+		t.Errorf("%q %v, and %q is where it was", id, err, text)
+	}
+	if list, err := q.List(); len(list) != 0 || err != nil {
+		t.Errorf("%+v %v", list, err)
+	}
+	os.Remove(dir + "/full")
+	put(t, q, dir, "aside", dir+"/.envrc")
+	if list, err := q.List(); len(list) != 1 || err != nil {
+		t.Errorf("%+v %v", list, err)
+	}
 }
 
 func TestWhatWasSetAsideComesBackAsItWas(t *testing.T) {
