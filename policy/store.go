@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/clairun/clai-sandbox/profile/whole"
 )
 
 // A Store is the approvals file on this host's disk.
@@ -239,37 +241,9 @@ func globQuoted(path string) string {
 }
 
 // write puts the whole text in place of the file, or nothing.
-func (s Store) write(text []byte) (err error) {
-	dir := filepath.Dir(s.Path)
+func (s Store) write(text []byte) error {
 	s.removeLeft()
-	f, err := os.CreateTemp(dir, temporaryName+"*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if _, err = f.Write(text); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), s.Path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return whole.Write(s.Path, temporaryName, text)
 }
 
 // NewToken is a secret for the socket.

@@ -15,6 +15,7 @@ import (
 var rooms = []struct{ path, holds, imports string }{
 	{"profile/text", "how text of unknown origin is shown to people", ""},
 	{"profile/aside", "what stands in the place of a file of ours, kept under another name", ""},
+	{"profile/whole", "small files of ours, written as a whole; on a full disk what is no longer than what was there", ""},
 	{"profile/written", "the account of every directory that a command could write", ""},
 	{"wire/socket", "unix sockets that only their owner reaches: made, named, guarded", ""},
 	{"profile/variables", "the one list of environment variables that choose code, whom a program trusts, or as whom it speaks", ""},
@@ -73,7 +74,7 @@ var rooms = []struct{ path, holds, imports string }{
 }
 
 // everywhere may be imported by every room.
-var everywhere = []string{"profile/text", "profile/aside", "profile/written", "wire/socket"}
+var everywhere = []string{"profile/text", "profile/aside", "profile/whole", "profile/written", "wire/socket"}
 
 // quick are the programs that start with every command, or inside with every call of a file tool. What is heavy is not linked into them.
 var (

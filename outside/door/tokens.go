@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/whole"
 )
 
 // A Token is what is known of one. The secret itself is nowhere.
@@ -196,14 +197,5 @@ func (s *Tokens) change(to func([]Token) ([]Token, error)) error {
 	if err != nil {
 		return err
 	}
-	fresh, err := os.CreateTemp(filepath.Dir(s.path), tokensName+".")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(fresh.Name())
-	_, err = fresh.Write(append(text, '\n'))
-	if err = errors.Join(err, fresh.Sync(), fresh.Close()); err != nil {
-		return err
-	}
-	return os.Rename(fresh.Name(), s.path)
+	return whole.Write(s.path, tokensName+".", append(text, '\n'))
 }
