@@ -17,7 +17,6 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/grants"
 )
@@ -489,60 +488,6 @@ func TestConnectionsWithoutATokenAreBounded(t *testing.T) {
 		}
 	}
 	p.until("the others are gone", func() bool { return open()-before-ours <= maxStrangers+8 }) // the test has some more
-}
-
-// Whoever connects without an end is looked at neither one by one nor before the token has come.
-func TestAFloodOfConnectionsDelaysNobodyWithTheToken(t *testing.T) {
-	l := &ownListener{}
-	var first *ownConn
-	for range 10 * maxHTTPConnections {
-		ours, theirs := net.Pipe()
-		defer theirs.Close()
-		c := &ownConn{Conn: ours, listener: l}
-		c.checked.Do(func() {}) // the look itself is not what is tried
-		if first == nil {
-			first = c
-		}
-		if !l.take(c) {
-			t.Fatal("a stranger keeps another out")
-		}
-		if l.open > maxHTTPConnections || len(l.strangers) > maxStrangers {
-			t.Fatalf("%d are open, %d of strangers", l.open, len(l.strangers))
-		}
-	}
-	if first.Close() == nil {
-		t.Error("the first has not had to go")
-	}
-	for range maxHTTPConnections + 1 { // with those that have brought the token, there is an end
-		ours, theirs := net.Pipe()
-		defer theirs.Close()
-		c := &ownConn{Conn: ours, listener: l}
-		if l.take(c) {
-			l.known(c)
-		}
-	}
-	if l.open != maxHTTPConnections || len(l.strangers) != 0 {
-		t.Errorf("%d are open, %d of strangers", l.open, len(l.strangers))
-	}
-}
-
-// What a command can take of the user's shared means ends no listener.
-type failing struct {
-	net.Listener
-	errors []error
-}
-
-func (f *failing) Accept() (net.Conn, error) {
-	err := f.errors[0]
-	f.errors = f.errors[1:]
-	return nil, err
-}
-
-func TestAListenerOutlivesWhatCannotBeTaken(t *testing.T) {
-	f := &failing{errors: []error{unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.ECONNABORTED, net.ErrClosed}}
-	if conn, err := (&ownListener{Listener: f}).Accept(); conn != nil || err != net.ErrClosed || len(f.errors) > 0 {
-		t.Errorf("%v, %v; not asked again: %v", conn, err, f.errors)
-	}
 }
 
 func TestTheOtherEndOfAConnectionIsFound(t *testing.T) {

@@ -71,18 +71,18 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 	defer cancel()
 	h := newHall(ctx, o)
 	handler := h.admit(sdk.NewStreamableHTTPHandler(h.server, &sdk.StreamableHTTPOptions{SessionTimeout: sittingIdle, MaxRequestBodyBytes: maxMessage}))
+	taken := own(listener)
 	server := &http.Server{
 		Handler:           guardHTTP(wholeBody(handler, bodyPatience), token, isUnix),
 		ReadHeaderTimeout: headerPatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ConnContext: withConn,
+		ConnContext: taken.withConn,
 	}
-	listener = &ownListener{Listener: listener}
 	go func() {
 		<-ctx.Done()
 		server.Close()
 	}()
-	err := server.Serve(listener)
+	err := server.Serve(taken)
 	cancel()
 	h.close()
 	if errors.Is(err, http.ErrServerClosed) {

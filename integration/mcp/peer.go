@@ -6,130 +6,71 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/clairun/clai-sandbox/integration/peer"
+	"github.com/clairun/clai-sandbox/wire/strangers"
 )
-
-// ownListener takes connections, and is never held up by one: a command in a sandbox could make as many as it likes. At a unix socket it
-// takes those of the same user outside of sandboxes. By TCP that costs a look at all processes, so it comes after the token (see admit);
-// until then a connection is a stranger's, and where there are too many, the one that has been there longest has to go.
-type ownListener struct {
-	net.Listener
-
-	mu        sync.Mutex
-	open      int
-	strangers []*ownConn // the first of them came first
-	told      time.Time  // of a refusal
-}
 
 const (
 	// maxHTTPConnections leave descriptors for the sandboxes, whoever knocks.
 	maxHTTPConnections = 4 * maxSittings
 	maxStrangers       = maxHTTPConnections / 2
-	// acceptPause is how long nothing is taken when there is no room for a connection, of memory, descriptors or watches.
-	acceptPause = 20 * time.Millisecond
+	// tellEvery is how often a refused client is told of: it may come back at once, and the messages go to somebody's log.
+	tellEvery = time.Minute
 )
 
-// An ownConn is a connection that counts.
-type ownConn struct {
-	net.Conn
-	listener *ownListener
-	closed   sync.Once
-	checked  sync.Once
-	why      error // it may not call
+// ownListener takes connections: at a unix socket those of the same user outside of sandboxes. By TCP that costs a look at all processes, so it comes after the
+// token (see admit); until then a connection is a stranger's.
+type ownListener struct {
+	strangers.Listener
+
+	mu   sync.Mutex
+	told time.Time // of a refusal
 }
 
-// tellEvery is how often a refused client is told of: it may come back at once, and the messages go to somebody's log.
-const tellEvery = time.Minute
-
-func (l *ownListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return nil, err
-		case err != nil:
-			time.Sleep(acceptPause)
-			continue
+func own(listener net.Listener) *ownListener {
+	l := &ownListener{Listener: strangers.Listener{Listener: listener, Most: maxHTTPConnections}}
+	l.Refuse = func(conn net.Conn) bool {
+		if _, isUnix := conn.(*net.UnixConn); !isUnix {
+			return false
 		}
-		if _, isUnix := conn.(*net.UnixConn); isUnix {
-			if err := checkPeer(conn); err != nil {
-				conn.Close()
-				l.tell(err)
-				continue
-			}
-		}
-		c := &ownConn{Conn: conn, listener: l}
-		if l.take(c) {
-			return c, nil
-		}
-		conn.Close()
+		err := checkPeer(conn)
+		l.tell(err)
+		return err != nil
 	}
+	return l
 }
 
-// take counts a connection, and ends that of another stranger where there is no room.
-func (l *ownListener) take(c *ownConn) bool {
-	l.mu.Lock()
-	var first *ownConn
-	full := l.open >= maxHTTPConnections
-	if len(l.strangers) > 0 && (full || len(l.strangers) >= maxStrangers) {
-		first, full = l.strangers[0], false
-	}
-	if !full {
-		l.open++
-		l.strangers = append(l.strangers, c)
-	}
-	l.mu.Unlock()
-	if first != nil {
-		first.Close()
-	}
-	return !full
-}
-
-// known takes a connection out of the strangers'.
-func (l *ownListener) known(c *ownConn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if at := slices.Index(l.strangers, c); at >= 0 {
-		l.strangers = slices.Delete(l.strangers, at, at+1)
-	}
-}
-
+// tell tells of a refusal.
 func (l *ownListener) tell(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.told) > tellEvery {
+	if err != nil && time.Since(l.told) > tellEvery {
 		l.told = time.Now()
 		fmt.Fprintf(os.Stderr, "clai-sandbox: a client was refused: %v\n", err)
 	}
 }
 
-func (c *ownConn) Close() error {
-	err := net.ErrClosed
-	c.closed.Do(func() {
-		c.listener.known(c)
-		c.listener.mu.Lock()
-		c.listener.open--
-		c.listener.mu.Unlock()
-		err = c.Conn.Close()
-	})
-	return err
+// An ownConn is what is known of a connection.
+type ownConn struct {
+	*strangers.Conn
+	listener *ownListener
+	checked  sync.Once
+	why      error // it may not call
 }
 
 // admit says why a connection may not be used that has brought the token, and keeps one that may.
 func (c *ownConn) admit() error {
 	c.checked.Do(func() {
-		if _, isUnix := c.Conn.(*net.UnixConn); !isUnix {
-			c.why = checkPeer(c.Conn)
+		if _, isUnix := c.Conn.Conn.(*net.UnixConn); !isUnix {
+			c.why = checkPeer(c.Conn.Conn)
 		}
 		if c.why == nil {
-			c.listener.known(c)
-		} else {
-			c.listener.tell(c.why)
+			c.Known()
 		}
+		c.listener.tell(c.why)
 	})
 	return c.why
 }
@@ -137,8 +78,8 @@ func (c *ownConn) admit() error {
 // connKey is where a request has its connection.
 type connKey struct{}
 
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
+func (l *ownListener) withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, &ownConn{Conn: c.(*strangers.Conn), listener: l})
 }
 
 // checkPeer says why the process at the other end may not call: it is another user's, or in another mount or user

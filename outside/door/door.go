@@ -16,13 +16,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/outside"
 	"github.com/clairun/clai-sandbox/outside/container"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/wire/strangers"
 )
 
 // SocketName is where the socket is in the gateway's directory. A container has the directory mounted that it is in, and nothing else is there.
@@ -59,9 +58,12 @@ type Door struct {
 func New(tokens *Tokens, b Broker) *Door {
 	d := &Door{tokens: tokens, broker: b}
 	d.http = http.Server{Handler: http.HandlerFunc(d.serve), ReadHeaderTimeout: headerPatience, ReadTimeout: bodyPatience, IdleTimeout: bodyPatience, MaxHeaderBytes: 16 << 10,
-		ErrorLog: log.New(io.Discard, "", 0)}
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }, ErrorLog: log.New(io.Discard, "", 0)}
 	return d
 }
+
+// connKey is where a request has its connection.
+type connKey struct{}
 
 // Listen makes the listener of an address that a person named. All addresses of the machine are only meant where that is written out.
 func Listen(address string) (net.Listener, error) {
@@ -72,9 +74,9 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// Serve answers on a listener until Close.
+// Serve answers on a listener until Close. Who connects, and shows no token, keeps nobody out.
 func (d *Door) Serve(l net.Listener) error {
-	if err := d.http.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+	if err := d.http.Serve(&strangers.Listener{Listener: l, Most: maxConnections}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -116,6 +118,9 @@ func (d *Door) request(w http.ResponseWriter, r *http.Request) {
 	case !ok:
 		fail(w, http.StatusUnauthorized, container.TokenHeader+" has no token that holds; clai-sandbox token create makes one")
 		return
+	}
+	if c, is := r.Context().Value(connKey{}).(*strangers.Conn); is {
+		c.Known()
 	}
 	var asked container.Request
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -225,6 +226,35 @@ func TestTheFileOfTokens(t *testing.T) {
 	all.Wait()
 	if list, err := many.List(); err != nil || len(list) != 20 {
 		t.Error(len(list), err)
+	}
+}
+
+// A command with a network can connect where a container does.
+func TestConnectionsWithoutATokenKeepNobodyOut(t *testing.T) {
+	b := newBench(t)
+	d := New(b.tokens, b.broker)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() { _ = d.Serve(l) })
+	defer served.Wait()
+	defer d.Close()
+	for range 3 * maxConnections {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	b.server.URL = "http://" + l.Addr().String()
+	began := time.Now()
+	if status, a := b.send("POST", "/request", b.secret, `{"argv":["x"]}`); status != 200 {
+		t.Errorf("%d, %+v", status, a)
+	}
+	if took := time.Since(began); took > headerPatience/2 {
+		t.Errorf("after %v", took)
 	}
 }
 
