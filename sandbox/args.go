@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
 // Args is the plan as bwrap's options, with every source by its path. Run uses the same options with descriptors in
@@ -191,4 +192,13 @@ func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
 		line.WriteString(" \\\n  " + r)
 	}
 	return line.String()
+}
+
+// bindDescriptor binds what a descriptor has open.
+func (a *attempt) bindDescriptor(step Step, file descriptor.File, byDescriptor bool) operand {
+	fd := a.pass(file)
+	if byDescriptor {
+		return operand{bindOption(step.Access) + "-fd", fd}
+	}
+	return operand{bindOption(step.Access), "/proc/self/fd/" + fd}
 }

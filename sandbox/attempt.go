@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/bus"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/image"
@@ -61,7 +62,7 @@ type attempt struct {
 	output        *process.Meter  // nil: not measured
 	cgroup        *cgroup         // nil: none
 	process       *process.Process
-	bus           *busListener  // nil: none
+	bus           *bus.Listener // nil: none
 	heard         chan struct{} // closed when signals for the command come to this process
 	ended         chan struct{}
 	why           atomic.Pointer[Notice] // why this process ended it, if it did and the Outcome does not say so
@@ -433,7 +434,7 @@ func (a *attempt) close() {
 	a.watch.close()
 	a.settingsWatch.end()
 	a.settings.close()
-	a.bus.close()
+	a.bus.Close()
 	a.cgroup.remove()
 	for i := range a.files {
 		a.files[i].Close()

@@ -41,7 +41,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		return Plan{}, b.refused
 	}
 	b.home()
-	bus := b.sessionBus()
+	reached := b.sessionBus()
 	b.network()
 	b.ask()
 	if err := b.leadThroughImage(); err != nil {
@@ -53,9 +53,9 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		Network:          p.Network,
 		Domains:          p.Domains,
 		SessionBus:       p.SessionBus,
-		Bus:              bus,
+		Bus:              reached,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      asking(&p, proxied(&p, bus.environment(withPath(p.Environment, found)))),
+		Environment:      asking(&p, proxied(&p, busEnvironment(reached, withPath(p.Environment, found)))),
 		WorkingDirectory: p.WorkingDirectory,
 		Limits:           p.Limits,
 		Hidden:           b.hidden,

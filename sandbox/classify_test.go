@@ -259,7 +259,7 @@ func TestABwrapIsFoundOrNamed(t *testing.T) {
 // A bwrap that a command left in a directory of PATH is not executed, though it is the caller's own file.
 func TestProgramsThatRunOutsideAreNotLookedForInPATH(t *testing.T) {
 	dir := newDirectory(t)
-	for _, name := range []string{"bwrap", proxyName} {
+	for _, name := range []string{"bwrap", "xdg-dbus-proxy"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\ntouch "+dir+"/executed\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
+	"github.com/clairun/clai-sandbox/sandbox/process/processtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -79,19 +80,10 @@ func newHost(t testing.TB) *host {
 	return h
 }
 
-// newDirectory is a directory that goes with the test. It is not below /tmp, which every sandbox has its own of: what is
-// hidden must be hidden by the plan, not by chance.
+// newDirectory is a directory that goes with the test.
 func newDirectory(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "clai-sandbox-test-")
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
+	return processtest.Directory(t)
 }
 
 func (h *host) mkdir(path string) string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/sandbox/bus"
 )
 
 // A Plan is a sandbox before it exists: what is mounted where, in which order and why, and with which options the
@@ -22,7 +23,7 @@ type Plan struct {
 	Network          profile.Network
 	Domains          profile.Domains // of a filtered network
 	SessionBus       profile.SessionBus
-	Bus              Bus
+	Bus              bus.Bus
 	NestedNamespaces bool
 
 	Environment      []profile.Variable

@@ -256,7 +256,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	a.settingsWatch = nil
 	set := a.watch.end(l, a.plan.Protection)
 	notCarried := append(a.settings.carryOver(l.quarantine(a.plan.Protection)), a.bringHome(l)...)
-	result := Result{Duration: took, Notices: append(a.bus.notices(a.plan.Notices), set...)}
+	result := Result{Duration: took, Notices: append(a.endBus(a.plan.Notices), set...)}
 	for _, n := range replaced {
 		if !slices.ContainsFunc(result.Notices, func(told Notice) bool { return told.Path == n.Path }) {
 			result.Notices = append(result.Notices, n)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/process"
+	"github.com/clairun/clai-sandbox/sandbox/process/processtest"
 )
 
 func TestAResultTellsHowTheCommandEnded(t *testing.T) {
@@ -173,20 +174,7 @@ func TestEveryProcessIsAskedToEndBeforeItIsKilled(t *testing.T) {
 	}
 }
 
-// processesNaming lists the processes with a word in their arguments.
-func processesNaming(word string) []string {
-	var found []string
-	dirs, _ := os.ReadDir("/proc")
-	for _, dir := range dirs {
-		if _, err := strconv.Atoi(dir.Name()); err != nil {
-			continue
-		}
-		if args, err := os.ReadFile("/proc/" + dir.Name() + "/cmdline"); err == nil && bytes.Contains(args, []byte(word)) {
-			found = append(found, dir.Name()+": "+strings.ReplaceAll(string(args), "\x00", " "))
-		}
-	}
-	return found
-}
+func processesNaming(word string) []string { return processtest.Naming(word) }
 
 func TestCancellingTheContextEndsTheCommand(t *testing.T) {
 	h := newHost(t)
@@ -222,11 +210,7 @@ func TestBackgroundProcessesEndWithTheCommand(t *testing.T) {
 
 func waitUntil(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 10 s until %s", what)
-		}
-	}
+	processtest.Until(t, what, done)
 }
 
 // launch is a launcher in a process of its own: it gets a profile as JSON, and a command.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/process"
+	"github.com/clairun/clai-sandbox/sandbox/process/processtest"
 )
 
 // inputChanges are what a descriptor that is open for reading is good for besides.
@@ -150,11 +151,11 @@ func TestAFileThatIsStandardInputIsReadAsEver(t *testing.T) {
 	if got := run("print(len(os.listdir('/proc/self/fd')))"); got != "4\n" { // the fourth lists
 		t.Errorf("%s descriptors inside", got)
 	}
-	before := openDescriptors(t)
+	before := processtest.Descriptors(t)
 	for range 5 {
 		run("pass")
 	}
-	if after := openDescriptors(t); after != before {
+	if after := processtest.Descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, and before there were %d", after, before)
 	}
 }

@@ -1,12 +1,12 @@
-package sandbox
+package bus
 
 import (
 	"encoding/binary"
 	"strings"
 )
 
-// A busMessage is what the header of a message says ("Message Format" in the D-Bus specification).
-type busMessage struct {
+// A header is what the header of a message says ("Message Format" in the D-Bus specification).
+type header struct {
 	order             binary.ByteOrder
 	kind, flags       byte
 	serial, replyTo   uint32
@@ -17,16 +17,16 @@ type busMessage struct {
 
 const (
 	noReplyExpected = 1       // a flag
-	maxBusFields    = 8 << 10 // bytes of a header's fields; names have at most 255 each
+	maxFields       = 8 << 10 // bytes of a header's fields; names have at most 255 each
 )
 
-// busFields are the fields that a header may have, each once, and their types. xdg-dbus-proxy takes no others either.
-var busFields = map[byte]byte{1: 'o', 2: 's', 3: 's', 4: 's', 5: 'u', 6: 's', 7: 's', 8: 'g', 9: 'u', 10: 'o'}
+// fields are the fields that a header may have, each once, and their types. xdg-dbus-proxy takes no others either.
+var fields = map[byte]byte{1: 'o', 2: 's', 3: 's', 4: 's', 5: 'u', 6: 's', 7: 's', 8: 'g', 9: 'u', 10: 'o'}
 
 // messageBody is where the body of a message begins, of which there are the first 16 bytes.
 func messageBody(begin []byte) (int, error) {
 	fields := messageOrder(begin).Uint32(begin[12:])
-	if fields > maxBusFields {
+	if fields > maxFields {
 		return 0, errNoMessage
 	}
 	return messageHeader + int(fields+7)&^7, nil
@@ -39,8 +39,8 @@ func messageOrder(begin []byte) binary.ByteOrder {
 	return binary.LittleEndian
 }
 
-// parseBusHeader reads a header, of which all is there. What other readers could take for something else is an error.
-func parseBusHeader(begin []byte) (m busMessage, err error) {
+// parseHeader reads a header, of which all is there. What other readers could take for something else is an error.
+func parseHeader(begin []byte) (m header, err error) {
 	m.order = messageOrder(begin)
 	m.kind, m.flags, m.serial = begin[1], begin[2], m.order.Uint32(begin[8:])
 	if m.body, err = messageBody(begin); err != nil {
@@ -51,7 +51,7 @@ func parseBusHeader(begin []byte) (m busMessage, err error) {
 	for r.at < len(r.data) {
 		r.align(8)
 		code, kind := r.byte(), r.text(int(r.byte()))
-		if seen[code] || kind != string(busFields[code]) {
+		if seen[code] || kind != string(fields[code]) {
 			return m, errNoMessage
 		}
 		seen[code] = true

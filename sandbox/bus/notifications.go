@@ -1,4 +1,4 @@
-package sandbox
+package bus
 
 import (
 	"slices"
@@ -56,7 +56,7 @@ func (n *notifier) said(begin []byte) (judgement, error) {
 	if begin[1] != messageCall {
 		return judgement{drop: begin[1] == messageSignal}, nil
 	}
-	m, need, err := readBusHeader(begin)
+	m, need, err := readHeader(begin)
 	if err != nil || need > 0 {
 		return judgement{need: need}, err
 	}
@@ -75,7 +75,7 @@ func (n *notifier) said(begin []byte) (judgement, error) {
 
 // notificationNumber is where in a call to the service the number of a notification stands; 0: there is none. need is how much of the
 // call it takes to tell, if there is too little.
-func notificationNumber(m busMessage, begin []byte) (at, need int, err error) {
+func notificationNumber(m header, begin []byte) (at, need int, err error) {
 	switch m.member {
 	case "Notify":
 		if m.signature != notifySignature {
@@ -85,7 +85,7 @@ func notificationNumber(m busMessage, begin []byte) (at, need int, err error) {
 			return 0, need, nil
 		}
 		name := m.order.Uint32(begin[m.body:])
-		if name > maxBusFields {
+		if name > maxFields {
 			return 0, 0, errNoMessage
 		}
 		at = m.body + (4+int(name)+1+3)&^3
@@ -105,7 +105,7 @@ func notificationNumber(m busMessage, begin []byte) (at, need int, err error) {
 
 // called notes a call. The answer to one that shows a notification counts only if no other call of the connection can have that answer:
 // its serial is a new one, and is not used again before.
-func (n *notifier) called(m busMessage, shows bool) {
+func (n *notifier) called(m header, shows bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.waiting, m.serial)
@@ -122,7 +122,7 @@ func (n *notifier) heard(begin []byte) (judgement, error) {
 		return judgement{}, nil
 	}
 	unclear := judgement{drop: kind == messageSignal}
-	m, need, err := readBusHeader(begin)
+	m, need, err := readHeader(begin)
 	if err != nil {
 		return unclear, nil
 	}
@@ -154,12 +154,12 @@ func (n *notifier) waits(serial uint32) bool {
 	return n.waiting[serial]
 }
 
-// readBusHeader reads a header, or says how much of the message it takes.
-func readBusHeader(begin []byte) (m busMessage, need int, err error) {
+// readHeader reads a header, or says how much of the message it takes.
+func readHeader(begin []byte) (m header, need int, err error) {
 	body, err := messageBody(begin)
 	if err != nil || len(begin) < body {
 		return m, body, err
 	}
-	m, err = parseBusHeader(begin)
+	m, err = parseHeader(begin)
 	return m, 0, err
 }

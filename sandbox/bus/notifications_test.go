@@ -1,4 +1,4 @@
-package sandbox
+package bus
 
 import (
 	"bytes"
@@ -11,18 +11,21 @@ import (
 	"testing"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/clairun/clai-sandbox/sandbox/bus/bustest"
 )
 
 // notificationService counts from 1, and lets anybody replace and close what is there, as the desktops' own do.
 type notificationService struct {
-	*testService
+	*bustest.Service
 	mu    sync.Mutex
 	next  uint32
 	shown map[uint32]string // summaries
 }
 
-func (b *testBus) serveNotifications() *notificationService {
-	s := &notificationService{testService: b.serve(), next: 1, shown: map[uint32]string{}}
+func serveNotifications(t *testing.T, b *bustest.Bus) *notificationService {
+	t.Helper()
+	s := &notificationService{Service: b.Serve(), next: 1, shown: map[uint32]string{}}
 	err := s.ExportMethodTable(map[string]any{
 		"Notify": func(_ string, replaces uint32, _, summary, _ string, _ []string, _ map[string]dbus.Variant, _ int32) (uint32, *dbus.Error) {
 			s.mu.Lock()
@@ -43,7 +46,7 @@ func (b *testBus) serveNotifications() *notificationService {
 		"Inhibit": func(string) (uint32, *dbus.Error) { return 1, nil },
 	}, notificationsPath, notificationsFace)
 	if reply, taken := s.RequestName(notificationsFace, 0); err != nil || taken != nil || reply != dbus.RequestNameReplyPrimaryOwner {
-		b.t.Fatal(err, taken, reply)
+		t.Fatal(err, taken, reply)
 	}
 	return s
 }
@@ -65,14 +68,14 @@ func notifies(t *testing.T, client *dbus.Conn, to, method, name string, replaces
 }
 
 func TestACommandReachesItsOwnNotificationsOnly(t *testing.T) {
-	bus := startBus(t, "")
-	service := bus.serveNotifications()
+	bus := bustest.Start(t, "")
+	service := serveNotifications(t, bus)
 	const notify, closes = notificationsFace + ".Notify", notificationsFace + ".CloseNotification"
-	question := notifies(t, bus.serve().Conn, notificationsFace, notify, "", 0, "the question")
+	question := notifies(t, bus.Serve().Conn, notificationsFace, notify, "", 0, "the question")
 	l := newListener(t, bus)
 	client, other := l.connect(t), l.connect(t)
 	for _, to := range []string{notificationsFace, service.Names()[0]} {
-		for _, name := range []string{"", "a", "abcdefg", strings.Repeat("n", maxBusFields)} {
+		for _, name := range []string{"", "a", "abcdefg", strings.Repeat("n", maxFields)} {
 			own := notifies(t, client, to, notify, name, question, "not the question")
 			if own == question {
 				t.Fatalf("replaced: %s", service.texts())
@@ -98,9 +101,9 @@ func TestACommandReachesItsOwnNotificationsOnly(t *testing.T) {
 }
 
 func TestACommandHearsOfItsOwnNotificationsOnly(t *testing.T) {
-	bus := startBus(t, "")
-	service := bus.serveNotifications()
-	question := notifies(t, bus.serve().Conn, notificationsFace, notificationsFace+".Notify", "", 0, "the question")
+	bus := bustest.Start(t, "")
+	service := serveNotifications(t, bus)
+	question := notifies(t, bus.Serve().Conn, notificationsFace, notificationsFace+".Notify", "", 0, "the question")
 	client := newListener(t, bus).connect(t)
 	if err := client.AddMatchSignal(dbus.WithMatchInterface(notificationsFace)); err != nil {
 		t.Fatal(err)
@@ -246,7 +249,7 @@ func TestOnlyTheServiceSaysWhichNotificationIsWhose(t *testing.T) {
 func TestWhatIsRememberedOfNotificationsIsBounded(t *testing.T) {
 	n := &notifier{shown: &shownNotifications{}, waiting: map[uint32]bool{}}
 	for i := range uint32(2 * maxNotifications) {
-		n.called(busMessage{serial: i + 1}, true)
+		n.called(header{serial: i + 1}, true)
 		n.shown.add(i)
 	}
 	if len(n.waiting) > maxNotifying || len(n.shown.ids) > maxNotifications || n.shown.has(1) || !n.shown.has(2*maxNotifications-1) {
@@ -261,7 +264,7 @@ func TestAnUnclearHeaderIsNoMessage(t *testing.T) {
 	changed := func(from, to string) []byte { return bytes.Replace(plain, []byte(from), []byte(to), 1) }
 	twice := slices.Concat(plain[:messageHeader], []byte("\x03\x01s\x00\x05\x00\x00\x00Other\x00\x00\x00\x00\x00\x00\x00\x00\x00"), plain[messageHeader:])
 	order.PutUint32(twice[12:], order.Uint32(twice[12:])+24)
-	long := typed(messageCall, order, maxBusFields+8, 0)
+	long := typed(messageCall, order, maxFields+8, 0)
 	for name, m := range map[string][]byte{
 		"a zero in a name":       changed("Notify", "Not\x00fy"),
 		"another type":           changed("\x03\x01s\x00", "\x03\x01o\x00"),
@@ -299,7 +302,7 @@ func FuzzNoMessageBreaksTheNotifier(f *testing.F) {
 			if err != nil || v.need <= have {
 				return
 			}
-			if v.need > 3*maxBusFields {
+			if v.need > 3*maxFields {
 				t.Fatalf("%d bytes are needed", v.need)
 			}
 			have = v.need

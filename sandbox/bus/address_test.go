@@ -1,4 +1,4 @@
-package sandbox
+package bus
 
 import (
 	"maps"
@@ -46,7 +46,7 @@ func TestBusAddressesAreReadAsTheSpecificationHasThem(t *testing.T) {
 		"unix:path=/" + strings.Repeat("x", 16<<10):  "error",
 		strings.Repeat("unix:path=/a;", 2) + "x:y=z": "unix path=/a|unix path=/a|x y=z",
 	} {
-		list, err := ParseBusAddress(text)
+		list, err := ParseAddress(text)
 		var words []string
 		for _, a := range list {
 			word := a.Transport
@@ -82,11 +82,11 @@ func TestAnAddressMeansASocketOrSaysWhyNot(t *testing.T) {
 		"unixexec:path=/bin/sh,argv1=-c":      "unixexec is not used",
 		"autolaunch:":                         "autolaunch is not used",
 	} {
-		list, err := ParseBusAddress(text)
+		list, err := ParseAddress(text)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		server, why := list[0].server("/run/user/7")
+		server, why := list[0].Server("/run/user/7")
 		if why == "" {
 			why = server.String()
 		}
@@ -94,32 +94,32 @@ func TestAnAddressMeansASocketOrSaysWhyNot(t *testing.T) {
 			t.Errorf("%s: %s, want %s", text, why, want)
 		}
 	}
-	if _, why := (BusAddress{Transport: "unix", Keys: map[string]string{"runtime": "yes"}}).server(""); why == "" {
+	if _, why := (Address{Transport: "unix", Keys: map[string]string{"runtime": "yes"}}).Server(""); why == "" {
 		t.Error("runtime=yes without XDG_RUNTIME_DIR led somewhere")
 	}
 }
 
-var busAddressSeeds = []string{"unix:path=/a,guid=0", "unix:abstract=x%20y;tcp:host=h", "unix:runtime=yes;", "autolaunch:", "unix:path=%2f%00", "a:b=%", ";", ":"}
+var addressSeeds = []string{"unix:path=/a,guid=0", "unix:abstract=x%20y;tcp:host=h", "unix:runtime=yes;", "autolaunch:", "unix:path=%2f%00", "a:b=%", ";", ":"}
 
 func FuzzBusAddress(f *testing.F) {
-	for _, seed := range busAddressSeeds {
+	for _, seed := range addressSeeds {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		list, err := ParseBusAddress(text)
+		list, err := ParseAddress(text)
 		if err != nil {
 			if list != nil {
 				t.Errorf("%q: an error and addresses", text)
 			}
 			return
 		}
-		if len(list) == 0 || len(list) > maxBusAddresses || len(text) > maxBusAddressText {
+		if len(list) == 0 || len(list) > maxAddresses || len(text) > maxAddressText {
 			t.Errorf("%q: %d addresses", text, len(list))
 		}
 		var written []string
 		for _, a := range list {
 			written = append(written, a.String())
-			server, why := a.server("/run/user/1")
+			server, why := a.Server("/run/user/1")
 			if (why == "") != (server.Path != "" || server.Abstract != "") {
 				t.Errorf("%s: %+v %q", a, server, why)
 			}
@@ -127,8 +127,8 @@ func FuzzBusAddress(f *testing.F) {
 				t.Errorf("%s leads to %q", a, server.Path)
 			}
 		}
-		again, err := ParseBusAddress(strings.Join(written, ";"))
-		if err != nil || !slices.EqualFunc(list, again, func(a, b BusAddress) bool {
+		again, err := ParseAddress(strings.Join(written, ";"))
+		if err != nil || !slices.EqualFunc(list, again, func(a, b Address) bool {
 			return a.Transport == b.Transport && maps.Equal(a.Keys, b.Keys)
 		}) {
 			t.Errorf("%q was written as %q and read as %v, %v", text, written, again, err)
@@ -154,7 +154,7 @@ func TestLibdbusReadsAddressesTheSame(t *testing.T) {
 		for range random.IntN(6) {
 			text += pieces[random.IntN(len(pieces))]
 		}
-		_, ours := ParseBusAddress(text)
+		_, ours := ParseAddress(text)
 		said, _ := exec.Command("dbus-send", "--bus="+text, "--dest=a.b", "/", "a.b").CombinedOutput()
 		theirs := !strings.Contains(string(said), "should have been escaped") && !strings.Contains(string(said), "'=' character not found") &&
 			!strings.Contains(string(said), "percent character") && !strings.Contains(string(said), "does not contain a colon")

@@ -1,4 +1,4 @@
-package sandbox
+package bus
 
 import (
 	"encoding/binary"

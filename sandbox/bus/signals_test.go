@@ -1,4 +1,4 @@
-package sandbox
+package bus
 
 import (
 	"bytes"
@@ -15,7 +15,9 @@ import (
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/sandbox/bus/bustest"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/process/processtest"
 )
 
 // typed is a message of a type.
@@ -31,14 +33,14 @@ func noSignals(begin []byte) (judgement, error) {
 }
 
 // A socketPair is two ends of a connection as the relay has them.
-func socketPair(t *testing.T) (a, b busConn) {
+func socketPair(t *testing.T) (a, b conn) {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range []*busConn{&a, &b} {
-		if *c, err = newBusConn(descriptor.File(ends[i])); err != nil {
+	for i, c := range []*conn{&a, &b} {
+		if *c, err = newConn(descriptor.File(ends[i])); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.close)
@@ -106,7 +108,7 @@ func TestDescriptorsOfASignalAreDropped(t *testing.T) {
 		"the beginning of a signal":   {[][]byte{signal[:3], signal[3:20], signal[20:]}, 0},
 		"one that is never completed": {[][]byte{call[:3]}, 0},
 	} {
-		before := openDescriptors(t)
+		before := processtest.Descriptors(t)
 		func() {
 			out, in := socketPair(t)
 			defer out.close()
@@ -136,7 +138,7 @@ func TestDescriptorsOfASignalAreDropped(t *testing.T) {
 				t.Errorf("%s: %d descriptors, want %d", name, passed, c.passed)
 			}
 		}()
-		if after := openDescriptors(t); after != before {
+		if after := processtest.Descriptors(t); after != before {
 			t.Errorf("%s: %d descriptors are open, and before there were %d", name, after, before)
 		}
 	}
@@ -144,10 +146,10 @@ func TestDescriptorsOfASignalAreDropped(t *testing.T) {
 
 // A message that never comes as a whole is waited for, with its descriptors: not with as many as this process may open.
 func TestABusClientCannotMakeTheLauncherHoldDescriptors(t *testing.T) {
-	before, ended := openDescriptors(t), 0
+	before, ended := processtest.Descriptors(t), 0
 	held := &heldRights{}
 	var senders []*judged
-	for range maxBusConnections {
+	for range maxConnections {
 		sender := &judged{held: held, judge: noSignals}
 		senders = append(senders, sender)
 		for range messageHeader - 1 {
@@ -164,24 +166,15 @@ func TestABusClientCannotMakeTheLauncherHoldDescriptors(t *testing.T) {
 			}
 		}
 	}
-	if after := openDescriptors(t); after > before+maxHeldRights || ended == 0 {
+	if after := processtest.Descriptors(t); after > before+maxHeldRights || ended == 0 {
 		t.Errorf("%d descriptors are open, and before there were %d; %d connections ended", after, before, ended)
 	}
 	for _, sender := range senders {
 		sender.close()
 	}
-	if after := openDescriptors(t); after != before || held.n.Load() != 0 {
+	if after := processtest.Descriptors(t); after != before || held.n.Load() != 0 {
 		t.Errorf("%d descriptors are open, and before there were %d; %d are counted", after, before, held.n.Load())
 	}
-}
-
-func openDescriptors(t *testing.T) int {
-	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(list)
 }
 
 // forgeries are signals that programs of the session believe, or that look so to one that is not careful.
@@ -207,8 +200,8 @@ func forgeries(to string) []dbus.Message {
 }
 
 func TestNoSignalOfACommandsGoesOut(t *testing.T) {
-	bus := startBus(t, "")
-	service := bus.serve("org.freedesktop.Notifications")
+	bus := bustest.Start(t, "")
+	service := bus.Serve("org.freedesktop.Notifications")
 	if err := service.AddMatchSignal(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +215,7 @@ func TestNoSignalOfACommandsGoesOut(t *testing.T) {
 			}
 		}
 	}
-	inside, outside := newListener(t, bus).connect(t), bus.serve()
+	inside, outside := newListener(t, bus).connect(t), bus.Serve()
 	object := inside.Object("org.freedesktop.Notifications", "/org/freedesktop/Notifications")
 	var text string
 	for _, to := range []string{"", "org.freedesktop.Notifications", service.Names()[0]} {
@@ -245,17 +238,17 @@ func TestNoSignalOfACommandsGoesOut(t *testing.T) {
 }
 
 func TestTheKeyringsThemselvesAreNotTheCommandsToChange(t *testing.T) {
-	bus := startBus(t, "")
-	service := bus.serve("org.freedesktop.secrets")
+	bus := bustest.Start(t, "")
+	service := bus.Serve("org.freedesktop.secrets")
 	client := newListener(t, bus).connect(t)
 	for member, reaches := range map[string]bool{
 		"Service.SetAlias": false, "Service.CreateCollection": false, "Collection.Delete": false, "Service.ChangeLock": false,
 		"Service.OpenSession": true, "Service.SearchItems": true, "Service.Unlock": true, "Service.GetSecrets": true, "Service.ReadAlias": true,
 		"Collection.SearchItems": true, "Collection.CreateItem": true, "Item.Delete": true, "Item.GetSecret": true, "Prompt.Prompt": true,
 	} {
-		before := len(service.called())
+		before := len(service.Called())
 		client.Object("org.freedesktop.secrets", "/org/freedesktop/secrets/collection/login").Call("org.freedesktop.Secret."+member, 0)
-		if reached := len(service.called()) > before; reached != reaches {
+		if reached := len(service.Called()) > before; reached != reaches {
 			t.Errorf("%s: reached %v, want %v", member, reached, reaches)
 		}
 	}
@@ -277,8 +270,8 @@ func signalBytes(t *testing.T) []byte {
 // Who does not say plainly where the authentication ends could send messages before we look at them, or in what we take for
 // one message.
 func TestNoSignalGoesOutPastTheAuthentication(t *testing.T) {
-	bus := startBus(t, "")
-	service := bus.serve("org.freedesktop.Notifications")
+	bus := bustest.Start(t, "")
+	service := bus.Serve("org.freedesktop.Notifications")
 	if err := service.AddMatchSignal(); err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +300,7 @@ func TestNoSignalGoesOutPastTheAuthentication(t *testing.T) {
 		}
 		conn.Close()
 	}
-	outside := bus.serve()
+	outside := bus.Serve()
 	outside.Emit("/x", "org.example.Anything.Happened")
 	for s := range heard {
 		if s.Sender == outside.Names()[0] {

@@ -1,25 +1,25 @@
-package sandbox
+package bus
 
 import (
 	"slices"
 	"strings"
 )
 
-// A busService is what a filtered bus lets through where one of the usual names is listed: calls to a few interfaces of
+// A service is what a filtered bus lets through where one of the usual names is listed: calls to a few interfaces of
 // a few objects.
 //
 // A name alone is no border. Whoever owns it answers at every object of his, and to whoever knows him under his other
 // names: where the desktop's shell shows the notifications, as Cinnamon's does, a call to org.freedesktop.Notifications
 // would reach its Eval. And the portals take the command for one of the caller's own programs, since it is the proxy that
 // they see: most of what they ask people before they do it for a Flatpak, they would do for the command unasked.
-type busService struct {
+type service struct {
 	listed string // as it stands in sessionBusNames
 	name   string
 	path   string // of the objects; with "/*" also those below
 	calls  []string
 }
 
-var busServices = []busService{
+var services = []service{
 	{"org.freedesktop.secrets", "org.freedesktop.secrets", "/org/freedesktop/secrets/*", []string{
 		// Not gnome-keyring's own interface there, which takes and changes master passwords. Nor what would turn the
 		// caller's other programs to a keyring of the command's (CreateCollection, SetAlias), or take one away with all
@@ -57,13 +57,13 @@ var busServices = []busService{
 	}},
 }
 
-// busRules are the options of xdg-dbus-proxy for a listed name: the usual ones in part, others with all their owner does.
-func busRules(listed string) []string {
-	at := slices.IndexFunc(busServices, func(s busService) bool { return s.listed == listed })
+// rules are the options of xdg-dbus-proxy for a listed name: the usual ones in part, others with all their owner does.
+func rules(listed string) []string {
+	at := slices.IndexFunc(services, func(s service) bool { return s.listed == listed })
 	if at < 0 {
 		return []string{"--talk=" + listed}
 	}
-	s := busServices[at]
+	s := services[at]
 	var rules []string
 	for _, call := range append([]string{"org.freedesktop.DBus.Introspectable.Introspect", "org.freedesktop.DBus.Peer.Ping"}, s.calls...) {
 		rules = append(rules, "--call="+s.name+"="+call+"@"+s.path)
@@ -75,7 +75,7 @@ func busRules(listed string) []string {
 }
 
 // interfaces are those of which something may be called, each once.
-func (s busService) interfaces() []string {
+func (s service) interfaces() []string {
 	list := []string{"org.freedesktop.DBus.Properties"}
 	for _, call := range s.calls {
 		face := call[:strings.LastIndexByte(call, '.')]
@@ -86,44 +86,28 @@ func (s busService) interfaces() []string {
 	return list
 }
 
-// busNames are the names that a filtered bus lets through, without those that are none.
-func (b *builder) busNames() []string {
-	var names []string
-	for _, name := range b.profile.SessionBusNames {
-		if !isBusName(strings.TrimSuffix(name, ".*")) {
-			b.busNotice("", "left out: "+printable(name)+" is no name on a bus: two or more words with dots between them, and at the end perhaps .*")
-			continue
-		}
-		if startsPrograms(name) {
-			b.busNotice("", noticeBusOpen+", because "+name+" is let through")
-		}
-		names = append(names, name)
-	}
-	return names
-}
-
-// busWaysOut are services that start any program for whoever asks, or could be made to: the best known of them.
-var busWaysOut = []string{
+// waysOut are services that start any program for whoever asks, or could be made to: the best known of them.
+var waysOut = []string{
 	"org.freedesktop.systemd1", "org.freedesktop.Flatpak", "org.freedesktop.portal.Desktop", "org.freedesktop.portal.Flatpak",
 	"org.gnome.Shell", "org.gnome.Terminal", "org.Cinnamon", "org.kde.klauncher5", "org.kde.plasmashell", "org.kde.krunner",
 	"org.kde.konsole", "org.kde.yakuake", "org.xfce.Terminal5",
 }
 
-func startsPrograms(name string) bool {
-	if slices.ContainsFunc(busServices, func(s busService) bool { return s.listed == name }) {
+func StartsPrograms(name string) bool {
+	if slices.ContainsFunc(services, func(s service) bool { return s.listed == name }) {
 		return false // in part, without those
 	}
 	below, wild := strings.CutSuffix(name, "*")
-	return slices.ContainsFunc(busWaysOut, func(out string) bool {
+	return slices.ContainsFunc(waysOut, func(out string) bool {
 		return name == out || wild && strings.HasPrefix(out+".", below)
 	})
 }
 
-// isBusName reports whether text is a well-known name by the D-Bus specification ("Bus names").
-func isBusName(text string) bool {
+// IsName reports whether text is a well-known name by the D-Bus specification ("Bus names").
+func IsName(text string) bool {
 	words := strings.Split(text, ".")
 	for _, word := range words {
-		if !isBusWord(word) || word[0] >= '0' && word[0] <= '9' {
+		if !isWord(word) || word[0] >= '0' && word[0] <= '9' {
 			return false
 		}
 	}

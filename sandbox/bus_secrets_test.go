@@ -15,7 +15,7 @@ func TestSecretToolReachesTheKeyring(t *testing.T) {
 		}
 	}
 	h, bus := newBusHost(t)
-	outside := append(os.Environ(), busVariable+"="+bus.address, "HOME="+newDirectory(t), "XDG_RUNTIME_DIR="+newDirectory(t))
+	outside := append(os.Environ(), busVariable+"="+bus.Address, "HOME="+newDirectory(t), "XDG_RUNTIME_DIR="+newDirectory(t))
 	keyring := exec.Command("gnome-keyring-daemon", "--foreground", "--unlock", "--components=secrets")
 	keyring.Env, keyring.Stdin = outside, strings.NewReader("password")
 	if err := keyring.Start(); err != nil {
@@ -25,7 +25,7 @@ func TestSecretToolReachesTheKeyring(t *testing.T) {
 		keyring.Process.Kill()
 		keyring.Wait()
 	})
-	observer := bus.serve()
+	observer := bus.Serve()
 	waitUntil(t, "the keyring is on the bus", func() bool {
 		var owned bool
 		err := observer.BusObject().Call("org.freedesktop.DBus.NameHasOwner", 0, "org.freedesktop.secrets").Store(&owned)

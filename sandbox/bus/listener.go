@@ -1,27 +1,25 @@
-package sandbox
+package bus
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
-// A busListener is the socket that stands in a sandbox for the session bus. Until something inside connects it costs a
+// A Listener is the socket that stands in a sandbox for the session bus. Until something inside connects it costs a
 // descriptor and a waiting goroutine. Then it starts xdg-dbus-proxy, which cannot take over a socket that somebody else
 // listens at, and relays each connection to it: or, where the bus is open, to the bus itself.
-type busListener struct {
+type Listener struct {
 	bus       Bus
-	directory busDirectory
+	directory directory
 	socket    descriptor.File // the listening socket's file, to be bound
-	listening busConn
+	listening conn
 
 	held   heldRights
 	shown  shownNotifications
@@ -34,7 +32,7 @@ type busListener struct {
 	abort   context.CancelFunc
 
 	starting sync.Mutex
-	proxy    *busProxy
+	proxy    *proxy
 	starts   int
 
 	mu      sync.Mutex
@@ -42,20 +40,20 @@ type busListener struct {
 }
 
 const (
-	// maxBusConnections bounds what one command can make the launcher hold: further clients wait to be let in.
-	maxBusConnections = 64
+	// maxConnections bounds what one command can make the launcher hold: further clients wait to be let in.
+	maxConnections = 64
 	// maxProxyStarts bounds how often a proxy that dies is replaced.
 	maxProxyStarts = 8
-	// busDrain is how long connections may go on when the command has ended. Its ends of them are closed by then.
-	busDrain = 250 * time.Millisecond
+	// drain is how long connections may go on when the command has ended. Its ends of them are closed by then.
+	drain = 250 * time.Millisecond
 )
 
-// listenBus makes the socket and begins to listen.
-func listenBus(bus Bus) (*busListener, error) {
-	l := &busListener{bus: bus, slots: make(chan struct{}, maxBusConnections), closing: make(chan struct{})}
+// Listen makes the socket and begins to listen.
+func Listen(bus Bus) (*Listener, error) {
+	l := &Listener{bus: bus, slots: make(chan struct{}, maxConnections), closing: make(chan struct{})}
 	l.context, l.abort = context.WithCancel(context.Background())
 	var err error
-	if l.directory, err = newBusDirectory(bus.Directories); err != nil {
+	if l.directory, err = newDirectory(bus.Directories); err != nil {
 		return nil, err
 	}
 	if err := l.open(); err != nil {
@@ -67,28 +65,28 @@ func listenBus(bus Bus) (*busListener, error) {
 	return l, nil
 }
 
-func (l *busListener) open() error {
+func (l *Listener) open() error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	err = errors.Join(
 		unix.Fchmod(fd, 0o600), // before there is a file: bind gives it this mode
-		unix.Bind(fd, &unix.SockaddrUnix{Name: l.directory.name(busSocket)}),
-		unix.Listen(fd, maxBusConnections))
+		unix.Bind(fd, &unix.SockaddrUnix{Name: l.directory.name(socketName)}),
+		unix.Listen(fd, maxConnections))
 	if err == nil {
-		l.socket, err = l.directory.open(busSocket)
+		l.socket, err = l.directory.open(socketName)
 	}
 	if err != nil {
 		unix.Close(fd)
 		return err
 	}
-	l.listening, err = newBusConn(descriptor.File(fd))
+	l.listening, err = newConn(descriptor.File(fd))
 	return err
 }
 
 // serve lets connections in, as many as there are slots.
-func (l *busListener) serve() {
+func (l *Listener) serve() {
 	l.directory.sweep()
 	for {
 		select {
@@ -108,7 +106,7 @@ func (l *busListener) serve() {
 }
 
 // accept waits for a connection. The error means that no more will come.
-func (l *busListener) accept() (descriptor.File, error) {
+func (l *Listener) accept() (descriptor.File, error) {
 	for {
 		var fd int
 		var err error
@@ -131,8 +129,8 @@ func (l *busListener) accept() (descriptor.File, error) {
 }
 
 // attend serves one connection to its end.
-func (l *busListener) attend(accepted descriptor.File) {
-	client, err := newBusConn(accepted)
+func (l *Listener) attend(accepted descriptor.File) {
+	client, err := newConn(accepted)
 	if err != nil {
 		return
 	}
@@ -156,7 +154,7 @@ func (l *busListener) attend(accepted descriptor.File) {
 }
 
 // dial connects to where a connection from inside is to be relayed.
-func (l *busListener) dial() (busConn, error) {
+func (l *Listener) dial() (conn, error) {
 	if l.bus.Proxy != "" {
 		return l.dialProxy()
 	}
@@ -164,44 +162,44 @@ func (l *busListener) dial() (busConn, error) {
 	for _, server := range l.bus.Servers {
 		d, err := server.connect()
 		if err == nil {
-			return newBusConn(d)
+			return newConn(d)
 		}
 		failure = err
 	}
-	return busConn{}, failure
+	return conn{}, failure
 }
 
 // dialProxy connects to the proxy, and starts it if it does not run.
-func (l *busListener) dialProxy() (busConn, error) {
+func (l *Listener) dialProxy() (conn, error) {
 	l.starting.Lock() // held while connecting: nobody replaces the proxy meanwhile
 	defer l.starting.Unlock()
 	if l.proxy == nil || !l.proxy.running() {
 		if err := l.startProxy(); err != nil {
-			return busConn{}, err
+			return conn{}, err
 		}
 	}
 	d, err := connect(fmt.Sprintf("/proc/self/fd/%d", l.proxy.socket))
 	if err != nil {
-		return busConn{}, fmt.Errorf("%s: %w", l.bus.Proxy, err)
+		return conn{}, fmt.Errorf("%s: %w", l.bus.Proxy, err)
 	}
-	return newBusConn(d)
+	return newConn(d)
 }
 
-func (l *busListener) startProxy() error {
+func (l *Listener) startProxy() error {
 	if l.starts == maxProxyStarts {
 		return fmt.Errorf("%s ended %d times", l.bus.Proxy, l.starts)
 	}
 	l.starts++
 	if l.proxy != nil {
 		l.proxy.end()
-		unix.Unlinkat(int(l.directory.fd), proxySocket, 0)
+		unix.Unlinkat(int(l.directory.fd), proxySocketName, 0)
 	}
 	var err error
 	l.proxy, err = l.bus.startProxy(l.context, l.directory)
 	return err
 }
 
-func (l *busListener) fail(err error) {
+func (l *Listener) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failure == nil {
@@ -209,16 +207,16 @@ func (l *busListener) fail(err error) {
 	}
 }
 
-// close ends everything. What the command's last words on the bus were is carried out first: its processes have ended,
-// so its connections have ends too.
-func (l *busListener) close() {
+// Close ends everything, and returns why the bus could not be reached, if it could not. What the command's last words on the bus were
+// is carried out first: its processes have ended, so its connections have ends too.
+func (l *Listener) Close() error {
 	if l == nil {
-		return
+		return nil
 	}
 	l.once.Do(func() {
 		close(l.closing)
 		l.listening.close()
-		patience := time.AfterFunc(busDrain, l.abort)
+		patience := time.AfterFunc(drain, l.abort)
 		l.served.Wait()
 		patience.Stop()
 		if l.proxy != nil {
@@ -228,39 +226,11 @@ func (l *busListener) close() {
 		l.directory.remove()
 		l.socket.Close()
 	})
+	return l.failure
 }
 
-// notices closes the listener, and tells what became of it after those notices that there are.
-func (l *busListener) notices(list []Notice) []Notice {
-	l.close()
-	if l == nil || l.failure == nil {
-		return list
-	}
-	return append(slices.Clone(list), Notice{Kind: NoticeSessionBus,
-		Text: "the session bus could not be reached: " + text.Line(l.failure.Error())})
-}
-
-// busOperand makes the socket for the plan's bus, and gives it to bwrap. Without one, the command has no bus and is told.
-func (a *attempt) busOperand(step Step, byDescriptor bool) (operand, bool) {
-	var err error
-	if a.bus == nil {
-		a.bus, err = listenBus(a.plan.Bus)
-	}
-	if err == nil {
-		var fd int
-		if fd, err = unix.FcntlInt(uintptr(a.bus.socket), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			return a.bindDescriptor(step, descriptor.File(fd), byDescriptor), true
-		}
-	}
-	a.plan.notice(NoticeSessionBus, "", "no session bus for the command: "+err.Error())
-	return operand{}, false
-}
-
-// bindDescriptor binds what a descriptor has open.
-func (a *attempt) bindDescriptor(step Step, file descriptor.File, byDescriptor bool) operand {
-	fd := a.pass(file)
-	if byDescriptor {
-		return operand{bindOption(step.Access) + "-fd", fd}
-	}
-	return operand{bindOption(step.Access), "/proc/self/fd/" + fd}
+// Place is the socket's file, to be bound: a descriptor of the caller's own.
+func (l *Listener) Place() (descriptor.File, error) {
+	fd, err := unix.FcntlInt(uintptr(l.socket), unix.F_DUPFD_CLOEXEC, 0)
+	return descriptor.File(max(fd, 0)), err
 }

@@ -12,27 +12,29 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/bus"
+	"github.com/clairun/clai-sandbox/sandbox/bus/bustest"
 )
 
 // call is a shell command that calls a service on the session bus, where its name stands for it.
 func call(destination string) string {
-	return callAt(destination, testObjects[destination])
+	return callAt(destination, bustest.Objects[destination])
 }
 
 // callAt calls one of its objects.
-func callAt(destination string, at testObject) string {
-	at.path, at.face = cmp.Or(at.path, "/"), cmp.Or(at.face, "org.example.Test")
+func callAt(destination string, at bustest.Object) string {
+	at.Path, at.Face = cmp.Or(at.Path, "/"), cmp.Or(at.Face, "org.example.Test")
 	member := "Echo"
-	if at.face == notificationsFace {
+	if at.Face == "org.freedesktop.Notifications" {
 		member = "GetServerInformation"
 	}
-	return "dbus-send --session --print-reply=literal --reply-timeout=5000 --dest=" + destination + " " + at.path + " " + at.face + "." + member + " string:hello"
+	return "dbus-send --session --print-reply=literal --reply-timeout=5000 --dest=" + destination + " " + at.Path + " " + at.Face + "." + member + " string:hello"
 }
 
 func TestAFilteredBusLetsThroughTheListedNamesAndNoOthers(t *testing.T) {
 	h, bus := newBusHost(t)
-	listed := bus.serve("org.freedesktop.secrets", "org.freedesktop.Notifications", "org.freedesktop.portal.Desktop")
-	unlisted := bus.serve("org.freedesktop.systemd1", "org.gnome.Shell", "org.example.Other", "org.freedesktop.portals")
+	listed := bus.Serve("org.freedesktop.secrets", "org.freedesktop.Notifications", "org.freedesktop.portal.Desktop")
+	unlisted := bus.Serve("org.freedesktop.systemd1", "org.gnome.Shell", "org.example.Other", "org.freedesktop.portals")
 	for _, name := range []string{"org.freedesktop.secrets", "org.freedesktop.Notifications", "org.freedesktop.portal.Desktop"} {
 		if out := h.sh(call(name)); !strings.Contains(out, "hello") {
 			t.Errorf("%s answered %q", name, out)
@@ -58,20 +60,20 @@ func TestAFilteredBusLetsThroughTheListedNamesAndNoOthers(t *testing.T) {
 		}
 	}
 	h.refused("dbus-send --session --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.Monitoring.BecomeMonitor array:string: uint32:0")
-	if calls := unlisted.called(); calls != nil {
+	if calls := unlisted.Called(); calls != nil {
 		t.Errorf("calls that reached unlisted services: %v", calls)
 	}
-	if calls := listed.called(); len(calls) != 3 {
+	if calls := listed.Called(); len(calls) != 3 {
 		t.Errorf("calls that reached the listed services: %v", calls)
 	}
-	if _, err := os.Stat(bus.marker); err == nil {
+	if _, err := os.Stat(bus.Marker); err == nil {
 		t.Error("a program was started outside")
 	}
 }
 
 func TestEveryKindOfClientConnects(t *testing.T) {
 	h, bus := newBusHost(t)
-	bus.serve("org.freedesktop.secrets")
+	bus.Serve("org.freedesktop.secrets")
 	for program, command := range map[string]string{
 		"dbus-send": call("org.freedesktop.secrets"),
 		"gdbus":     "gdbus call --session --dest org.freedesktop.secrets --object-path /org/freedesktop/secrets --method org.freedesktop.Secret.Session.Echo hello",
@@ -90,28 +92,28 @@ func TestEveryKindOfClientConnects(t *testing.T) {
 
 func TestADeniedBusIsNotThere(t *testing.T) {
 	h, bus := newBusHost(t)
-	service := bus.serve("org.freedesktop.secrets")
+	service := bus.Serve("org.freedesktop.secrets")
 	h.profile.SessionBus = profile.SessionBusDeny
 	if out := h.sh("echo \"[$DBUS_SESSION_BUS_ADDRESS]\"; ls -A /run/clai-sandbox 2>/dev/null; true"); out != "[]\n" {
 		t.Error(out)
 	}
 	h.refused(call("org.freedesktop.secrets"))
-	h.refused("DBUS_SESSION_BUS_ADDRESS='" + bus.address + "' " + call("org.freedesktop.secrets"))
+	h.refused("DBUS_SESSION_BUS_ADDRESS='" + bus.Address + "' " + call("org.freedesktop.secrets"))
 	plan := h.build()
-	if calls := service.called(); calls != nil || plan.Notices != nil || plan.Bus.Place != "" {
+	if calls := service.Called(); calls != nil || plan.Notices != nil || plan.Bus.Place != "" {
 		t.Errorf("%v %v", calls, plan.Notices)
 	}
 }
 
 func TestAnOpenBusIsReachedAndTold(t *testing.T) {
 	h, bus := newBusHost(t)
-	bus.serve("org.gnome.Shell")
+	bus.Serve("org.gnome.Shell")
 	h.profile.SessionBus = profile.SessionBusAllow
 	r := h.run("/bin/sh", "-c", call("org.gnome.Shell")+"; "+strings.Replace(call("org.example.Activatable"), "5000", "200", 1))
 	if !strings.Contains(r.Out, "hello") {
 		t.Error(r.Out, r.Err, r.Failure)
 	}
-	if _, err := os.Stat(bus.marker); err != nil {
+	if _, err := os.Stat(bus.Marker); err != nil {
 		t.Error("the bus is not open, or what it starts leaves no trace, and then the test of a filtered one shows nothing:", err)
 	}
 	if len(r.Notices) != 1 || r.Notices[0].Kind != NoticeSessionBus || !strings.Contains(r.Notices[0].Text, "outside the sandbox") {
@@ -120,16 +122,16 @@ func TestAnOpenBusIsReachedAndTold(t *testing.T) {
 }
 
 func TestTheBusIsFoundByEveryFormOfItsAddress(t *testing.T) {
-	needProxy(t)
+	bustest.NeedProxy(t)
 	odd := filepath.Join(newDirectory(t), "a b,c;d=é%\\*")
-	quoted := BusAddress{Transport: "unix", Keys: map[string]string{"path": odd}}.String()
+	quoted := bus.Address{Transport: "unix", Keys: map[string]string{"path": odd}}.String()
 	run, linked := newDirectory(t), filepath.Join(newDirectory(t), "linked")
 	os.Symlink(run, linked)
 	gone := filepath.Join(newDirectory(t), "gone")
 	dead := filepath.Join(newDirectory(t), "dead")
 	deadSocket(t, dead)
 	abstract := fmt.Sprintf("clai-sandbox test %d", os.Getpid())
-	unnamed := BusAddress{Transport: "unix", Keys: map[string]string{"abstract": abstract}}.String()
+	unnamed := bus.Address{Transport: "unix", Keys: map[string]string{"abstract": abstract}}.String()
 	for name, c := range map[string]struct{ listen, address, runtime string }{
 		"path":                        {quoted, quoted, ""},
 		"path and guid":               {quoted, quoted + ",guid=0123456789abcdef0123456789abcdef", ""},
@@ -145,8 +147,8 @@ func TestTheBusIsFoundByEveryFormOfItsAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			os.Remove(odd)
 			os.Remove(run + "/bus")
-			h, bus := newHost(t), startBus(t, c.listen)
-			bus.serve("org.freedesktop.secrets")
+			h, bus := newHost(t), bustest.Start(t, c.listen)
+			bus.Serve("org.freedesktop.secrets")
 			h.profile.SessionBusNames = profile.DefaultSessionBusNames
 			h.profile.SessionBusAddress, h.profile.RuntimeDirectory = c.address, c.runtime
 			for _, mode := range []profile.SessionBus{profile.SessionBusFiltered, profile.SessionBusAllow} {
@@ -171,8 +173,8 @@ func deadSocket(t *testing.T, path string) {
 func TestAnotherUsersSocketIsNoBus(t *testing.T) {
 	needRoot(t)
 	h, bus := newBusHost(t)
-	service := bus.serve("org.freedesktop.secrets")
-	if err := os.Chown(bus.path, 65534, 65534); err != nil {
+	service := bus.Serve("org.freedesktop.secrets")
+	if err := os.Chown(bus.Path, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
 	for _, mode := range []profile.SessionBus{profile.SessionBusFiltered, profile.SessionBusAllow} {
@@ -182,12 +184,12 @@ func TestAnotherUsersSocketIsNoBus(t *testing.T) {
 			t.Errorf("%s: %+v %v", mode, plan.Bus, plan.Notices)
 		}
 	}
-	os.Chown(bus.path, 0, 0)
+	os.Chown(bus.Path, 0, 0)
 	h.profile.SessionBus = profile.SessionBusFiltered
 	plan := h.build()
-	os.Chown(bus.path, 65534, 65534) // between the plan and the first connection
+	os.Chown(bus.Path, 65534, 65534) // between the plan and the first connection
 	r := h.runPlan(plan, "/bin/sh", "-c", call("org.freedesktop.secrets"))
-	if r.ExitCode == 0 || len(r.Notices) != 1 || service.called() != nil {
+	if r.ExitCode == 0 || len(r.Notices) != 1 || service.Called() != nil {
 		t.Errorf("%s %v", r.Out, r.Notices)
 	}
 }
@@ -204,7 +206,7 @@ func (b busTree) Lstat(path string) (Object, error) {
 		return Object{Mode: fs.ModeSocket | 0o666, UID: uint32(os.Getuid())}, nil
 	case slices.Contains(b.others, path):
 		return Object{Mode: fs.ModeSocket | 0o666, UID: uint32(os.Getuid()) + 1}, nil
-	case filepath.Base(path) == proxyName && b.fakeTree[path] != "":
+	case filepath.Base(path) == bus.ProxyName && b.fakeTree[path] != "":
 		return Object{Mode: 0o755}, nil
 	}
 	return b.fakeTree.Lstat(path)
@@ -312,7 +314,7 @@ func changed(changes ...func(*profile.Profile)) func(*profile.Profile) {
 }
 
 func TestExplainAndDoctorTellOfTheBus(t *testing.T) {
-	h, bus := newBusHost(t)
+	h, daemon := newBusHost(t)
 	for _, c := range []struct {
 		change func()
 		text   string
@@ -322,7 +324,7 @@ func TestExplainAndDoctorTellOfTheBus(t *testing.T) {
 		{func() {}, "filtered: org.freedesktop.secrets, org.freedesktop.portal.*, org.freedesktop.Notifications, through /", CheckOK, false},
 		{func() { h.profile.SessionBus = profile.SessionBusAllow }, "allow: all of it, a way out of the sandbox", CheckWeak, true},
 		{func() { h.profile.SessionBus = profile.SessionBusDeny }, "deny", CheckOK, false},
-		{func() { h.profile.SessionBus, h.tree = profile.SessionBusFiltered, hiding{proxyName} }, "filtered: " + whyNoBusProxy, CheckWeak, false},
+		{func() { h.profile.SessionBus, h.tree = profile.SessionBusFiltered, hiding{bus.ProxyName} }, "filtered: " + whyNoBusProxy, CheckWeak, false},
 		{func() { h.tree, h.profile.SessionBusAddress = Host{}, "unix:path=/nowhere" }, "filtered: " + whyNoBus, CheckOK, false},
 		{func() { h.profile.SessionBusAddress = "unix:path=" }, "filtered: D-Bus address", CheckWeak, false},
 	} {
@@ -339,10 +341,10 @@ func TestExplainAndDoctorTellOfTheBus(t *testing.T) {
 			t.Errorf("%s: %+v", c.text, sight)
 		}
 	}
-	h.profile.SessionBusAddress = bus.address
+	h.profile.SessionBusAddress = daemon.Address
 	plan := h.build()
-	os.Remove(bus.path)
-	deadSocket(t, bus.path)
+	os.Remove(daemon.Path)
+	deadSocket(t, daemon.Path)
 	if check := checkSessionBus(&plan); check.State != CheckWeak || !strings.Contains(check.Found, "refused") {
 		t.Errorf("a bus that does not answer: %+v", check)
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package bus
 
 import (
 	"bytes"
@@ -16,40 +16,40 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
-// A busConn is one end of a relayed connection. It carries bytes, and the descriptors that come with them (unix(7),
+// A conn is one end of a relayed connection. It carries bytes, and the descriptors that come with them (unix(7),
 // SCM_RIGHTS): the portals hand out files.
-type busConn struct {
+type conn struct {
 	file *os.File
 	raw  syscall.RawConn
 }
 
 const (
-	busBuffer = 16 << 10 // bytes that are under way in one direction of one connection
-	maxRights = 253      // SCM_MAX_FD: the kernel passes no more at once
-	busLinger = 20 * time.Millisecond
+	bufferSize = 16 << 10 // bytes that are under way in one direction of one connection
+	maxRights  = 253      // SCM_MAX_FD: the kernel passes no more at once
+	linger     = 20 * time.Millisecond
 )
 
 var rightsSpace = unix.CmsgSpace(maxRights * 4)
 
-// newBusConn takes a connected socket over.
-func newBusConn(d descriptor.File) (busConn, error) {
+// newConn takes a connected socket over.
+func newConn(d descriptor.File) (conn, error) {
 	if err := unix.SetNonblock(int(d), true); err != nil {
 		d.Close()
-		return busConn{}, err
+		return conn{}, err
 	}
 	file := os.NewFile(uintptr(d), "bus")
 	raw, err := file.SyscallConn()
-	return busConn{file, raw}, err
+	return conn{file, raw}, err
 }
 
-func (c busConn) close() { c.file.Close() }
+func (c conn) close() { c.file.Close() }
 
 // relay carries everything both ways until the server has ended the connection, which it does when the client has. A
 // client may say something and be gone at once: what it said still goes to the server, and the server's answers to nobody.
 // xdg-dbus-proxy itself forgets what it has not passed on yet when its client goes, so it is told a little later.
 //
 // What goes to and comes from a filtered bus is judged by a notifier; from an open one, nil, everything goes.
-func relay(client, server busConn, n *notifier, held *heldRights) {
+func relay(client, server conn, n *notifier, held *heldRights) {
 	said, ok := handshake(client, server)
 	if !ok {
 		return
@@ -62,7 +62,7 @@ func relay(client, server busConn, n *notifier, held *heldRights) {
 	work.Go(func() {
 		var spoken time.Time
 		pump(up, client, said, &spoken)
-		time.Sleep(time.Until(spoken.Add(busLinger)))
+		time.Sleep(time.Until(spoken.Add(linger)))
 		server.raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 	})
 	if gone := pump(down, server, nil, new(time.Time)); gone {
@@ -79,8 +79,8 @@ func relay(client, server busConn, n *notifier, held *heldRights) {
 //
 // Where it ends must be the same for everybody who reads: to xdg-dbus-proxy a line ends with both characters, and one that
 // only begins with BEGIN is the last as well. A client that could make us wait for another would send messages past us.
-func handshake(client, server busConn) (said []byte, ok bool) {
-	buffer, held := make([]byte, busBuffer), 0
+func handshake(client, server conn) (said []byte, ok bool) {
+	buffer, held := make([]byte, bufferSize), 0
 	for first := true; ; {
 		end := bytes.IndexByte(buffer[:held], '\n') + 1
 		if end == 0 {
@@ -124,7 +124,7 @@ func plainAuthLine(line []byte, first bool) bool {
 }
 
 // answer carries one line to the client.
-func answer(client, server busConn) bool {
+func answer(client, server conn) bool {
 	line := make([]byte, 512)
 	for {
 		n, rights, err := server.receive(line, make([]byte, rightsSpace))
@@ -140,9 +140,9 @@ func answer(client, server busConn) bool {
 
 // pump carries what comes from src, at the pace of the slower one, until one of them ends. It reports whether that
 // was the sender, and keeps the time at which something was carried last. said came before.
-func pump(to sender, src busConn, said []byte, last *time.Time) (gone bool) {
+func pump(to sender, src conn, said []byte, last *time.Time) (gone bool) {
 	defer to.close()
-	data, control := make([]byte, busBuffer), make([]byte, rightsSpace)
+	data, control := make([]byte, bufferSize), make([]byte, rightsSpace)
 	if len(said) > 0 {
 		gone = to.send(said, nil) != nil
 		*last = time.Now()
@@ -170,7 +170,7 @@ type sender interface {
 
 // verbatim passes on all.
 type verbatim struct {
-	dst      busConn
+	dst      conn
 	messages messageStream
 }
 
@@ -191,7 +191,7 @@ func (v *verbatim) close() {}
 // judged passes on what a judge does not drop. What is no message ends the connection: where the next one begins, nobody
 // would know.
 type judged struct {
-	dst      busConn
+	dst      conn
 	held     *heldRights
 	judge    func(begin []byte) (judgement, error)
 	messages messageStream // tells which message descriptors belong to
@@ -364,8 +364,8 @@ func messageRest(header []byte) (rest int64, wrong bool) {
 }
 
 // drain reads to the end.
-func (c busConn) drain() {
-	data, control := make([]byte, busBuffer), make([]byte, rightsSpace)
+func (c conn) drain() {
+	data, control := make([]byte, bufferSize), make([]byte, rightsSpace)
 	for {
 		_, rights, err := c.receive(data, control)
 		closeAll(rights)
@@ -376,7 +376,7 @@ func (c busConn) drain() {
 }
 
 // receive reads some bytes and the descriptors that came with them, which are the caller's to close.
-func (c busConn) receive(data, control []byte) (n int, rights []int, err error) {
+func (c conn) receive(data, control []byte) (n int, rights []int, err error) {
 	var controls, flags int
 	waited := c.raw.Read(func(fd uintptr) bool {
 		n, controls, flags, _, err = unix.Recvmsg(int(fd), data, control, unix.MSG_CMSG_CLOEXEC)
@@ -406,7 +406,7 @@ func (c busConn) receive(data, control []byte) (n int, rights []int, err error) 
 }
 
 // send writes bytes, and descriptors with the first of them.
-func (c busConn) send(data []byte, rights []int) error {
+func (c conn) send(data []byte, rights []int) error {
 	var control []byte
 	if len(rights) > 0 {
 		control = unix.UnixRights(rights...)

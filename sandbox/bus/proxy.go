@@ -1,4 +1,4 @@
-package sandbox
+package bus
 
 import (
 	"context"
@@ -12,11 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
 const (
+	// endPatience bounds the wait for a proxy that was killed.
+	endPatience = 10 * time.Second
 	// proxyPatience is how long a new proxy may take until it listens, and a running one until it takes a connection.
 	proxyPatience = 5 * time.Second
 	// maxProxyMemory bounds, in bytes of address space, what a command can make the proxy hold: it keeps all that a client
@@ -24,9 +27,9 @@ const (
 	maxProxyMemory = 1 << 30
 )
 
-// A busProxy is a running xdg-dbus-proxy. The kernel ends it with this process, and so does the end of the pipe that it
+// A proxy is a running xdg-dbus-proxy. The kernel ends it with this process, and so does the end of the pipe that it
 // watches.
-type busProxy struct {
+type proxy struct {
 	process *process.Process
 	alive   *os.File        // closed, the proxy ends
 	ended   chan struct{}   // closed when it has
@@ -35,7 +38,7 @@ type busProxy struct {
 }
 
 // startProxy starts xdg-dbus-proxy before the servers, with a socket in the directory, and waits until it listens.
-func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProxy, error) {
+func (bus Bus) startProxy(ctx context.Context, directory directory) (*proxy, error) {
 	if err := process.TrustProgram(bus.Proxy); err != nil {
 		return nil, err
 	}
@@ -53,12 +56,12 @@ func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProx
 		return nil, err
 	}
 	unix.SetNonblock(int(alive), true)
-	p := &busProxy{alive: os.NewFile(uintptr(alive), "proxy"), ended: make(chan struct{}), said: process.KeepAtMost(1 << 10)}
+	p := &proxy{alive: os.NewFile(uintptr(alive), "proxy"), ended: make(chan struct{}), said: process.KeepAtMost(1 << 10)}
 	inherited := append(files[:len(files):len(files)], directory.fd, ready)
 	place := 2 + len(inherited) // of the last one there
-	argv := []string{proxyName, address, fmt.Sprintf("/proc/self/fd/%d/%s", place-1, proxySocket), "--filter", "--fd=" + strconv.Itoa(place)}
+	argv := []string{ProxyName, address, fmt.Sprintf("/proc/self/fd/%d/%s", place-1, proxySocketName), "--filter", "--fd=" + strconv.Itoa(place)}
 	for _, name := range bus.Names {
-		argv = append(argv, busRules(name)...)
+		argv = append(argv, rules(name)...)
 	}
 	started := make(chan error)
 	go p.attend(bus.Proxy, argv, inherited, started)
@@ -68,18 +71,18 @@ func (bus Bus) startProxy(ctx context.Context, directory busDirectory) (*busProx
 		err = p.waitReady(ctx)
 	}
 	if err == nil {
-		p.socket, err = directory.open(proxySocket)
+		p.socket, err = directory.open(proxySocketName)
 	}
 	if err != nil {
 		p.end()
-		return nil, fmt.Errorf("%s: %w %s", bus.Proxy, err, printable(p.said.String()))
+		return nil, fmt.Errorf("%s: %w %s", bus.Proxy, err, text.Name(p.said.String()))
 	}
 	return p, nil
 }
 
 // attend starts the proxy and stays until it has ended: the kernel kills it when the thread that started it is gone. That
 // thread is not confined as a sandbox's is: an abstract socket may be where the bus listens.
-func (p *busProxy) attend(path string, argv []string, files []descriptor.File, started chan<- error) {
+func (p *proxy) attend(path string, argv []string, files []descriptor.File, started chan<- error) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
 	defer close(p.ended)
 	err := process.DropCapabilities()
@@ -89,7 +92,7 @@ func (p *busProxy) attend(path string, argv []string, files []descriptor.File, s
 	if err == nil {
 		// In a process group of its own: what a terminal sends to the command's is not for the proxy.
 		attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-		p.process, err = process.Start(path, argv, Stdio{Err: p.said}, files, attr)
+		p.process, err = process.Start(path, argv, process.Stdio{Err: p.said}, files, attr)
 	}
 	if err != nil {
 		started <- err
@@ -101,7 +104,7 @@ func (p *busProxy) attend(path string, argv []string, files []descriptor.File, s
 }
 
 // waitReady waits for the byte that the proxy writes when it listens.
-func (p *busProxy) waitReady(ctx context.Context) error {
+func (p *proxy) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, proxyPatience)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { p.alive.SetReadDeadline(time.Unix(1, 0)) })
@@ -116,7 +119,7 @@ func (p *busProxy) waitReady(ctx context.Context) error {
 }
 
 // running reports whether the proxy has not ended.
-func (p *busProxy) running() bool {
+func (p *proxy) running() bool {
 	select {
 	case <-p.ended:
 		return false
@@ -126,14 +129,14 @@ func (p *busProxy) running() bool {
 }
 
 // end ends the proxy.
-func (p *busProxy) end() {
+func (p *proxy) end() {
 	p.alive.Close()
 	if p.process != nil && p.process.PID() > 0 {
 		p.process.Kill()
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(killPatience):
+	case <-time.After(endPatience):
 	}
 	p.socket.Close()
 }
@@ -143,7 +146,7 @@ func (p *busProxy) end() {
 func (bus Bus) pinServers() (address string, files []descriptor.File, err error) {
 	var failure error
 	for _, server := range bus.Servers {
-		own := BusAddress{Transport: "unix", Keys: map[string]string{}}
+		own := Address{Transport: "unix", Keys: map[string]string{}}
 		if server.Path == "" {
 			probe, err := server.connect()
 			if err != nil {
@@ -173,10 +176,10 @@ func (bus Bus) pinServers() (address string, files []descriptor.File, err error)
 }
 
 // pin opens the socket at the server's path, if it is the caller's.
-func (s BusServer) pin() (descriptor.File, error) {
+func (s Server) pin() (descriptor.File, error) {
 	file, err := descriptor.Pin(s.Path)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", printable(s.Path), err)
+		return 0, fmt.Errorf("%s: %w", text.Name(s.Path), err)
 	}
 	var stat unix.Stat_t
 	err = unix.Fstat(int(file), &stat)
@@ -188,13 +191,13 @@ func (s BusServer) pin() (descriptor.File, error) {
 	}
 	if err != nil {
 		file.Close()
-		return 0, fmt.Errorf("%s: %w", printable(s.Path), err)
+		return 0, fmt.Errorf("%s: %w", text.Name(s.Path), err)
 	}
 	return file, nil
 }
 
 // connect connects to the server. Nobody owns a name among the abstract sockets, but who listens there is known.
-func (s BusServer) connect() (descriptor.File, error) {
+func (s Server) connect() (descriptor.File, error) {
 	if s.Path != "" {
 		file, err := s.pin()
 		if err != nil {
@@ -205,7 +208,7 @@ func (s BusServer) connect() (descriptor.File, error) {
 	}
 	d, err := connect("@" + s.Abstract)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", printable(s.String()), err)
+		return 0, fmt.Errorf("%s: %w", text.Name(s.String()), err)
 	}
 	peer, err := unix.GetsockoptUcred(int(d), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err == nil && int(peer.Uid) != os.Getuid() {
@@ -213,7 +216,7 @@ func (s BusServer) connect() (descriptor.File, error) {
 	}
 	if err != nil {
 		d.Close()
-		return 0, fmt.Errorf("%s: %w", printable(s.String()), err)
+		return 0, fmt.Errorf("%s: %w", text.Name(s.String()), err)
 	}
 	return d, nil
 }

@@ -6,9 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
+	"github.com/clairun/clai-sandbox/sandbox/bus"
+	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
@@ -18,25 +22,11 @@ import (
 //
 // What answers is as it is: org.freedesktop.secrets hands out every unlocked secret.
 
-// A Bus is what a plan lets a command reach of the session bus.
-type Bus struct {
-	// Place is the socket inside; empty: nothing is reachable, and Why says why.
-	Place string
-	Why   string
-
-	Servers []BusServer // the host's; the first that answers is used
-	Names   []string    // what a filtered bus lets through
-	Proxy   string      // xdg-dbus-proxy; empty: nothing is filtered
-	// Directories that no sandbox shows: the launcher's socket stands in the first that will do.
-	Directories []string
-}
-
 const (
 	// busPlace is where the socket stands inside: on the sandbox's own root, since no grant shows anything of /run.
 	busPlace = "/run/clai-sandbox/bus"
 
 	busVariable = "DBUS_SESSION_BUS_ADDRESS"
-	proxyName   = "xdg-dbus-proxy"
 
 	whyNoBus       = "this host has no session bus"
 	whyBusWithheld = "withheld"
@@ -48,52 +38,52 @@ const (
 )
 
 // sessionBus decides what the command reaches of the caller's session bus. It comes after the grants.
-func (b *builder) sessionBus() Bus {
+func (b *builder) sessionBus() bus.Bus {
 	servers, err := b.busServers()
-	bus := b.chooseBus(servers, err)
-	if bus.Place == "" || bus.Proxy != "" {
+	reached := b.chooseBus(servers, err)
+	if reached.Place == "" || reached.Proxy != "" {
 		b.coverBus(servers)
 	}
-	if bus.Place != "" {
-		step := Step{Kind: Socket, Path: bus.Place, Access: profile.ReadOnly, Origin: baseline}
-		if bus.direct() {
-			step.Source, step.Pinned = bus.Servers[0].Path, true
+	if reached.Place != "" {
+		step := Step{Kind: Socket, Path: reached.Place, Access: profile.ReadOnly, Origin: baseline}
+		if reached.Direct() {
+			step.Source, step.Pinned = reached.Servers[0].Path, true
 		}
 		b.layers.put(step)
 	}
-	return bus
+	return reached
 }
 
 // chooseBus joins what the profile allows with what the host has.
-func (b *builder) chooseBus(servers []BusServer, err error) Bus {
+func (b *builder) chooseBus(servers []bus.Server, err error) bus.Bus {
 	mode := b.profile.SessionBus
-	bus := Bus{Servers: servers, Place: busPlace}
-	tell := func(why, hint string) Bus {
+	reached := bus.Bus{Servers: servers, Place: busPlace}
+	tell := func(why, hint string) bus.Bus {
 		b.busNotice("", "no session bus for the command: "+why+hint)
-		return Bus{Why: why}
+		return bus.Bus{Why: why}
 	}
 	switch {
 	case mode != profile.SessionBusFiltered && mode != profile.SessionBusAllow:
-		return Bus{Why: whyBusWithheld}
+		return bus.Bus{Why: whyBusWithheld}
 	case err != nil:
 		return tell(err.Error(), "")
 	case len(servers) == 0:
-		return Bus{Why: whyNoBus}
+		return bus.Bus{Why: whyNoBus}
 	case slices.ContainsFunc(b.links, func(link Link) bool { return within(busPlace, link.Path) }):
 		return tell(whyNoBusPlace, "")
 	}
-	bus.Directories = b.busDirectories()
+	reached.Directories = b.busDirectories()
 	if mode == profile.SessionBusAllow {
 		b.busNotice("", noticeBusOpen)
-		return bus
+		return reached
 	}
-	if bus.Names = b.busNames(); len(bus.Names) == 0 {
-		return Bus{Why: whyNoBusNames}
+	if reached.Names = b.busNames(); len(reached.Names) == 0 {
+		return bus.Bus{Why: whyNoBusNames}
 	}
-	if bus.Proxy = b.findProxy(); bus.Proxy == "" {
+	if reached.Proxy = b.findProxy(); reached.Proxy == "" {
 		return tell(whyNoBusProxy, "; "+hintProxy)
 	}
-	return bus
+	return reached
 }
 
 func (b *builder) busNotice(path, text string) {
@@ -112,17 +102,12 @@ func (b *builder) busDirectories() []string {
 	return append(append(list, "/dev/shm"), b.own...)
 }
 
-// direct reports whether the host's socket itself stands inside. That needs an open bus and one server with a path.
-func (bus Bus) direct() bool {
-	return bus.Proxy == "" && len(bus.Servers) == 1 && bus.Servers[0].Path != ""
-}
-
 // busServers are the sockets that the caller's address leads to, as far as they are there and the caller's: another user's
 // would be that user's bus, who could answer for the secret service. The error says why an address leads nowhere; that
 // there simply is no bus is none.
-func (b *builder) busServers() ([]BusServer, error) {
+func (b *builder) busServers() ([]bus.Server, error) {
 	candidates, failure := b.busCandidates()
-	var servers []BusServer
+	var servers []bus.Server
 	for _, server := range candidates {
 		if server.Path == "" {
 			servers = append(servers, server) // whose it is shows when it is connected to
@@ -138,7 +123,7 @@ func (b *builder) busServers() ([]BusServer, error) {
 		case int(w.Object.UID) != os.Getuid():
 			failure = errors.New(printable(server.Path) + ": it belongs to another user")
 		default:
-			servers = append(servers, BusServer{Path: w.Real})
+			servers = append(servers, bus.Server{Path: w.Real})
 		}
 	}
 	if len(servers) > 0 {
@@ -149,18 +134,18 @@ func (b *builder) busServers() ([]BusServer, error) {
 
 // busCandidates are the sockets that the caller's address names; without an address, the usual one. The error is about
 // those that it does not name.
-func (b *builder) busCandidates() ([]BusServer, error) {
+func (b *builder) busCandidates() ([]bus.Server, error) {
 	address, run := b.profile.SessionBusAddress, b.profile.RuntimeDirectory
 	if address == "" {
 		if !filepath.IsAbs(run) {
 			return nil, nil
 		}
-		return []BusServer{{Path: runtimeBus(run)}}, nil
+		return []bus.Server{{Path: bus.RuntimePath(run)}}, nil
 	}
-	addresses, err := ParseBusAddress(address)
-	var list []BusServer
+	addresses, err := bus.ParseAddress(address)
+	var list []bus.Server
 	for _, a := range addresses {
-		server, why := a.server(run)
+		server, why := a.Server(run)
 		if why != "" {
 			err = errors.New(printable(a.String()) + ": " + why)
 			continue
@@ -172,10 +157,10 @@ func (b *builder) busCandidates() ([]BusServer, error) {
 
 // coverBus keeps a grant that shows the bus's own socket from leading past what was decided about the bus, and to the
 // other door of the session's systemd likewise.
-func (b *builder) coverBus(servers []BusServer) {
+func (b *builder) coverBus(servers []bus.Server) {
 	servers = slices.Clone(servers)
 	if run := b.profile.RuntimeDirectory; filepath.IsAbs(run) {
-		servers = append(servers, BusServer{Path: runtimeBus(run)}, BusServer{Path: filepath.Join(run, "systemd/private")})
+		servers = append(servers, bus.Server{Path: bus.RuntimePath(run)}, bus.Server{Path: filepath.Join(run, "systemd/private")})
 	}
 	for _, server := range servers {
 		if server.Path == "" {
@@ -194,7 +179,7 @@ func (b *builder) coverBus(servers []BusServer) {
 // findProxy looks for xdg-dbus-proxy where FindBwrap looks for bwrap, and passes by what the command could replace.
 func (b *builder) findProxy() string {
 	for _, dir := range programDirectories {
-		w, err := follow(b.tree, filepath.Join(dir, proxyName))
+		w, err := follow(b.tree, filepath.Join(dir, bus.ProxyName))
 		if err == nil && w.Object.Mode.IsRegular() && w.Object.Mode.Perm()&0o111 != 0 && process.RootsOwn(w.Object.UID) && !b.replaceable(w) {
 			return w.Real
 		}
@@ -210,16 +195,95 @@ func (b *builder) replaceable(w walk) bool {
 	})
 }
 
-// environment adds the variable that leads a command to its bus.
-func (bus Bus) environment(variables []profile.Variable) []profile.Variable {
-	if bus.Place == "" {
+// busEnvironment adds the variable that leads a command to its bus.
+func busEnvironment(reached bus.Bus, variables []profile.Variable) []profile.Variable {
+	if reached.Place == "" {
 		return variables
 	}
-	address := BusAddress{Transport: "unix", Keys: map[string]string{"path": bus.Place}}
+	address := bus.Address{Transport: "unix", Keys: map[string]string{"path": reached.Place}}
 	list := slices.DeleteFunc(slices.Clone(variables), func(v profile.Variable) bool { return v.Name == busVariable })
 	at := slices.IndexFunc(list, func(v profile.Variable) bool { return v.Name > busVariable })
 	if at < 0 {
 		at = len(list)
 	}
 	return slices.Insert(list, at, profile.Variable{Name: busVariable, Value: address.String(), Origin: baseline})
+}
+
+// busNames are the names that a filtered bus lets through, without those that are none.
+func (b *builder) busNames() []string {
+	var names []string
+	for _, name := range b.profile.SessionBusNames {
+		if !bus.IsName(strings.TrimSuffix(name, ".*")) {
+			b.busNotice("", "left out: "+printable(name)+" is no name on a bus: two or more words with dots between them, and at the end perhaps .*")
+			continue
+		}
+		if bus.StartsPrograms(name) {
+			b.busNotice("", noticeBusOpen+", because "+name+" is let through")
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// busOperand makes the socket for the plan's bus, and gives it to bwrap. Without one, the command has no bus and is told.
+func (a *attempt) busOperand(step Step, byDescriptor bool) (operand, bool) {
+	var err error
+	if a.bus == nil {
+		a.bus, err = bus.Listen(a.plan.Bus)
+	}
+	if err == nil {
+		var socket descriptor.File
+		if socket, err = a.bus.Place(); err == nil {
+			return a.bindDescriptor(step, socket, byDescriptor), true
+		}
+	}
+	a.plan.notice(NoticeSessionBus, "", "no session bus for the command: "+err.Error())
+	return operand{}, false
+}
+
+// DescribeBus says in a line what a command of the plan reaches of the session bus.
+func (p *Plan) DescribeBus() string {
+	text := p.SessionBus.String()
+	switch {
+	case p.SessionBus == profile.SessionBusDeny:
+		return text
+	case p.Bus.Place == "":
+		return text + ": " + p.Bus.Why
+	case p.Bus.Proxy == "":
+		return text + ": all of it, a way out of the sandbox"
+	}
+	return text + ": " + strings.Join(p.Bus.Names, ", ") + ", through " + p.Bus.Proxy
+}
+
+// checkSessionBus examines what a command would find.
+func checkSessionBus(plan *Plan) Check {
+	reached, c := plan.Bus, Check{Name: "session bus", State: CheckOK, Found: plan.DescribeBus()}
+	weak := func(mend string) Check {
+		c.State, c.Mend = CheckWeak, mend
+		return c
+	}
+	switch {
+	case reached.Why == whyNoBus, reached.Why == whyBusWithheld:
+		return c
+	case reached.Why == whyNoBusProxy:
+		return weak(hintProxy)
+	case reached.Place == "":
+		return weak("")
+	case reached.Proxy == "":
+		return weak(`set sessionBus to "filtered"`)
+	}
+	if err := reached.Examine(); err != nil {
+		c.Found += ", but " + err.Error()
+		return weak(`start the session's bus, or set sessionBus to "deny"`)
+	}
+	return c
+}
+
+// endBus ends what listens for the command, and tells what became of it after those notices that there are.
+func (a *attempt) endBus(list []Notice) []Notice {
+	err := a.bus.Close()
+	if err == nil {
+		return list
+	}
+	return append(slices.Clone(list), Notice{Kind: NoticeSessionBus, Text: "the session bus could not be reached: " + text.Line(err.Error())})
 }
