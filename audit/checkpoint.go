@@ -65,7 +65,10 @@ func OpenCheckpoint(signed, key string) (Checkpoint, error) {
 	return parseCheckpoint(opened.Text)
 }
 
-// keys reads what signs and what checks; both are made where they are missing.
+// errNoKey is what stands in the key's place and is none, as after a power failure.
+var errNoKey = errors.New("no key")
+
+// keys reads what signs and what checks; both are made where they are missing. The error is errNoKey where something else stands there.
 func keys(dir string) (signer note.Signer, verifier string, err error) {
 	path := filepath.Join(dir, keyName)
 	text, err := readSmall(path)
@@ -82,8 +85,9 @@ func keys(dir string) (signer note.Signer, verifier string, err error) {
 	}
 	secret, rest, _ := strings.Cut(text, "\n")
 	verifier = strings.TrimSuffix(rest, "\n")
-	if signer, err = note.NewSigner(secret); err != nil {
-		return nil, "", fmt.Errorf("%s: %w", path, err)
+	signer, err = note.NewSigner(secret)
+	if _, wrong := note.NewVerifier(verifier); err != nil || wrong != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, errNoKey)
 	}
 	return signer, verifier, nil
 }
@@ -107,7 +111,7 @@ func readSmall(path string) (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxNote {
-		return "", fmt.Errorf("%s is no file of the audit log's", path)
+		return "", fmt.Errorf("%s is no file of the audit log's: %w", path, errNoKey)
 	}
 	text, err := os.ReadFile(path)
 	return string(text), err

@@ -73,17 +73,21 @@ func Open(path string, known int64) (*Log, []string) {
 		known = 0
 	}
 	a.dir = filepath.Dir(path)
-	var key string
-	if a.signer, key, a.broken = keys(a.dir); a.broken == nil {
-		if a.file, a.broken = os.OpenFile(path, openFlags|os.O_CREATE, 0o600); a.broken == nil {
-			a.broken = a.begin(key, tell)
+	a.broken = a.take(path, tell)
+	useless := ""
+	switch {
+	case errors.Is(a.broken, errNoKey):
+		useless = filepath.Join(a.dir, keyName)
+	case errors.Is(a.broken, errLongLine):
+		useless = path
+	}
+	if useless != "" {
+		if kept, err := aside.Put(useless, "set-aside", time.Now()); err == nil {
+			tell("%v; it is kept as %s, and a new one was begun", a.broken, text.Line(kept))
+			known, a.broken = 0, a.take(path, tell)
 		}
 	}
 	if a.broken != nil {
-		if a.file != nil {
-			a.file.Close()
-			a.file = nil
-		}
 		tell("the audit file cannot be used, so nothing is granted: %v", a.broken)
 		return a, notices
 	}
@@ -91,6 +95,22 @@ func Open(path string, known int64) (*Log, []string) {
 		tell("the audit file is shorter than it was: %d bytes, and had %d", a.base+a.size, known)
 	}
 	return a, notices
+}
+
+// take opens the file, with the key.
+func (a *Log) take(path string, tell func(string, ...any)) (err error) {
+	var key string
+	if a.signer, key, err = keys(a.dir); err != nil {
+		return err
+	}
+	if a.file, err = os.OpenFile(path, openFlags|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	if err = a.begin(key, tell); err != nil {
+		a.file.Close()
+		a.file = nil
+	}
+	return err
 }
 
 const openFlags = os.O_RDWR | os.O_APPEND | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
@@ -150,7 +170,7 @@ func (a *Log) goOn(last string, r *reader) error {
 		err = r.readFile(last)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %v", filepath.Base(last), err) // no errLongLine: that would be about the file that begins now
 	}
 	a.tree, a.signed, a.first, a.base = r.tree, r.signed, r.size, r.base+info.Size()
 	line, err := a.firstLine()

@@ -36,6 +36,47 @@ func TestAShorterAuditFileIsToldOf(t *testing.T) {
 	}
 }
 
+// What a power failure, or another program, made of the key or of the file does not end all granting.
+func TestWhatCannotBeReadIsSetAsideAndBegunAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string
+		make func(path string) error
+	}{
+		"an empty key":    {keyName, func(path string) error { return os.WriteFile(path, nil, 0o600) }},
+		"half a key":      {keyName, func(path string) error { return os.Truncate(path, 50) }},
+		"half a verifier": {keyName, func(path string) error { return os.Truncate(path, 130) }},
+		"a directory":     {keyName, func(path string) error { os.Remove(path); return os.Mkdir(path, 0o700) }},
+		"an endless line": {Name, func(path string) error { return os.WriteFile(path, make([]byte, maxLine+1), 0o600) }},
+		"an endless end":  {Name, func(path string) error { return os.Truncate(path, maxLine+1000) }},
+		"both are no file": {keyName, func(path string) error {
+			os.Remove(path)
+			os.Remove(filepath.Dir(path) + "/" + Name)
+			return os.Mkdir(path, 0o700)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), Name)
+			a, _ := Open(path, 0)
+			if _, err := a.Append(line{Event: "x"}, true); err != nil {
+				t.Fatal(err)
+			}
+			a.Close()
+			damaged := filepath.Join(filepath.Dir(path), c.file)
+			if err := c.make(damaged); err != nil {
+				t.Fatal(err)
+			}
+			a, notices := Open(path, 100)
+			defer a.Close()
+			if _, err := a.Append(line{Event: "y"}, true); err != nil {
+				t.Fatal(err, notices)
+			}
+			if kept, _ := filepath.Glob(damaged + ".set-aside-*"); len(kept) != 1 || len(notices) == 0 {
+				t.Errorf("%v, %v", kept, notices)
+			}
+		})
+	}
+}
+
 // Nothing that may stand in the audit file's place keeps the broker from taking away; what cannot be recorded is not given.
 func TestWhatStandsInTheAuditFilesPlaceKeepsNobodyFromRevoking(t *testing.T) {
 	for name, make := range map[string]func(path string) error{

@@ -78,6 +78,9 @@ func firstOf(path string) (line int64) {
 	return line
 }
 
+// errLongLine is about a file that this package did not write.
+var errLongLine = fmt.Errorf("a line is longer than %d bytes", maxLine)
+
 // eachLine calls do with each line, without its end, and returns what stands after the last one.
 func eachLine(file io.Reader, do func(line []byte) error) (rest []byte, err error) {
 	in := bufio.NewReaderSize(file, 64<<10)
@@ -85,7 +88,7 @@ func eachLine(file io.Reader, do func(line []byte) error) (rest []byte, err erro
 	for {
 		part, err := in.ReadSlice('\n')
 		if len(long)+len(part) > maxLine {
-			return nil, fmt.Errorf("a line is longer than %d bytes", maxLine)
+			return nil, errLongLine
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):

@@ -471,5 +471,5 @@ func unavailable(err error) error {
 	if errors.As(err, &ready) {
 		return err
 	}
-	return &grants.UnavailableError{Why: err.Error(), Hint: "nothing was run: free the disk, and try again"}
+	return &grants.UnavailableError{Why: err.Error(), Hint: "nothing was run: mend that, as by freeing the disk, and try again"}
 }

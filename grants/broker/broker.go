@@ -259,7 +259,7 @@ func unavailable(err error) error {
 	if errors.As(err, &owed) {
 		return &grants.UnavailableError{Why: "what was taken away is " + err.Error(), Hint: "it is gone from running sandboxes, and until it is stored no other shows anything stored: free the disk, and try again"}
 	}
-	return &grants.UnavailableError{Why: err.Error(), Hint: "nothing was changed: free the disk, and try again"}
+	return &grants.UnavailableError{Why: err.Error(), Hint: "nothing was changed: mend that, as by freeing the disk, and try again"}
 }
 
 // newID is one that a person can type. Knowing it permits nothing.
