@@ -414,16 +414,26 @@ func diffChanges(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	shown := 0
-	return layer.Diffs(ctx, review, paths, func(change changes.Change, d changes.Difference) bool {
+	bytes, shown := 0, changes.Shown{}
+	err = layer.Diffs(ctx, review, paths, func(change changes.Change, d changes.Difference) bool {
 		out := differenceText(change, d)
-		if shown += len(out); shown > maxShown {
+		if bytes += len(out); bytes > maxShown {
 			fmt.Println("the rest is left out: name a path")
 			return false
 		}
 		fmt.Print(out)
+		shown.Add(&change)
 		return true
 	})
+	if err != nil || len(shown) == 0 {
+		return err
+	}
+	digest, err := layer.KeepShown(shown)
+	if err != nil {
+		return fmt.Errorf("what was shown cannot be kept, so that apply could be held to it: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "clai-sandbox: to apply this, and nothing that was changed since: clai-sandbox changes apply --shown %s %s\n", digest, layer.Agent+"/"+layer.Name)
+	return nil
 }
 
 func differenceText(change changes.Change, d changes.Difference) string {
@@ -528,7 +538,15 @@ func applyChanges(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	s := changes.Selection{Paths: paths, DryRun: c.Bool("dry-run"), ByRules: c.Bool("by-rules")}
-	for _, name := range []string{"force", "part"} {
+	if c.IsSet("shown") {
+		s.Seen, err = layer.FindShown(c.String("shown"))
+		if e := (*changes.ShownError)(nil); errors.As(err, &e) {
+			return &misuse{err.Error(), "clai-sandbox changes diff prints the digest of what it shows"}
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"force", "part", "shown"} {
 		if s.ByRules && c.IsSet(name) {
 			return &misuse{"--" + name + " is a person's, and says nothing with --by-rules", "leave one of them out"}
 		}

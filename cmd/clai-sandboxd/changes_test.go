@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
@@ -48,6 +49,30 @@ func kept(ts *testscript.TestScript, neg bool, args []string) {
 		changes.Keep(l.Dir)
 	}
 	settle(ts, layers[0].Path)
+}
+
+// altered has a command change a file in the one layer that there is, to text of the same length, and put its times back.
+func altered(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: altered PATH TEXT")
+	}
+	layers, err := changes.List(filepath.Join(ts.Getenv("HOME"), ".local/state/clai-sandbox"))
+	ts.Check(err)
+	path := filepath.Join(layers[0].Dir, "upper", args[0])
+	info, err := os.Stat(path)
+	ts.Check(err)
+	ts.Check(os.WriteFile(path, []byte(args[1]+"\n"), 0o600))
+	ts.Check(os.Chtimes(path, info.ModTime(), info.ModTime()))
+}
+
+// digest puts the digest that diff has printed into DIGEST.
+func digest(ts *testscript.TestScript, neg bool, args []string) {
+	_, rest, is := strings.Cut(ts.ReadFile("stderr"), "--shown ")
+	if neg || len(args) != 0 || !is {
+		ts.Fatalf("diff printed no digest")
+	}
+	found, _, _ := strings.Cut(rest, " ")
+	ts.Setenv("DIGEST", found)
 }
 
 // proposed has the agent propose paths of a layer, with a message that is written as in Go.

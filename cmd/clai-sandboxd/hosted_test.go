@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		WorkdirRoot:         root,
 		RequireExplicitExec: true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "kept": kept, "layered": layered, "proposed": proposed, "printed": printed},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "kept": kept, "altered": altered, "digest": digest, "layered": layered, "proposed": proposed, "printed": printed},
 		Setup: func(env *testscript.Env) error {
 			home := filepath.Join(env.WorkDir, "home")
 			env.Setenv("HOME", home)

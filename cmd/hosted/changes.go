@@ -29,7 +29,7 @@ func Changes(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 			sub("show", "list the changes of a layer, what others execute first", "[LAYER]", "", agent, jsonFlag()),
 			sub("review", "look through the changes of a layer, and apply or discard them one by one", "[LAYER]",
 				"The screen shows the keys. It needs a terminal. What a command changed after it was shown is not applied.", agent),
-			sub("diff", "show the lines that were changed", "[LAYER [PATH…]]", "", agent),
+			sub("diff", "show the lines that were changed", "[LAYER [PATH…]]", "At the end it prints a digest: apply --shown DIGEST applies what was shown, and nothing that a command changed since.", agent),
 			sub("apply", "bring changes to the host, and take them out of the layer", "[LAYER [PATH…]]",
 				"Each file is put in place in one step. What the host changed meanwhile is merged where it is a text whose changes do not touch,\n"+
 					"and left as it is otherwise, unless --force names it: then it becomes what the commands made of it. If it is\n"+
@@ -37,6 +37,7 @@ func Changes(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 					"in any case: whoever wants it changes the configuration.",
 				agent, &cli.StringSliceFlag{Name: "force", KeepSpace: true, Usage: "apply `PATH` although the host changed it, with what is below it, and with setuid and setgid if it is a file; may be repeated"},
 				&cli.StringSliceFlag{Name: "part", Usage: "apply only part `N` of the one PATH, as diff counts them; may be repeated"},
+				&cli.StringFlag{Name: "shown", Usage: "apply only what diff showed when it printed `DIGEST`, and what nothing has changed since"},
 				&cli.BoolFlag{DisableDefaultText: true, Name: "by-rules", Usage: "apply what the configuration's rules (changes.apply) have nobody asked about, and leave the rest"}, dryRun, jsonFlag()),
 			sub("discard", "throw changes away", "[LAYER [PATH…]]", "Nothing of the host is touched. There is no way back.", agent, jsonFlag()),
 		},

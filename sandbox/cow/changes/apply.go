@@ -22,7 +22,7 @@ type Selection struct {
 	Force  []string
 	DryRun bool
 	// Seen is what a person looked at, if they did: what commands changed after that is left out.
-	Seen *Review
+	Seen Shown
 	// ByRules applies what the layer's rules apply without anybody, and leaves the rest out.
 	ByRules bool
 	// Leave, if there is one, says why a change is not applied, or nothing.
@@ -194,8 +194,8 @@ func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 			continue
 		}
 		why := a.refused(c, s.Force, refused)
-		if why == "" && !s.Seen.shows(c) {
-			why = "it was changed after it was shown"
+		if why == "" {
+			why = s.Seen.lacks(c)
 		}
 		if why == "" && s.Leave != nil {
 			why = s.Leave(*c)
@@ -211,22 +211,6 @@ func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 		chosen = append(chosen, c)
 	}
 	return chosen, nil
-}
-
-// shows reports whether a change is in a review as it is now. No review shows all.
-func (r *Review) shows(c *Change) bool {
-	if r == nil {
-		return true
-	}
-	i := slices.IndexFunc(r.Changes, func(o Change) bool { return o.Path == c.Path })
-	if i < 0 || r.Changes[i].Kind != c.Kind || r.Changes[i].Type != c.Type || r.Changes[i].Mode != c.Mode || r.Changes[i].Merged != c.Merged {
-		return false
-	}
-	if c.Merged && !r.Changes[i].lower.untouched(*c.lower) {
-		return false
-	}
-	was := r.Changes[i].upper
-	return was == nil || c.upper == nil || was.directory() || was.untouched(*c.upper)
 }
 
 // refused says why a change is not applied.

@@ -166,7 +166,7 @@ changed file touched`; got != want {
 		t.Errorf("%+v", result)
 	}
 	b.write(b.host+"/sub/merges", strings.Replace(ten, "2", "later", 1))
-	result := b.apply(Selection{Seen: review})
+	result := b.apply(Selection{Seen: review.Shown()})
 	if got := strings.Join(result.Applied, " "); got != "merges mode touched" || len(result.Skipped) != 4 {
 		t.Errorf("%+v", result)
 	}

@@ -192,7 +192,7 @@ func (m *model) open(c changes.Change) {
 }
 
 func (m *model) apply(s changes.Selection) tea.Cmd {
-	s.Seen = m.review
+	s.Seen = m.review.Shown()
 	return m.do("applied", func() (*changes.Result, error) { return m.layer.Apply(m.ctx, s) })
 }
 
