@@ -19,6 +19,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/image"
+	"github.com/clairun/clai-sandbox/sandbox/landlock"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/seccomp"
@@ -39,7 +40,7 @@ type attempt struct {
 	paused        descriptor.File               // where a session's first process tells that it is there
 	server        atomic.Pointer[server.Server] // of a session
 	pidsReport    descriptor.File               // of the one before bwrap, if there is one
-	rules         *fileRules                    // nil: no Landlock layer on files
+	rules         *landlock.Ruleset             // nil: no Landlock layer on files
 	ruleset       string                        // its descriptor inside
 	requests      []mounts.Request
 	mounter       *mounts.Mounter
@@ -91,16 +92,15 @@ func (a *attempt) open(l Launcher) (err error) {
 	}
 	a.plan.Steps = a.input.stand(slices.Clone(a.plan.Steps))
 	if a.plan.locksFiles() && !l.bare {
-		if a.rules, err = newFileRules(); err != nil {
+		if a.rules, err = landlock.NewRuleset(); err != nil {
 			return err
 		}
-		a.rules.live = l.Live != nil
 		if l.session != nil {
-			if err := a.rules.keep(); err != nil {
+			if err := a.rules.Keep(); err != nil {
 				return err
 			}
 		}
-		a.ruleset = a.pass(a.rules.ruleset)
+		a.ruleset = a.pass(a.rules.File)
 	}
 	if a.image, err = a.plan.Rootfs.hold(); err != nil {
 		return err
@@ -342,7 +342,7 @@ func (a *attempt) start(stdio Stdio) error {
 	stdio = a.output.Measure(stdio)
 	if a.rules != nil {
 		for _, stream := range []any{stdio.In, stdio.Out, stdio.Err} {
-			a.rules.allowStream(stream)
+			a.rules.AllowStream(stream)
 		}
 	}
 	started, err := process.Start(a.path, a.argv, stdio, a.files, a.attr)
@@ -396,7 +396,7 @@ func (a *attempt) confineThread() error {
 	if err := process.DropCapabilities(); err != nil || a.rules != nil {
 		return err
 	}
-	_, err := scopeThread()
+	_, err := landlock.ScopeThread()
 	return err
 }
 
@@ -448,9 +448,7 @@ func (a *attempt) close() {
 	if a.channel != nil {
 		a.channel.Close()
 	}
-	if a.rules != nil {
-		a.rules.kept.Close()
-	}
+	a.rules.Close()
 	a.input.close()
 	a.layers.close()
 	a.image.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/landlock"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/seccomp"
@@ -205,12 +206,12 @@ func checkSeccomp() Check {
 }
 
 func checkLandlock() Check {
-	abi := LandlockABI()
+	abi := landlock.ABI()
 	c := Check{Name: "Landlock", State: CheckOK, Found: fmt.Sprintf("version %d", abi)}
-	if abi < landlockScopeABI {
+	if abi < landlock.ScopeABI {
 		c.State = CheckWeak
 		c.Found = fmt.Sprintf("version %d: with the network enabled, a command can connect to the host's abstract unix sockets", abi)
-		if abi < landlockFilesABI {
+		if abi < landlock.FilesABI {
 			c.Found += ", and files have no Landlock layer (explain tells)"
 		}
 		c.Mend = "use Linux 6.12 or later with landlock among its security modules (lsm=…,landlock), or --network disabled"
@@ -268,9 +269,9 @@ func Protections(plan *Plan) []string {
 	} else if plan.NestedNamespaces {
 		lines = append(lines, "Landlock layer on files: none, for with it no namespace inside could mount anything")
 	} else {
-		lines = append(lines, fmt.Sprintf("Landlock layer on files: none, for this kernel's Landlock is version %d and not %d", LandlockABI(), landlockFilesABI))
+		lines = append(lines, fmt.Sprintf("Landlock layer on files: none, for this kernel's Landlock is version %d and not %d", landlock.ABI(), landlock.FilesABI))
 	}
-	if LandlockABI() >= landlockScopeABI {
+	if landlock.ABI() >= landlock.ScopeABI {
 		return append(lines, "Landlock: no abstract unix sockets and no signals across the sandbox's edge")
 	}
 	return append(lines, "Landlock: this kernel cannot scope abstract unix sockets, so with the network enabled the host's can be connected to")

@@ -57,7 +57,7 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.rules.allowInside(p, a.plan, uint64(ruleset))
+		a.rules.AllowInside(p, a.plan.landlockRules(l.Live != nil), uint64(ruleset))
 		p.Call(0, unix.SYS_LANDLOCK_RESTRICT_SELF, uint64(ruleset), 0)
 	}
 	if l.session != nil {

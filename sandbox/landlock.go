@@ -1,46 +1,56 @@
 package sandbox
 
 import (
-	"fmt"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/landlock"
 )
 
-// landlockScopeABI is the first Landlock version that can scope abstract sockets and signals (Linux 6.12).
-const landlockScopeABI = 6
+// The Landlock layer on files: rules from the same plan as the mounts. Should a mount show more than it was meant to, the kernel still refuses
+// to open it. The trampoline adds the rules inside, for the very objects that stand at the paths of the plan, right before it becomes the
+// command.
 
-const landlockScopes = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
-
-// LandlockABI is the kernel's Landlock version (landlock(7)), or 0 where it has none.
-func LandlockABI() int {
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return 0
-	}
-	return int(abi)
+// locksFiles reports whether the plan's files get the Landlock layer here.
+func (p *Plan) locksFiles() bool {
+	// A program in a Landlock domain can mount nothing, also in a namespace of its own.
+	return !p.NestedNamespaces && landlock.ABI() >= landlock.FilesABI
 }
 
-// scopeThread, where the command gets no rules for files that do it too, keeps this thread, and every process that it starts, from connecting to abstract unix sockets made outside
-// and from sending signals outside. A shared network namespace shares the host's abstract sockets, which no mount hides.
-// The ruleset has no file system rights, so bwrap's mounts are not disturbed. There is no way back for the thread.
-//
-// It reports false where the kernel has no such thing.
-func scopeThread() (bool, error) {
-	if LandlockABI() < landlockScopeABI {
-		return false, nil
+// landlockRules are the rules for what the sandbox shows, by its paths inside. live says that what is shown can change.
+func (p *Plan) landlockRules(live bool) []landlock.Rule {
+	if live {
+		// One rule, for the root: rules cannot be added when a grant comes. It allows what is mounted below the root at the time,
+		// and so nothing that is not: a stream that leads out, or what is held of a grant that was taken away.
+		return []landlock.Rule{{Path: "/", Rights: landlock.ReadWrite}}
 	}
-	attr := unix.LandlockRulesetAttr{Scoped: landlockScopes}
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return false, fmt.Errorf("landlock_create_ruleset: %w", errno)
+	rules := []landlock.Rule{{Path: "/", Rights: landlock.ReadDir}} // names may be listed, as far as the mounts show them
+	for _, step := range p.Steps {
+		rights := uint64(0)
+		switch step.Kind {
+		case Bind, Socket:
+			if step.Purpose == Protects || step.Purpose == Anchors || within(step.Path, "/proc") {
+				continue // below something that has a rule
+			}
+			rights = landlock.ReadOnly
+			if step.Access > profile.ReadOnly {
+				rights = landlock.ReadWrite
+			}
+			if step.file || step.Kind == Socket {
+				rights &= landlock.Files
+			}
+		case Private:
+			rights = landlock.ReadWrite
+		case Mask:
+			rights = landlock.ReadFile | landlock.ReadDir
+		case Empty:
+			rights = landlock.ReadFile
+		case Proc:
+			rights = landlock.Processes
+		case Dev:
+			rights = landlock.Devices
+		default:
+			continue
+		}
+		rules = append(rules, landlock.Rule{Path: step.Path, Rights: rights})
 	}
-	defer unix.Close(int(fd))
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return false, fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
-	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
-		return false, fmt.Errorf("landlock_restrict_self: %w", errno)
-	}
-	return true, nil
+	return rules
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/landlock"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
@@ -290,7 +291,7 @@ func TestWhatACommandStillHoldsIsTold(t *testing.T) {
 	s.sh("exec 5<" + dir)
 	h.revoke(dir)
 	notices := s.show()
-	if LandlockABI() >= landlockFilesABI { // nothing more can be opened from where it stands
+	if landlock.ABI() >= landlock.FilesABI { // nothing more can be opened from where it stands
 		s.expect("cat file", "…Permission denied")
 		s.expect("cat /proc/self/fd/5/file", "…Permission denied")
 		s.expect("ls .", "…Permission denied")
@@ -576,7 +577,7 @@ func TestNothingStaysWhereTreesArePutTogether(t *testing.T) {
 
 // A stream is open for what it is open for, and leads nowhere.
 func TestALiveSandboxHasNoWayOutByAStream(t *testing.T) {
-	if LandlockABI() < landlockFilesABI {
+	if landlock.ABI() < landlock.FilesABI {
 		t.Skip("this kernel's Landlock cannot lock files")
 	}
 	h := newHost(t)

@@ -83,12 +83,9 @@ func (a *attempt) throughPIDsTrampoline() error {
 // limitPIDs lists the calls that set pid_max.
 func limitPIDs(p *trampoline.List, most int64) {
 	text := strconv.FormatInt(min(most+reservedPIDs, mostPIDs), 10)
-	open := p.Call(0, unix.SYS_OPENAT, atCWD, p.Text(pidsSetting), unix.O_WRONLY|unix.O_CLOEXEC)
+	open := p.Call(0, unix.SYS_OPENAT, trampoline.AtCWD, p.Text(pidsSetting), unix.O_WRONLY|unix.O_CLOEXEC)
 	p.Call(0, unix.SYS_WRITE, p.Result(open), p.Put([]byte(text)), uint64(len(text)))
 }
-
-// atCWD is AT_FDCWD as an argument.
-const atCWD = ^uint64(99)
 
 // pidsFailed says what the trampoline reported, if it reported anything. bwrap has ended.
 func (a *attempt) pidsFailed() error {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
+	"github.com/clairun/clai-sandbox/sandbox/landlock"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/server"
@@ -149,9 +150,9 @@ func (s *Session) begin(a *attempt) error {
 	if err != nil || init == 0 {
 		return &SetupError{Why: "the sandbox ended before a command could begin", Hint: "try again"}
 	}
-	abi := LandlockABI()
+	abi := landlock.ABI()
 	o := server.Options{Init: init, Namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
-		Filter: a.program, Ruleset: -1, Apart: abi >= 2, Scoped: abi >= landlockScopeABI,
+		Filter: a.program, Ruleset: -1, Apart: abi >= 2, Scoped: abi >= landlock.ScopeABI,
 		Prepare: a.limitServer}
 	if a.plan.Network != profile.NetworkEnabled {
 		o.Namespaces |= unix.CLONE_NEWNET
@@ -160,7 +161,7 @@ func (s *Session) begin(a *attempt) error {
 		o.Namespaces |= unix.CLONE_NEWCGROUP
 	}
 	if a.rules != nil {
-		o.Ruleset = int(a.rules.kept)
+		o.Ruleset = a.rules.Kept()
 	}
 	for _, v := range a.plan.Environment {
 		o.Environment = append(o.Environment, v.Name+"="+v.Value)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/landlock"
 )
 
 // Each of these was a bug in a published sandbox.
@@ -312,8 +313,8 @@ func TestASymlinkedParentDoesNotRedirectAMount(t *testing.T) {
 }
 
 func TestAHostsAbstractSocketIsOutOfReach(t *testing.T) {
-	if LandlockABI() < landlockScopeABI {
-		t.Skipf("this kernel's Landlock is version %d; %d scopes abstract sockets", LandlockABI(), landlockScopeABI)
+	if landlock.ABI() < landlock.ScopeABI {
+		t.Skipf("this kernel's Landlock is version %d; %d scopes abstract sockets", landlock.ABI(), landlock.ScopeABI)
 	}
 	h := newHost(t)
 	listener, err := net.Listen("unix", fmt.Sprintf("@clai-sandbox-test-%d", os.Getpid()))

@@ -107,8 +107,6 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-const atCWD = ^uint64(99) // AT_FDCWD
-
 // enter lists the calls that make a process the server. It has done nothing yet when it waits for its first list, and is in no
 // namespace of the sandbox: see begin.
 func enter() *trampoline.List {
@@ -159,7 +157,7 @@ func apart(l *trampoline.List, scoped bool) {
 		size = 8 // of an older kernel's
 	}
 	ruleset := l.Call(0, unix.SYS_LANDLOCK_CREATE_RULESET, attr, size, 0)
-	root := l.Call(0, unix.SYS_OPENAT, atCWD, l.Text("/"), unix.O_PATH|unix.O_CLOEXEC)
+	root := l.Call(0, unix.SYS_OPENAT, trampoline.AtCWD, l.Text("/"), unix.O_PATH|unix.O_CLOEXEC)
 	beneath := l.Words(unix.LANDLOCK_ACCESS_FS_REFER, 0) // struct landlock_path_beneath_attr
 	l.Store(root, beneath+8)
 	l.Call(0, unix.SYS_LANDLOCK_ADD_RULE, l.Result(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, beneath, 0)

@@ -35,6 +35,9 @@ const (
 	indirect = 1 << 8 // and the five bits above: the argument is the address of an earlier result
 )
 
+// AtCWD is AT_FDCWD as an argument.
+const AtCWD = ^uint64(99)
+
 // A call is one record of the list.
 type call struct {
 	number    uint32

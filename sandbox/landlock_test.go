@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/landlock"
 )
 
 func needFileRules(t *testing.T) {
 	t.Helper()
-	if LandlockABI() < landlockFilesABI {
-		t.Skipf("this kernel's Landlock is version %d; %d is needed for the layer on files", LandlockABI(), landlockFilesABI)
+	if landlock.ABI() < landlock.FilesABI {
+		t.Skipf("this kernel's Landlock is version %d; %d is needed for the layer on files", landlock.ABI(), landlock.FilesABI)
 	}
 }
 
