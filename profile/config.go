@@ -133,17 +133,18 @@ func (w *workspacePath) setPlace(o Origin)               { w.origin = o }
 func (w *workspacePath) UnmarshalText(text []byte) error { return w.path.UnmarshalText(text) }
 
 type sandboxConfig struct {
-	Mode             *modeConfig   `json:"mode,omitempty" jsonschema:"which sessions of an agent whoever sends its commands has sandboxed: all, non-main (all but its main session) or off; if nobody says, all"`
-	Scope            *scopeConfig  `json:"scope,omitempty" jsonschema:"what sessions share a sandbox workspace: those of one agent, none (session), or all of all agents (shared); if nobody says, agent"`
-	Prune            pruneConfig   `json:"prune,omitzero" jsonschema:"when a sandbox workspace that nobody uses is removed"`
-	Network          *Network      `json:"network,omitempty" jsonschema:"how much of the network the command reaches: enabled shares the host's, filtered reaches allowedDomains alone; if nobody says, filtered where there is a list of domains, else enabled"`
-	AllowedDomains   *[]DomainRule `json:"allowedDomains,omitempty" jsonschema:"what a filtered network reaches: a name, *.name for all below it, * for every name, an address or a range of addresses; each for one port with :port behind it"`
-	DeniedDomains    *[]DomainRule `json:"deniedDomains,omitempty" jsonschema:"what a filtered network does not reach, whatever allowedDomains says"`
-	SessionBus       *SessionBus   `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
-	SessionBusNames  *[]busName    `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
-	Tools            toolsConfig   `json:"tools,omitzero" jsonschema:"which tools an agent in the sandbox is offered, on top of tools"`
-	Image            *imageChoice  `json:"image,omitempty" jsonschema:"an image that stands in place of the host's system, as clai-sandbox image list names it, read-only, or with :cow behind its name copy_on_write; if nobody says, or with host, the host's own"`
-	NestedNamespaces *bool         `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
+	Mode             *modeConfig      `json:"mode,omitempty" jsonschema:"which sessions of an agent whoever sends its commands has sandboxed: all, non-main (all but its main session) or off; if nobody says, all"`
+	Scope            *scopeConfig     `json:"scope,omitempty" jsonschema:"what sessions share a sandbox workspace: those of one agent, none (session), or all of all agents (shared); if nobody says, agent"`
+	Prune            pruneConfig      `json:"prune,omitzero" jsonschema:"when a sandbox workspace that nobody uses is removed"`
+	Network          *Network         `json:"network,omitempty" jsonschema:"how much of the network the command reaches: enabled shares the host's, filtered reaches allowedDomains alone; if nobody says, filtered where there is a list of domains, else enabled"`
+	AllowedDomains   *[]DomainRule    `json:"allowedDomains,omitempty" jsonschema:"what a filtered network reaches: a name, *.name for all below it, * for every name, an address or a range of addresses; each for one port with :port behind it"`
+	DeniedDomains    *[]DomainRule    `json:"deniedDomains,omitempty" jsonschema:"what a filtered network does not reach, whatever allowedDomains says"`
+	Publish          *[]PublishedPort `json:"publish,omitempty" jsonschema:"ports of a disabled or filtered network that are reached at the host's loopback interface: 3000, or 8080:3000 for the host's port 8080"`
+	SessionBus       *SessionBus      `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
+	SessionBusNames  *[]busName       `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
+	Tools            toolsConfig      `json:"tools,omitzero" jsonschema:"which tools an agent in the sandbox is offered, on top of tools"`
+	Image            *imageChoice     `json:"image,omitempty" jsonschema:"an image that stands in place of the host's system, as clai-sandbox image list names it, read-only, or with :cow behind its name copy_on_write; if nobody says, or with host, the host's own"`
+	NestedNamespaces *bool            `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
 }
 
 // busName is a well-known name of the D-Bus Specification, or one with ".*" behind it for all below. One element is too
@@ -340,6 +341,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
 	overlay(&e.Sandbox.AllowedDomains, over.Sandbox.AllowedDomains)
 	overlay(&e.Sandbox.DeniedDomains, over.Sandbox.DeniedDomains)
+	overlay(&e.Sandbox.Publish, over.Sandbox.Publish)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
 	overlay(&e.Sandbox.Image, over.Sandbox.Image)

@@ -203,6 +203,7 @@ type Profile struct {
 
 	Network    Network
 	Domains    Domains // of a filtered network
+	Published  []PublishedPort
 	SessionBus SessionBus
 	// SessionBusNames are what a filtered bus lets through: well-known names, and with ".*" at the end all below one.
 	SessionBusNames []string

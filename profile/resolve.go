@@ -31,6 +31,7 @@ type Request struct {
 	Network          string   // empty: the configuration's
 	AllowDomains     []string // added to the configuration's
 	DenyDomains      []string
+	Publish          []string // PORT, or HOST:INSIDE
 	SessionBus       string   // empty: the configuration's
 	SessionBusNames  []string // besides the configuration's
 	Image            string   // NAME[:ro|:cow], or HostImage; empty: the configuration's
@@ -80,11 +81,13 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveCaches(settings, r) },
 		func() error { return p.resolveProtected(settings, r) },
 		func() error { return p.resolveNetwork(settings, r) },
+		func() error { return p.resolvePublished(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
 		func() error { return p.resolveImage(settings, caller, r) },
 		func() error { return p.resolveLimits(settings.Limits, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },
 		func() error { return p.narrow(config, r.Project) },
+		func() error { return p.settlePublished(r) },
 	} {
 		if err := step(); err != nil {
 			return p, err

@@ -25,6 +25,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	const programName = "^[A-Za-z0-9._+-]{1,64}$"
 	const busNames = `^[A-Za-z_-][A-Za-z0-9_-]*(\.[A-Za-z_-][A-Za-z0-9_-]*)+(\.\*)?$`
 	const domainRule = `^(\*|(\*\.)?[^\s*/:@?#\[\]]+|[0-9.]+/[0-9]+|[0-9A-Fa-f:.]+(/[0-9]+)?|\[[0-9A-Fa-f:.]+(/[0-9]+)?\])(:[1-9][0-9]{0,4})?$`
+	const publishedPort = `^[1-9][0-9]{0,4}(:[1-9][0-9]{0,4})?$`
 	size := &jsonschema.Schema{Type: "string", Pattern: "^[0-9]+([KMGT]iB)?$"}
 	count := func(l Limit) *jsonschema.Schema {
 		least, most := float64(limitTable[l].least), float64(limitTable[l].most)
@@ -53,6 +54,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[Deletions]():       words(deletionNames),
 		reflect.TypeFor[busName]():         {Type: "string", Pattern: busNames, MaxLength: new(255)},
 		reflect.TypeFor[DomainRule]():      {Type: "string", Pattern: domainRule, MaxLength: new(maxRuleBytes)},
+		reflect.TypeFor[PublishedPort]():   {Type: "string", Pattern: publishedPort, MaxLength: new(11)},
 		reflect.TypeFor[passedVariable]():  {Type: "string", Pattern: variableName},
 		reflect.TypeFor[setVariable]():     {Type: "string"},
 		reflect.TypeFor[memoryLimit]():     size,

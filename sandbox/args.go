@@ -151,6 +151,9 @@ func (p *Plan) Beyond() []string {
 	if p.Network == profile.NetworkFiltered {
 		lines = append(lines, "the way out of the filtered network; without it there is no network")
 	}
+	for _, port := range p.Published {
+		lines = append(lines, fmt.Sprintf("port %d inside, reached at 127.0.0.1:%d", port.Inside, port.Host))
+	}
 	return append(lines, "a watch, which sets aside what is made that something outside would execute")
 }
 

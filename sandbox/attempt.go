@@ -59,9 +59,10 @@ type attempt struct {
 	program       []byte          // the filter
 	channel       *net.UnixConn   // where a filtered network's listener comes from
 	proxy         *egress.Proxy   // that serves it
-	input         *inputFile      // nil: standard input is no file
-	output        *process.Meter  // nil: not measured
-	cgroup        *cgroup         // nil: none
+	ports         ports
+	input         *inputFile     // nil: standard input is no file
+	output        *process.Meter // nil: not measured
+	cgroup        *cgroup        // nil: none
 	process       *process.Process
 	bus           *bus.Listener // nil: none
 	heard         chan struct{} // closed when signals for the command come to this process
@@ -154,6 +155,11 @@ func (a *attempt) open(l Launcher) (err error) {
 	a.output = process.NewMeter(a.plan.Limits.Of(profile.LimitOutput))
 	if a.plan.Network == profile.NetworkFiltered && !l.bare {
 		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Ask: l.AskNetwork, Resolve: l.resolve}
+	}
+	if !l.bare {
+		if err := a.listenPublished(l); err != nil {
+			return err
+		}
 	}
 	command, err := a.inner(l)
 	if err != nil {
@@ -387,6 +393,7 @@ func (a *attempt) wait() {
 		s.Close()
 	}
 	a.endNetwork()
+	a.ports.close()
 	a.input.finish()
 	close(a.ended)
 }
@@ -435,6 +442,7 @@ func (a *attempt) close() {
 	a.settingsWatch.end()
 	a.settings.close()
 	a.bus.Close()
+	a.ports.close()
 	a.cgroup.remove()
 	for i := range a.files {
 		a.files[i].Close()

@@ -22,6 +22,7 @@ type Plan struct {
 
 	Network          profile.Network
 	Domains          profile.Domains // of a filtered network
+	Published        []profile.PublishedPort
 	SessionBus       profile.SessionBus
 	Bus              bus.Bus
 	NestedNamespaces bool
@@ -129,6 +130,7 @@ const (
 	NoticeGitSetting    NoticeKind = "git_setting"       // a change of git's settings that was not carried over
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
 	NoticeNetwork       NoticeKind = "network_refused"   // a connection that a filtered network refused
+	NoticePort          NoticeKind = "port_unpublished"  // something listens inside where nothing outside reaches it
 	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much
 	NoticeHeld          NoticeKind = "path_held"         // what was taken away from a running command, and it still holds
 	NoticeChanges       NoticeKind = "changes"           // what became of what was changed copy on write

@@ -43,6 +43,10 @@ type Launcher struct {
 	// refuses.
 	AskNetwork func(context.Context, profile.Destination) egress.Answer
 
+	// Unpublished, if it is not nil, is told while the command runs of a port of its own network at which it listens and that nothing
+	// outside reaches.
+	Unpublished func(Notice)
+
 	// Control, if there is one, can send signals to the command of this run.
 	Control *Control
 	// Live, if there is one, can change what the sandbox of this run shows.
@@ -232,13 +236,17 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 			stuck <- finished{Result{}, err}
 		}
 	})
-	problem := a.assemble(l.Live != nil)
+	problem := a.servePublished()
+	if problem == nil {
+		problem = a.assemble(l.Live != nil)
+	}
 	if problem == nil && l.session != nil && !a.unreleased {
 		l.session.quarantine = l.quarantine(a.plan.Protection)
 		problem = l.session.begin(a)
 	}
 	if problem == nil {
 		a.process.Begin()
+		watching.Go(func() { a.watchPorts(l) })
 		l.Live.begin(a)
 		if l.session != nil && !a.unreleased {
 			close(l.session.begun)
@@ -257,6 +265,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	set := a.watch.end(l, a.plan.Protection)
 	notCarried := append(a.settings.carryOver(l.quarantine(a.plan.Protection)), a.bringHome(l)...)
 	result := Result{Duration: took, Notices: append(a.endBus(a.plan.Notices), set...)}
+	result.Notices = append(result.Notices, a.ports.news()...)
 	for _, n := range replaced {
 		if !slices.ContainsFunc(result.Notices, func(told Notice) bool { return told.Path == n.Path }) {
 			result.Notices = append(result.Notices, n)

@@ -237,14 +237,15 @@ func (s *Session) Ended() <-chan struct{} { return s.ended }
 // Result is how the sandbox ended, and what is to be told about it. It has ended.
 func (s *Session) Result() (Result, error) { return s.result, s.failure }
 
-// News is what has happened since the last News that a person would be told of at the end of a sandbox: what was set aside.
+// News is what has happened since the last News that a person would be told of: what was set aside, and at which ports something
+// listens that nothing outside reaches.
 func (s *Session) News() []Notice {
 	s.settling.Lock()
 	defer s.settling.Unlock()
 	if s.gone {
 		return nil
 	}
-	return s.attempt.watch.news()
+	return append(s.attempt.watch.news(), s.attempt.ports.news()...)
 }
 
 // LimitsReached is what there is to tell of the plan's limits after a command that ended so.

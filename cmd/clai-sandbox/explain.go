@@ -75,26 +75,27 @@ func explainAction(c *cli.Context) error {
 
 // explanation is what explain prints. Values of variables are left out: they may be secrets.
 type explanation struct {
-	Agent            string              `json:"agent" jsonschema:"whose configuration it is"`
-	Workspace        string              `json:"workspace" jsonschema:"the agent's"`
-	WorkspaceOrigin  profile.Origin      `json:"workspaceOrigin" jsonschema:"why it is this one"`
-	WorkspaceAccess  profile.Access      `json:"workspaceAccess" jsonschema:"what the command may do there"`
-	AccessOrigin     profile.Origin      `json:"workspaceAccessOrigin" jsonschema:"what says so"`
-	Session          *profile.Session    `json:"session,omitempty" jsonschema:"of --session"`
-	SandboxWorkspace string              `json:"sandboxWorkspace,omitempty" jsonschema:"on the host, what stands at /workspace for a session that may not write the agent's"`
-	WorkingDirectory string              `json:"workingDirectory" jsonschema:"where the command starts"`
-	Mounts           []sandbox.Step      `json:"mounts" jsonschema:"all that is visible, in the order in which it is mounted: a later one covers an earlier one"`
-	Network          string              `json:"network" jsonschema:"how much of the network the command reaches"`
-	AllowedDomains   []domainOrigin      `json:"allowedDomains" jsonschema:"what a filtered network reaches; empty with another"`
-	DeniedDomains    []domainOrigin      `json:"deniedDomains" jsonschema:"what it does not reach, whatever is allowed"`
-	SessionBus       string              `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
-	SessionBusNames  []string            `json:"sessionBusNames" jsonschema:"the names that a filtered one lets through; none where there is no bus"`
-	Environment      []variableOrigin    `json:"environment" jsonschema:"the command's variables, without their values, which may be secrets"`
-	TimeoutSeconds   float64             `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
-	Limits           []sandbox.HeldLimit `json:"limits" jsonschema:"what the command may take only so much of, besides time, and what holds it"`
-	Protections      []string            `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
-	Narrowed         []profile.Narrowing `json:"narrowed" jsonschema:"what the administrator's file or the workspace's own takes away, whatever else says otherwise"`
-	Notices          []sandbox.Notice    `json:"notices" jsonschema:"what a person should know"`
+	Agent            string                  `json:"agent" jsonschema:"whose configuration it is"`
+	Workspace        string                  `json:"workspace" jsonschema:"the agent's"`
+	WorkspaceOrigin  profile.Origin          `json:"workspaceOrigin" jsonschema:"why it is this one"`
+	WorkspaceAccess  profile.Access          `json:"workspaceAccess" jsonschema:"what the command may do there"`
+	AccessOrigin     profile.Origin          `json:"workspaceAccessOrigin" jsonschema:"what says so"`
+	Session          *profile.Session        `json:"session,omitempty" jsonschema:"of --session"`
+	SandboxWorkspace string                  `json:"sandboxWorkspace,omitempty" jsonschema:"on the host, what stands at /workspace for a session that may not write the agent's"`
+	WorkingDirectory string                  `json:"workingDirectory" jsonschema:"where the command starts"`
+	Mounts           []sandbox.Step          `json:"mounts" jsonschema:"all that is visible, in the order in which it is mounted: a later one covers an earlier one"`
+	Network          string                  `json:"network" jsonschema:"how much of the network the command reaches"`
+	AllowedDomains   []domainOrigin          `json:"allowedDomains" jsonschema:"what a filtered network reaches; empty with another"`
+	DeniedDomains    []domainOrigin          `json:"deniedDomains" jsonschema:"what it does not reach, whatever is allowed"`
+	Published        []profile.PublishedPort `json:"published" jsonschema:"ports of a disabled or filtered network that the host reaches at its loopback interface"`
+	SessionBus       string                  `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
+	SessionBusNames  []string                `json:"sessionBusNames" jsonschema:"the names that a filtered one lets through; none where there is no bus"`
+	Environment      []variableOrigin        `json:"environment" jsonschema:"the command's variables, without their values, which may be secrets"`
+	TimeoutSeconds   float64                 `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
+	Limits           []sandbox.HeldLimit     `json:"limits" jsonschema:"what the command may take only so much of, besides time, and what holds it"`
+	Protections      []string                `json:"protections" jsonschema:"what else keeps the command in, a line each, for a person"`
+	Narrowed         []profile.Narrowing     `json:"narrowed" jsonschema:"what the administrator's file or the workspace's own takes away, whatever else says otherwise"`
+	Notices          []sandbox.Notice        `json:"notices" jsonschema:"what a person should know"`
 
 	bus  string // the session bus, for a person
 	home string // of the caller
@@ -135,6 +136,7 @@ func newExplanation(j job) explanation {
 		Network:          j.plan.Network.String(),
 		AllowedDomains:   domainOrigins(&j.plan, j.plan.Domains.Allowed),
 		DeniedDomains:    domainOrigins(&j.plan, j.plan.Domains.Denied),
+		Published:        append([]profile.PublishedPort{}, j.plan.Published...),
 		SessionBus:       j.plan.SessionBus.String(),
 		SessionBusNames:  append([]string{}, j.plan.Bus.Names...),
 		TimeoutSeconds:   j.plan.Limits.Timeout.Seconds(),
@@ -174,6 +176,9 @@ func (e explanation) print() {
 	fmt.Fprintln(table, "everything else\tnot there")
 	fmt.Fprintln(table)
 	e.printNetwork(table)
+	for _, port := range e.Published {
+		fmt.Fprintf(table, "published\t127.0.0.1:%d leads to port %d inside\t%s\n", port.Host, port.Inside, oneLine(port.Origin.String()))
+	}
 	fmt.Fprintf(table, "session bus\t%s\n", oneLine(e.bus))
 	if e.TimeoutSeconds > 0 {
 		fmt.Fprintf(table, "timeout\t%g s\n", e.TimeoutSeconds)

@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants"
@@ -185,6 +187,8 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 	j.sayClosed(c)
 	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr), Job: true}
 	launcher.Relay = relayedSignals(launcher.Terminal)
+	told := &tellPorts{quiet: c.Bool("json") || c.IsSet("json-fd")}
+	launcher.Unpublished = told.tell
 	stdio := sandbox.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	heard := listen(&stdio)
 	ctx := context.Background()
@@ -195,7 +199,7 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 	}
 	result, err := j.prepared.Run(ctx, launcher, command, stdio)
 	said := heard.end()
-	result.Notices = append(result.Notices, j.session.Notices()...)
+	result.Notices = slices.DeleteFunc(append(result.Notices, j.session.Notices()...), told.has)
 	if err != nil {
 		return result, nil, err
 	}
@@ -215,6 +219,32 @@ func (j job) sayClosed(c *cli.Context) {
 		fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(why))
 		j.prepared.Plan.Notices = slices.DeleteFunc(j.prepared.Plan.Notices, func(n sandbox.Notice) bool { return n.Kind == session.NoticeClosed })
 	}
+}
+
+// tellPorts tells a person, while the command runs, of what it serves in vain. A program hears of it in the notices, and so does who has a
+// terminal that the command draws on.
+type tellPorts struct {
+	quiet bool
+	mu    sync.Mutex
+	said  []string
+}
+
+func (t *tellPorts) tell(n sandbox.Notice) {
+	settings, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
+	if drawn := err == nil && settings.Oflag&unix.OPOST == 0; t.quiet || drawn {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.said = append(t.said, n.Text)
+	fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(n.Text))
+}
+
+// has reports whether something was told.
+func (t *tellPorts) has(n sandbox.Notice) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Contains(t.said, n.Text)
 }
 
 // brokerOptions attach the run to the broker, where that is asked for.

@@ -39,6 +39,9 @@ func sessionsCommand() *cli.Command {
 			sub("list", "list them, the oldest first", "", "", sessionsList, asJSON()),
 			sub("show", "show what runs in one", "ID", "", sessionsShow, asJSON()),
 			sub("stop", "end one, with all that runs there", "ID", "The next call of the agent's begins a new one.", sessionsStop),
+			sub("publish", "reach a port of one at this machine's 127.0.0.1, as long as the session stays", "ID PORT[:PORT]",
+				"PORT is the same on both sides; with two, the first is this machine's. Of a session with a disabled or filtered network: with the\n"+
+					"host's own, its ports are reached as they are. Whoever uses this machine can connect, and what answers is the agent's.", sessionsPublish),
 			sub("attach", "open a shell in one, with a terminal of its own", "ID",
 				"What the agent's commands print does not come there, nor can they read what is typed. The shell ends with this command.", sessionsAttach),
 		},
@@ -130,6 +133,25 @@ func sessionsStop(c *cli.Context) error {
 		return err
 	}
 	return aboutSession(id, rooms.Stop(dir, id))
+}
+
+func sessionsPublish(c *cli.Context) error {
+	if c.NArg() != 2 {
+		return &usage{"publish wants a session and a port", "for example: clai-sandbox sessions publish ID 3000; clai-sandbox sessions list shows the ids"}
+	}
+	port, err := profile.ParsePublished(c.Args().Get(1))
+	if err != nil {
+		return err
+	}
+	dir, err := roomsDirectory()
+	if err != nil {
+		return err
+	}
+	if err := aboutSession(c.Args().First(), rooms.Publish(dir, c.Args().First(), port)); err != nil {
+		return err
+	}
+	fmt.Printf("http://127.0.0.1:%d leads to port %d of the session\n", port.Host, port.Inside)
+	return nil
 }
 
 func sessionsAttach(c *cli.Context) error {

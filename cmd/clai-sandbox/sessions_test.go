@@ -12,9 +12,9 @@ import (
 )
 
 // stay starts a session's sandbox with one command in it, and returns its id once that has made the file "ready".
-func (p project) stay(script string) (id string) {
+func (p project) stay(script string, options ...string) (id string) {
 	p.t.Helper()
-	cmd := p.command(staysName, "run", "--", "sh", "-c", script)
+	cmd := p.command(append(append([]string{staysName, "run"}, options...), "--", "sh", "-c", script)...)
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -71,6 +71,13 @@ os.chdir(os.path.dirname("` + socket + `")); s.connect("` + id + `"); s.send(b"{
 	if out := p.sh("unshare -Urm sh -c " + quoted([]string{outside}) + " || unshare -m sh -c " + quoted([]string{outside}) + " || true"); strings.Contains(out, "True") {
 		t.Errorf("a process of another namespace is served: %s", out)
 	}
+	for words, want := range map[string]string{
+		"publish " + id:        "publish wants a session and a port; for example: ",
+		"publish " + id + " x": `port "x" is not a number from 1 to 65535`,
+		"publish " + id + " 1": "the sandbox has the host's own network, where its ports are reached as they are; ",
+	} {
+		p.wants(p.sh("clai-sandbox sessions "+words+" 2>&1 || echo $?"), want, "\n125\n")
+	}
 	// A shell at a terminal of its own, that ends with this command.
 	p.write("project/keys", "tty; stty size; echo $TERM; sleep 654 & echo shell-$((40 + 2)); exit 5\n")
 	out := p.sh("TERM=xterm script -qec 'stty rows 33 cols 99; clai-sandbox sessions attach " + id + "; echo status $?' /dev/null < keys")
@@ -103,4 +110,18 @@ func TestACommandThatJoinedEndsWithWhoStartedIt(t *testing.T) {
 	join.Wait()
 	until("its command has ended", func() bool { return !strings.Contains(p.sh("clai-sandbox sessions show "+id), "joined") })
 	p.wants(p.sh("clai-sandbox sessions show "+id), "sleep 321")
+}
+
+func TestAPersonPublishesAPortOfASession(t *testing.T) {
+	if os.Getenv(nomount.Variable) != "" {
+		t.Skip("no sandbox stays here")
+	}
+	p := newProject(t)
+	id := p.stay("echo served >index.html; python3 -m http.server --bind 127.0.0.1 3000 >/dev/null 2>&1 & touch ready; wait", "--network", "disabled")
+	p.wants(p.sh("clai-sandbox sessions publish "+id+" 18232:3000; curl -sS --retry 50 --retry-delay 0 --retry-all-errors http://127.0.0.1:18232/"),
+		"http://127.0.0.1:18232 leads to port 3000 of the session\n", "served\n")
+	p.wants(p.sh("clai-sandbox sessions publish "+id+" 18232:3000 2>&1 || echo $?"),
+		"127.0.0.1:18232 is in use on the host, so port 3000 cannot be published there; choose another port of the host's, as 18233:3000\n125\n")
+	p.sh("clai-sandbox sessions stop " + id)
+	p.wants(p.sh("curl -sS http://127.0.0.1:18232/ 2>&1 || true"), "onnect")
 }

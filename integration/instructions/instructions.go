@@ -122,6 +122,22 @@ func listed(list []string) string {
 }
 
 func network(plan *sandbox.Plan) string {
+	return reached(plan) + published(plan)
+}
+
+// published says at which ports what the agent serves is reached from the host.
+func published(plan *sandbox.Plan) string {
+	var list []string
+	for _, port := range plan.Published {
+		list = append(list, fmt.Sprint(port.Inside))
+	}
+	if list == nil {
+		return ""
+	}
+	return " From the host, your ports " + listed(list) + " are reached."
+}
+
+func reached(plan *sandbox.Plan) string {
 	switch plan.Network {
 	case profile.NetworkDisabled:
 		return "Network: none."

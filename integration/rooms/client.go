@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // ErrUnknown means that there is no such sandbox, or that it has ended.
@@ -78,6 +80,12 @@ func Stop(dir, id string) error {
 			conn.Close()
 		}
 	}
+	return err
+}
+
+// Publish leads from a port of the host's loopback interface to one of the sandbox, as long as that stays.
+func Publish(dir, id string, port profile.PublishedPort) error {
+	_, err := ask(dir, id, call{Do: doPublish, Port: port.String()}, patience)
 	return err
 }
 

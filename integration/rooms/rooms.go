@@ -39,9 +39,10 @@ type Process struct {
 
 // What can be asked for.
 const (
-	doShow  = "show"
-	doStop  = "stop"
-	doStart = "start"
+	doShow    = "show"
+	doStop    = "stop"
+	doStart   = "start"
+	doPublish = "publish"
 )
 
 // A call is what a person asks for.
@@ -50,6 +51,7 @@ type call struct {
 	Argv     []string `json:"argv,omitempty"`     // of start; none: the shell
 	Terminal bool     `json:"terminal,omitempty"` // of start: the streams are one terminal, of which nobody else has control
 	Term     string   `json:"term,omitempty"`     // what kind of terminal it is
+	Port     string   `json:"port,omitempty"`     // of publish: as profile.ParsePublished has it
 }
 
 // An answer is what became of a call. A start is answered twice: when the command was started, and when it has ended.

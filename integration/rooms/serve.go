@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/integration/peer"
+	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 	"github.com/clairun/clai-sandbox/wire/socket"
 )
@@ -42,6 +43,7 @@ func Serve(dir string, about About, s *sandbox.Session) (done func(), err error)
 		os.Remove(path + unfinished)
 		return nil, err
 	}
+	s.Named(r.about.ID)
 	go r.accept(listener)
 	return func() {
 		listener.Close()
@@ -126,6 +128,16 @@ func (r *served) serve(conn *net.UnixConn) {
 		send(conn, answer{}, nil)
 	case doStart:
 		r.start(conn, c, files)
+	case doPublish:
+		port, err := profile.ParsePublished(c.Port)
+		if err == nil {
+			err = r.sandbox.Publish(port)
+		}
+		a := answer{}
+		if err != nil {
+			a = failed(err)
+		}
+		send(conn, a, nil)
 	default:
 		send(conn, answer{Error: "there is no call " + c.Do}, nil)
 	}
@@ -179,7 +191,10 @@ func (r *served) start(conn *net.UnixConn, c call, files []*os.File) {
 // failed says why a command was not run.
 func failed(err error) answer {
 	var command *sandbox.CommandError
+	var setup *sandbox.SetupError
 	switch {
+	case errors.As(err, &setup):
+		return answer{Error: err.Error() + "; " + setup.Hint, Status: 125}
 	case !errors.As(err, &command):
 		return answer{Error: err.Error(), Status: 125}
 	case command.Found:
