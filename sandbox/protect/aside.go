@@ -254,7 +254,9 @@ func (w *Watch) End(q *Quarantine) Report {
 			tell(Told{Path: path, Rule: gone[path], Text: "it was removed again before the command ended, or has another name"})
 		}
 	}
-	w.removeEmpty()
+	for _, told := range w.removeInto(q) {
+		tell(told)
+	}
 	w.options.Record.remove()
 	slices.SortFunc(report.Told, func(a, b Told) int { return strings.Compare(a.Path, b.Path) })
 	return report
@@ -289,6 +291,7 @@ func (w *Watch) finish() {
 	for _, n := range w.nodes {
 		if n.fresh {
 			w.settingsApart(n)
+			w.hooksApart(n)
 			w.disarm(n)
 		}
 		if n.indexed {
@@ -363,8 +366,9 @@ func (w *Watch) openItem(i *item) (int, error) {
 	return -1, unix.ENOENT
 }
 
-// removeEmpty takes away directories under protected names that came into being, as far as nothing is in them any more.
-func (w *Watch) removeEmpty() {
+// removeInto takes away directories under protected names that came into being, as far as nothing is in them any more. What is in one even
+// so was made by somebody else in this moment: then it goes into the quarantine as a whole.
+func (w *Watch) removeInto(q *Quarantine) (filled []Told) {
 	var made []*node
 	for _, n := range w.nodes {
 		if n.whole != "" && n.above != nil && n.path() != "" {
@@ -373,8 +377,14 @@ func (w *Watch) removeEmpty() {
 	}
 	slices.SortFunc(made, func(a, b *node) int { return strings.Count(b.path(), "/") - strings.Count(a.path(), "/") })
 	for _, n := range made {
-		if fd, err := w.descriptor(n.above); err == nil {
-			unix.Unlinkat(fd, n.name, unix.AT_REMOVEDIR)
+		fd, err := w.descriptor(n.above)
+		if err != nil || unix.Unlinkat(fd, n.name, unix.AT_REMOVEDIR) != unix.ENOTEMPTY || !w.isFilled(n) {
+			continue
+		}
+		if aside, err := w.rename(fd, n.name, n.path()); err == nil {
+			if told, there := w.store(q, &item{in: n.above, name: aside, path: n.path(), rule: n.whole}); there {
+				filled = append(filled, told)
+			}
 		}
 	}
 	// And those that another command made, or that were made again when this watch had ended: nobody else may be left to see to them.
@@ -384,6 +394,21 @@ func (w *Watch) removeEmpty() {
 			unix.Close(fd)
 		}
 	}
+	return filled
+}
+
+// isFilled reports whether there is anything in a directory but what was set aside and is too large to be moved.
+func (w *Watch) isFilled(n *node) (filled bool) {
+	fd, err := w.descriptor(n)
+	if err != nil {
+		return false
+	}
+	unix.Seek(fd, 0, unix.SEEK_SET)
+	readDirectory(fd, func(name []byte, _ Kind) bool {
+		filled = !isAside(string(name))
+		return !filled
+	})
+	return filled
 }
 
 // Close closes the watch. It may take the kernel a while, if nobody else has the descriptor.

@@ -334,6 +334,44 @@ func (w *Watch) settingsApart(n *node) {
 	}
 }
 
+// hooksApart makes the directory of hooks in a repository that came into being a new one: what it was before may be the one that another
+// sandbox writes.
+func (w *Watch) hooksApart(n *node) {
+	fd, err := w.descriptor(n)
+	if err != nil {
+		return
+	}
+	is, ok := renewHooks(fd)
+	for _, i := range w.items {
+		if ok && i.in != nil && i.in == n.below["hooks"] {
+			i.in, i.dir, i.at = nil, join(n.path(), "hooks"), is
+		}
+	}
+}
+
+func renewHooks(dir int) (is object, ok bool) {
+	defer usable(dir)()
+	hooks, err := openBelow(dir, "hooks", unix.O_PATH)
+	if err != nil {
+		return is, false
+	}
+	defer unix.Close(hooks)
+	var stat unix.Stat_t
+	if unix.Fstat(hooks, &stat) != nil {
+		return is, false
+	}
+	defer usable(hooks)()
+	old, err := openBelow(hooks, "", unix.O_RDONLY)
+	if err != nil {
+		return is, false
+	}
+	defer unix.Close(old)
+	if renew(dir, "hooks", old, stat.Mode&0o777) != nil || unix.Fstatat(dir, "hooks", &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return is, false
+	}
+	return objectOf(&stat), true
+}
+
 // apart puts a copy in the place of a file in an open directory that somebody may have open for writing, or know by another name: a command
 // of another sandbox could write it when it was looked at for the last time.
 func apart(dir int, name string) {

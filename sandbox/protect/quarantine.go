@@ -397,8 +397,8 @@ func (q *Quarantine) Restore(id string) (Entry, error) {
 // restoring is what Restore copies at most.
 func restoring() *copying { return &copying{bytes: 16 * maxCopyBytes, names: 100 * maxCopyNames} }
 
-// detach puts a copy in the place of each file: by another name, or where it is open, a command, of another sandbox perhaps, could go on
-// writing it when a person has looked at it, or put it back.
+// detach puts a copy in the place of each file, and a new directory in that of each directory: by another name, where it is open, or where
+// it is what another sandbox may write, a command could go on writing it when a person has looked at it, or put it back.
 func detach(dir int, name string, c *copying, depth int) error {
 	if c.names--; c.names < 0 || depth > maxCopyDepth {
 		return errShared
@@ -425,19 +425,95 @@ func detach(dir int, name string, c *copying, depth int) error {
 		}
 		defer unix.Close(fd)
 		defer usable(fd)()
-		var names []string
-		err = readDirectory(fd, func(name []byte, _ Kind) bool {
-			names = append(names, string(name))
-			return len(names) <= c.names
-		})
+		names, err := namesIn(fd, c.names)
 		for _, name := range names {
 			if err == nil {
 				err = detach(fd, name, c, depth+1)
 			}
 		}
+		if err == nil {
+			err = renew(dir, name, fd, stat.Mode&0o777)
+		}
 		return err
 	}
 	return nil
+}
+
+// renew puts a new directory in the place of an open one, and moves all that is in it there. What is made in the old one after that is lost.
+func renew(dir int, name string, old int, mode uint32) error {
+	made := asidePrefix + strings.ToLower(rand.Text()[:12])
+	if err := unix.Mkdirat(dir, made, 0o700); err != nil {
+		return errors.Join(errShared, err)
+	}
+	fd, err := openBelow(dir, made, unix.O_RDONLY)
+	if err != nil {
+		return errors.Join(errShared, err)
+	}
+	defer unix.Close(fd)
+	if _, err = unix.Seek(old, 0, unix.SEEK_SET); err == nil {
+		err = moveAll(old, fd)
+	}
+	if err == nil {
+		err = unix.Fchmod(fd, mode)
+	}
+	gone := made + "-old"
+	if err == nil {
+		err = unix.Renameat(dir, name, dir, gone)
+	}
+	if err == nil {
+		if err = unix.Renameat(dir, made, dir, name); err != nil {
+			unix.Renameat(dir, gone, dir, name)
+		}
+	}
+	if err != nil {
+		moveAll(fd, old)
+		unix.Unlinkat(dir, made, unix.AT_REMOVEDIR)
+		return errors.Join(errShared, err)
+	}
+	for range maxRemoved {
+		if remove(dir, gone) == nil {
+			break
+		}
+	}
+	return nil
+}
+
+// maxRemoved bounds how often a directory is removed in which somebody makes something at that moment.
+const maxRemoved = 8
+
+// moveAll moves what is in one open directory to another.
+func moveAll(from, to int) error {
+	names, err := namesIn(from, 100*maxCopyNames)
+	for _, name := range names {
+		if err == nil {
+			err = moveTo(from, name, to)
+		}
+	}
+	return err
+}
+
+// moveTo moves a name to another directory. A directory that may not be written cannot be moved: it is, for that moment.
+func moveTo(from int, name string, to int) error {
+	err := unix.Renameat2(from, name, to, name, unix.RENAME_NOREPLACE)
+	if err != unix.EACCES {
+		return err
+	}
+	fd, err := openBelow(from, name, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	defer usable(fd)()
+	return unix.Renameat2(from, name, to, name, unix.RENAME_NOREPLACE)
+}
+
+// namesIn are the names in an open directory: one more than most, if there are more.
+func namesIn(fd, most int) (names []string, err error) {
+	err = readDirectory(fd, func(name []byte, _ Kind) bool {
+		names = append(names, string(name))
+		return len(names) <= most
+	})
+	return names, err
 }
 
 var errShared = errors.New("a command may have files of it open, or know them by other names, and there is too much to copy: copy it by hand, from the quarantine in the state directory")
@@ -644,11 +720,7 @@ func (c *copying) directory(from int, name string, to int, as string, mode uint3
 		return err
 	}
 	defer unix.Close(out)
-	var names []string
-	err = readDirectory(in, func(name []byte, _ Kind) bool {
-		names = append(names, string(name))
-		return len(names) <= c.names
-	})
+	names, err := namesIn(in, c.names)
 	for _, name := range names {
 		if err == nil {
 			err = c.copy(in, name, out, name, depth+1)

@@ -500,6 +500,7 @@ func (s *sweep) repository(path string) {
 	for _, name := range gitNames {
 		apart(dir, name)
 	}
+	renewHooks(dir)
 	taken, _ := s.disarm(dir, func(dir int, name string) error {
 		at, err := readlink(dir)
 		if err != nil {

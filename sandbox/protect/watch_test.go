@@ -668,3 +668,86 @@ func TestWhatWasRemovedAgainIsTold(t *testing.T) {
 		t.Errorf("%q, want %q", told, want)
 	}
 }
+
+// Another sandbox may make something in a directory under a protected name when all that was in it has been set aside.
+func TestWhatIsMadeAtTheVeryEndIsSetAsideWithItsDirectory(t *testing.T) {
+	dir := treeOf(t)
+	w, err := NewWatch()
+	if err == nil {
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: NewNames([]Name{{Path: ".claude"}}, nil)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Begin(nil, nil)
+	t.Cleanup(w.Close)
+	os.MkdirAll(dir+"/.claude/commands", 0o755)
+	w.finish()
+	os.WriteFile(dir+"/.claude/commands/evil.md", nil, 0o644)
+	q := QuarantineIn(t.TempDir())
+	w.removeInto(q)
+	if _, err := os.Lstat(dir + "/.claude"); err == nil {
+		t.Error("it stays")
+	}
+	if list := mustList(t, q); len(list) != 1 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// A directory that another sandbox may write is moved to where it is executed, or to a protected name: what comes of it is another directory.
+func TestWhatAnotherSandboxWritesIsNeverTheDirectoryThatIsExecuted(t *testing.T) {
+	for _, at := range []string{"n/.git/hooks", "d/.vscode", "d/.claude/commands"} {
+		t.Run(at, func(t *testing.T) {
+			dir := treeOf(t, "n/", "d/", "sub/in/x")
+			w, err := NewWatch()
+			names := NewNames([]Name{{Path: ".vscode"}, {Path: ".claude"}}, nil)
+			if err == nil {
+				_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: names, Disarm: func(int, func(int, string) error) ([]Taken, error) { return nil, nil }})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Begin(nil, nil)
+			t.Cleanup(w.Close)
+			theirs, err := os.OpenRoot(dir + "/sub")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer theirs.Close()
+			in, err := theirs.OpenRoot("in")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			for _, name := range []string{"n/.git", "n/.git/objects", "n/.git/refs", "d/.claude"} {
+				if err := os.Mkdir(dir+"/"+name, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Rename(dir+"/sub", dir+"/"+at); err != nil {
+				t.Fatal(err)
+			}
+			plant := func() {
+				theirs.WriteFile("evil", nil, 0o755)
+				in.WriteFile("evil", nil, 0o755)
+			}
+			q := QuarantineIn(t.TempDir())
+			w.End(q)
+			plant()
+			for _, e := range mustList(t, q) {
+				if _, err := q.Restore(e.ID); err != nil {
+					t.Error(e.Path, err)
+				}
+			}
+			plant()
+			if _, err := os.Lstat(dir + "/" + at + "/in/x"); err != nil {
+				t.Errorf("what was there is gone: %v", err)
+			}
+			for _, name := range []string{"/evil", "/in/evil"} {
+				if _, err := os.Lstat(dir + "/" + at + name); err == nil && at+name != "n/.git/hooks/in/evil" { // which is no hook
+					t.Errorf("%s was written by the other sandbox", name)
+				}
+			}
+		})
+	}
+}
