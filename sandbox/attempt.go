@@ -45,6 +45,7 @@ type attempt struct {
 	requests      []mounts.Request
 	mounter       *mounts.Mounter
 	watch         *commandWatch // nil: nothing to watch
+	leads         *leadsWatch   // nil: nothing is named elsewhere that could be protected while it runs
 	settings      *settings     // git's, of which the command has copies; nil: none
 	settingsWatch *mountWatch   // of the same
 	mounted       []mounts.Mounted

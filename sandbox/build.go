@@ -88,6 +88,7 @@ type builder struct {
 	late       []protect.Name // that were not known when the directories were looked through
 	linked     int            // how many names in them were looked at
 	protection *Protection
+	again      *Protection // what a first look found; nil: this is the first
 	refused    error
 	links      []Link
 	notices    []Notice

@@ -436,6 +436,9 @@ func (b *builder) addLate(names []protect.Name) {
 // guardLate makes read-only what there is under such names: programs in other working trees of a repository, or where a command of git's goes
 // before it executes them.
 func (b *builder) guardLate() {
+	if b.again != nil { // what the first look had is protected
+		b.late = slices.DeleteFunc(b.late, func(name protect.Name) bool { return slices.Contains(b.again.names.List, name) })
+	}
 	if len(b.late) == 0 {
 		return
 	}

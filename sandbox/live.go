@@ -228,6 +228,7 @@ func (l *Live) unwatch(plan *Plan) {
 		p = &Protection{}
 	}
 	w.follow(plan)
+	l.attempt.leads.follows(plan.Protection)
 	w.watch.Retain(p.Roots, p.known, p.git, p.apart)
 }
 

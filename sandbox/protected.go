@@ -47,6 +47,9 @@ type Protection struct {
 	strict           bool                 // nothing that the command writes there is on the host before it has ended: see strict.go
 	agent, workspace string
 	lookout          *Lookout // what watches the roots already, if something does
+	builder          builder  // as it was before anything was protected, to look again: see leads_again.go
+	seen             map[string]protect.Result
+	guards           map[string]bool // what is read-only because it is protected
 }
 
 // A Lookout is the host, for a plan that is run next: the directories that its command may write are watched from before Build looks
@@ -85,7 +88,17 @@ func (l *Lookout) take() (*protect.Watch, error) {
 // protect makes what is protected read-only wherever the grants make it writable. It comes after all grants: one for a
 // protected path itself stands.
 func (b *builder) protect() {
-	b.protection = &Protection{names: b.protectedNames(), known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{}, strays: map[string]string{},
+	before := *b
+	before.layers = b.layers.clone()
+	before.tree, before.notices, before.links, before.hidden = nil, nil, nil, nil
+	if b.protectAll(); b.protection != nil {
+		b.protection.builder = before
+		b.protection.guards = b.layers.guards(before.layers)
+	}
+}
+
+func (b *builder) protectAll() {
+	b.protection = &Protection{names: b.protectedNames(), seen: map[string]protect.Result{}, known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{}, strays: map[string]string{},
 		strict: b.profile.ProtectMode == profile.ProtectStrict, agent: b.profile.Agent, workspace: b.profile.Workspace}
 	for path, step := range b.layers {
 		b.protection.apart[path] = step.Purpose != Anchors || step.Kind != Bind // an anchor is a part of the directory above it
@@ -163,7 +176,7 @@ func (b *builder) scan(root string) protect.Result {
 // look looks through a directory: of the host, as quickly as can be; of another tree, through it.
 func (b *builder) look(root string, names *protect.Names) protect.Result {
 	switch tree := b.host().(type) {
-	case Host, *Lookout:
+	case Host, *Lookout, *sources:
 		return names.Scan(root, b.isApart, protect.DefaultLimits, nil)
 	default:
 		return names.Scan(root, b.isApart, protect.DefaultLimits, readerOf(tree))
@@ -207,7 +220,13 @@ func readerOf(tree Tree) protect.Reader {
 }
 
 func (b *builder) protectIn(root string) {
-	result := b.scan(root)
+	var result protect.Result
+	if b.again != nil {
+		result = b.again.seen[root]
+	} else {
+		result = b.scan(root)
+	}
+	b.protection.seen[root] = result
 	for _, closed := range append(result.Closed, tooMany(result.Found, root)...) {
 		b.close(root, closed)
 	}

@@ -247,6 +247,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	if problem == nil {
 		a.process.Begin()
 		watching.Go(func() { a.watchPorts(l) })
+		a.watchLeads()
 		l.Live.begin(a)
 		if l.session != nil && !a.unreleased {
 			close(l.session.begun)
@@ -262,6 +263,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	took := time.Since(began)
 	replaced := a.settingsWatch.end()
 	a.settingsWatch = nil
+	replaced = append(replaced, a.leads.end()...)
 	set := a.watch.end(l, a.plan.Protection)
 	notCarried := append(a.settings.carryOver(l.quarantine(a.plan.Protection)), a.bringHome(l)...)
 	result := Result{Duration: took, Notices: append(a.endBus(a.plan.Notices), set...)}

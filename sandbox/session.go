@@ -344,6 +344,7 @@ func (s *Session) Start(c Command) (*Process, error) {
 			return nil, err
 		}
 	}
+	s.settleLeads()
 	if c.Extra != nil {
 		files = append([]*os.File{c.Extra}, files...)
 	}
@@ -361,6 +362,15 @@ func (s *Session) Start(c Command) (*Process, error) {
 		return nil, &SetupError{Why: err.Error(), Hint: tryAgain}
 	}
 	return &Process{s, started, c, began}, nil
+}
+
+// settleLeads protects what the person has named since the last command was started.
+func (s *Session) settleLeads() {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	if !s.gone {
+		s.attempt.leads.settle()
+	}
 }
 
 // ErrSessionEnded means that the session's sandbox has ended.

@@ -80,9 +80,13 @@ func (a *attempt) bringHome(l Launcher) []Notice {
 	}
 	q := l.quarantine(p)
 	var notices []Notice
-	for _, layer := range a.layers.takeStrict() {
+	var looked error
+	for i, layer := range a.layers.takeStrict() {
 		about, err := cow.Read(layer.Dir)
-		if err == nil && !isEmpty(layer.Dir) {
+		if i == 0 {
+			p, looked = p.withAgain()
+		}
+		if err = errors.Join(err, looked); err == nil && !isEmpty(layer.Dir) {
 			h := homecoming{path: about.Path, layer: layer, p: p, guarded: a.plan.guarded(), texts: texts, q: q, report: protect.Report{Taken: map[string][]protect.Taken{}}}
 			err = h.bring()
 			notices = append(notices, reported(q, h.report)...)

@@ -184,9 +184,14 @@ func (r *Record) also(root string, run Run) {
 		return m
 	}
 	run.Roots, run.Known, run.Git, run.Apart = []string{root}, below(run.Known), below(run.Git), below(run.Apart)
+	r.add(moved{Also: recorded(run)})
+}
+
+// recorded is a run as it is written down.
+func recorded(run Run) *Run {
 	run.Links = linksIn(run.Known)
 	run.rewrite(asText)
-	r.add(moved{Also: &run})
+	return &run
 }
 
 func (r *Record) left(root string) { r.add(moved{Left: asText(root)}) }

@@ -93,6 +93,7 @@ type Watch struct {
 	known       map[identity]bool
 	strays      map[string]string // links and the like in git's directories that were there before, by path
 	lastNames   map[string]bool   // of covers
+	loose       map[string]bool   // of covers, those above which the command may rename directories
 	closing     bool
 	ending      bool
 	deep        bool
@@ -391,10 +392,7 @@ func (w *Watch) Add(path string, names *Names, known, git, apart map[string]bool
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	more := names.without(w.options.Names)
-	if len(more) > 0 { // others read them
-		w.options.Names = NewNames(slices.Concat(w.options.Names.List, more), slices.Collect(maps.Keys(w.options.Names.packages)))
-		w.options.Names.Unprotected = names.Unprotected
-	}
+	w.also(more)
 	if slices.ContainsFunc(w.roots, func(r *root) bool { return r.path == path }) {
 		return nil
 	}
@@ -409,6 +407,117 @@ func (w *Watch) Add(path string, names *Names, known, git, apart map[string]bool
 		return fmt.Errorf("%s: %s", w.closed[0].Path, w.closed[0].Why)
 	}
 	return nil
+}
+
+// Also protects more names from now on. Known are paths that were there before, and were not protected.
+func (w *Watch) Also(names []Name, known map[string]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.also(names)
+	w.know("/", known, nil)
+	for path := range known {
+		w.meet(path)
+	}
+	w.options.Record.add(moved{Also: recorded(Run{Known: known, Names: names})})
+}
+
+func (w *Watch) also(names []Name) {
+	if len(names) == 0 {
+		return
+	}
+	unprotected := w.options.Names.Unprotected
+	w.options.Names = NewNames(slices.Concat(w.options.Names.List, names), slices.Collect(maps.Keys(w.options.Names.packages))) // others read the old ones
+	w.options.Names.Unprotected = unprotected
+}
+
+// meet remembers what is at a path as what was there before.
+func (w *Watch) meet(path string) {
+	n := w.at(parent(path))
+	if n == nil {
+		return
+	}
+	if fd, err := w.descriptor(n); err == nil {
+		if is, there := identify(fd, base(path), path); there {
+			w.known[is] = true
+		}
+	}
+}
+
+// Guard is for a path that is made read-only by a mount now, and could be written until now: nobody has a file there open for writing
+// afterwards, and what comes to be in it is set aside. inside are the directories there.
+func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.know("/", map[string]bool{path: true}, nil)
+	w.options.Record.add(moved{Also: recorded(Run{Known: map[string]bool{path: true}})})
+	n := w.at(parent(path))
+	if n == nil {
+		return nil, nil // it is none of what is watched
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		return nil, err
+	}
+	if err := closeWriters(fd, base(path), &copying{bytes: maxCopyBytes, names: maxCopyNames}, 0); err != nil {
+		return nil, err
+	}
+	w.meet(path)
+	if w.loose == nil {
+		w.loose = map[string]bool{}
+	}
+	w.loose[path] = true
+	w.cover(path, Protects)
+	if below := n.below[base(path)]; below != nil {
+		inside = map[[2]uint64]bool{}
+		rule, _ := w.rule(n, base(path))
+		for list := []*node{below}; len(list) > 0; {
+			last := list[len(list)-1]
+			list = slices.AppendSeq(list[:len(list)-1], maps.Values(last.below))
+			last.whole = rule
+			inside[[2]uint64{last.object.device, last.object.inode}] = true
+		}
+	}
+	return inside, nil
+}
+
+// closeWriters puts copies in the place of files that somebody has open for writing.
+func closeWriters(dir int, name string, c *copying, depth int) error {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	switch kindOf(stat.Mode) {
+	case File:
+		if is, _ := isOpen(dir, name); is {
+			return detach(dir, name, c, depth)
+		}
+	case Directory:
+		if c.names--; c.names < 0 || depth > maxCopyDepth {
+			return errShared
+		}
+		fd, err := openOwn(dir, name)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		names, err := namesIn(fd, c.names)
+		for _, name := range names {
+			if err == nil {
+				err = closeWriters(fd, name, c, depth+1)
+			}
+		}
+		return err
+	}
+	return nil
+}
+
+// loosen is about a directory that was renamed: what is mounted in it goes with it, and what comes to be where it was may be the command's.
+func (w *Watch) loosen(dir string) {
+	for path := range w.loose {
+		if within(path, dir) {
+			w.gone(path)
+		}
+	}
 }
 
 // know adds what is protected below a directory.
@@ -832,6 +941,9 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 	isDirectory := mask&unix.IN_ISDIR != 0
 	switch {
 	case mask&unix.IN_MOVED_FROM != 0:
+		if isDirectory && len(w.loose) > 0 && n.path() != "" {
+			w.loosen(join(n.path(), string(name)))
+		}
 		if below := n.below[string(name)]; isDirectory && below != nil {
 			w.lose(below)
 			w.moved[cookie] = below

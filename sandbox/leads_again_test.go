@@ -1,0 +1,154 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/clairun/clai-sandbox/profile"
+)
+
+// What the person names in the workspace while a session goes on is protected before its next command begins. In the scripts, $W is the
+// workspace, $HOME the home, plant writes a program, settings a file of git's settings that executes one.
+func TestWhatThePersonNamesDuringASessionIsProtected(t *testing.T) {
+	needMounts(t)
+	const commits = "git add -A; git commit -q --allow-empty -m x"
+	for name, c := range map[string]struct {
+		before string // the person, before the session
+		first  string // a command of the session
+		names  string // the person
+		inside string // another command
+		after  string // the person
+		stays  string // what the command may write even so
+		set    func(p *profile.Profile)
+	}{
+		"a filter's program": {before: "mkdir tools; echo cat > tools/clean; echo '*.txt filter=f' > .gitattributes; echo t > t.txt; git add .; git commit -qm t",
+			names: "git config filter.f.clean 'sh tools/clean'", inside: "echo 'touch $HOME/executed; cat' > tools/clean; plant tools/clean; plant tools/other; echo u > t.txt", after: "git add .", stays: "tools/other"},
+		"a program that is not there yet":               {names: "git config core.fsmonitor tools/fm", inside: "plant tools/fm", after: "git status"},
+		"in another directory that has taken its place": {before: "mkdir tools; echo true > tools/fm; chmod +x tools/fm", names: "git config core.fsmonitor tools/fm", inside: "mv tools t; mkdir tools; plant x; mv x tools/fm", after: "git status"},
+		"by a link":                         {before: "mkdir tools; echo true > tools/fm; chmod +x tools/fm", names: "git config core.fsmonitor tools/fm", inside: "mv tools t; mkdir e; plant e/fm; ln -s e tools", after: "git status"},
+		"after the person has replaced it":  {before: "mkdir tools; echo true > tools/fm; chmod +x tools/fm", names: "git config core.fsmonitor tools/fm; cp tools/fm n; mv n tools/fm", inside: "plant tools/fm", after: "git status"},
+		"settings that are included":        {before: "touch gc", names: "git config include.path ../gc", inside: "settings gc", after: "git status"},
+		"what these include":                {before: "touch more; git config --global include.path $W/gc", names: "git config -f $W/gc include.path more", inside: "settings more", after: "git status"},
+		"settings of the person's own":      {before: "touch gc", names: "git config --global include.path $W/gc", inside: "settings gc", after: "git status"},
+		"settings where there were none":    {names: "mkdir -p $HOME/.config/git; git config -f $HOME/.config/git/config include.path $W/gc", inside: "settings gc", after: "git status"},
+		"hooks":                             {before: "mkdir hk; echo true > hk/pre-commit; chmod +x hk/pre-commit", names: "git config core.hooksPath hk", inside: "plant hk/pre-commit; plant hk/post-commit"},
+		"hooks, in a directory held open":   {before: "mkdir hk; echo true > hk/pre-commit; chmod +x hk/pre-commit", first: "cd hk; exec >/dev/null 2>&1; { until test -e ../go; do sleep 0.01; done; plant ./pre-commit; plant ./post-commit; touch $W/went; } & :", names: "git config core.hooksPath hk", inside: "touch go; i=0; until test -e went || test $i = 200; do sleep 0.01; i=$((i+1)); done"},
+		"a program that is open":            {before: "echo true > fm; chmod +x fm", first: "exec >/dev/null 2>&1 3>>fm; { until test -e go; do sleep 0.01; done; echo 'touch $W/executed' >&3; touch went; } & :", names: "git config core.fsmonitor ./fm", inside: "touch go; i=0; until test -e went || test $i = 200; do sleep 0.01; i=$((i+1)); done", after: "git status"},
+		"a hook is a link":                  {before: "touch pc; chmod +x pc", names: "ln -s ../../pc .git/hooks/pre-commit", inside: "plant pc"},
+		"a shell's file":                    {before: "touch rc", names: "ln -s work/rc $HOME/.bashrc", inside: "plant rc", after: "sh $HOME/.bashrc"},
+		"a shell's file that is not there":  {names: "ln -s work/rc $HOME/.bashrc", inside: "plant rc", after: "sh $HOME/.bashrc"},
+		"settings of a program":             {before: "mkdir -p $HOME/.config/some; touch some.toml", names: "ln -s $W/some.toml $HOME/.config/some/config", inside: "plant some.toml", after: "sh $HOME/.config/some/config"},
+		"settings of a program new to home": {before: "touch some.toml", names: "mkdir -p $HOME/.config/some; ln -s $W/some.toml $HOME/.config/some/config", inside: "plant some.toml", after: "sh $HOME/.config/some/config"},
+		"a directory of PATH": {before: "mkdir b", names: "ln -s work/b $HOME/b", inside: "plant b/ls; plant b/mine", after: "PATH=$HOME/b:$PATH; ls", stays: "b/mine",
+			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/b", "/usr/bin", "/bin"} }},
+		"a protected name is a link": {before: "touch env", names: "ln -s env .envrc", inside: "plant env", after: "sh ./.envrc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			home, work := h.profile.Home, h.profile.Workspace
+			functions := `export W='` + work + `' HOME='` + home + `'
+plant() { mkdir -p "$(dirname "$1")"; printf '#!/bin/sh\ntouch %s/executed %s/executed\n' "$W" "$HOME" > "$1"; chmod +x "$1"; }
+settings() { printf '[core]\n\tfsmonitor = touch %s/executed; false\n[alias]\n\tst = !touch %s/executed\n' "$HOME" "$HOME" > "$1"; }
+`
+			person := func(script string) {
+				cmd := exec.Command("sh", "-c", functions+script+"\ntrue")
+				cmd.Dir, cmd.Env = work, h.gitEnvironment()
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v %s", script, err, out)
+				}
+			}
+			h.write(home+"/.gitconfig", "[init]\n\tdefaultBranch = main\n")
+			person("git init -q; " + c.before)
+			if c.set != nil {
+				c.set(&h.profile)
+			}
+			s := h.openSession()
+			s.sh(t, functions+c.first)
+			person(c.names)
+			if p, err := s.Start(Command{Argv: []string{"sh", "-c", functions + c.inside}}); err == nil { // it may be ended
+				p.Wait()
+			}
+			s.Close()
+			result, err := s.Result()
+			if c.after == "" {
+				c.after = commits
+			}
+			person(c.after)
+			for _, file := range []string{work, home} {
+				if _, err := os.Lstat(file + "/executed"); err == nil {
+					t.Errorf("the host executed it; told: %v", result.Notices)
+				}
+			}
+			if _, err := os.Lstat(work + "/" + c.stays); err != nil {
+				t.Error("an ordinary file was not made")
+			}
+			if err != nil || len(result.Notices) == 0 {
+				t.Errorf("nothing was told: %v", err)
+			}
+		})
+	}
+}
+
+// In a run that goes on, it is protected as soon as the kernel tells of the change.
+func TestWhatThePersonNamesDuringARunIsProtected(t *testing.T) {
+	needMounts(t)
+	h := newHost(t)
+	work := h.profile.Workspace
+	h.write(work+"/tools/fm", "#!/bin/sh\n")
+	h.launcher.Control = &Control{}
+	h.git(work, "init", "-q")
+	result := make(chan ran, 1)
+	go func() {
+		result <- h.run("/bin/sh", "-c", "touch ready; until test -e done; do sleep 0.01; done; rm ready done; echo x > tools/fm; mv tools t; mkdir tools; echo y > tools/fm; echo z > tools/ls")
+	}()
+	waitUntil(t, "the command runs", func() bool { _, err := os.Stat(work + "/ready"); return err == nil })
+	leads := h.launcher.Control.attempt.Load().leads
+	waitUntil(t, "it is looked after", func() bool { leads.mu.Lock(); defer leads.mu.Unlock(); return leads.begun })
+	h.git(work, "config", "core.fsmonitor", "tools/fm")
+	waitUntil(t, "it is protected", func() bool { leads.mu.Lock(); defer leads.mu.Unlock(); return leads.guards[work+"/tools/fm"] })
+	h.write(work+"/done", "")
+	r := <-result
+	if text, _ := os.ReadFile(work + "/t/fm"); string(text) != "#!/bin/sh\n" {
+		t.Errorf("%q", text)
+	}
+	if _, err := os.Lstat(work + "/tools/fm"); err == nil {
+		t.Error("another one is in its place")
+	}
+	if _, err := os.Lstat(work + "/tools/ls"); err != nil {
+		t.Error(err)
+	}
+	if told := fmt.Sprint(r.Notices); !strings.Contains(told, "set aside: "+work+"/tools/fm") {
+		t.Error(told)
+	}
+}
+
+// With --protect-mode strict, what is looked through at the end is looked through by what the person names then.
+func TestStrictGoesByWhatThePersonNamesAtTheEnd(t *testing.T) {
+	needMounts(t)
+	h := newHost(t)
+	h.strict()
+	work := h.profile.Workspace
+	h.git(work, "init", "-q")
+	h.write(work+"/tools/fm", "#!/bin/sh\n")
+	plan := h.lookOut()
+	h.git(work, "config", "core.fsmonitor", "tools/fm")
+	h.git(work, "config", "include.path", "../gc")
+	var errs strings.Builder
+	if _, err := h.launcher.Run(context.Background(), plan, []string{"/bin/sh", "-c", "echo evil > tools/fm; echo evil > gc; echo good > file"}, Stdio{Err: &errs}); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(work + "/tools/fm"); string(text) != "#!/bin/sh\n" {
+		t.Errorf("%q %s", text, errs.String())
+	}
+	if _, err := os.Lstat(work + "/gc"); err == nil {
+		t.Error("included settings were brought")
+	}
+	if _, err := os.Lstat(work + "/file"); err != nil {
+		t.Error(err)
+	}
+}
