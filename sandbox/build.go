@@ -87,6 +87,8 @@ type builder struct {
 	toldStray  bool
 	late       []protect.Name // that were not known when the directories were looked through
 	linked     int            // how many names in them were looked at
+	homeLinked int            // links in the home that were followed
+	unseen     []string       // directories of the home, in which not all links were looked for
 	protection *Protection
 	again      *Protection // what a first look found; nil: this is the first
 	refused    error

@@ -264,6 +264,9 @@ func Protections(plan *Plan) []string {
 	} else {
 		lines = append(lines, "user namespaces inside: refused")
 	}
+	if p := plan.Protection; p != nil && len(p.unseen) > 0 {
+		lines = append(lines, "protected names: in the home are more directories than are looked through for links into what is writable: "+unseenIn(p.unseen))
+	}
 	if plan.locksFiles() {
 		lines = append(lines, "Landlock layer on files: what the mounts show, and no more")
 	} else if plan.NestedNamespaces {
@@ -275,6 +278,19 @@ func Protections(plan *Plan) []string {
 		return append(lines, "Landlock: no abstract unix sockets and no signals across the sandbox's edge")
 	}
 	return append(lines, "Landlock: this kernel cannot scope abstract unix sockets, so with the network enabled the host's can be connected to")
+}
+
+// unseenIn names the first of some directories.
+func unseenIn(dirs []string) string {
+	const most = 3
+	text := printable(dirs[0])
+	for _, dir := range dirs[1:min(len(dirs), most)] {
+		text += ", " + printable(dir)
+	}
+	if more := len(dirs) - most; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
 }
 
 // filtered counts the system calls that are refused. docs/syscalls.md names them, with the reasons.

@@ -17,8 +17,8 @@ import (
 const (
 	// maxGitFiles is how many files of settings, with all that they include, are read for one repository.
 	maxGitFiles = 256
-	// maxHomeDirectories is how many directories of the home are looked through for links.
-	maxHomeDirectories = 4096
+	// maxHomeDirectories is how many directories of the home are looked through for links, all together.
+	maxHomeDirectories = 2048
 	// maxLinked is how many symbolic links in protected directories, and in the home, are followed.
 	maxLinked = 4096
 	// linkedLevels is how deep they are looked for in a protected directory.
@@ -300,54 +300,6 @@ func (b *builder) leadsOf(dir, tree string) {
 	}
 	b.gitLeads(tree, join(common, "config"), join(dir, "config.worktree"), join(common, "config.worktree"))
 	b.leadAll(join(common, "hooks"), gitOrigin, 1, false)
-}
-
-// homeLinks protects what links in the home lead to: dotfiles are often kept so. A program in a directory "bin" that is a link into a project is
-// the project's own. Links to data are below .cache and .local/share.
-func (b *builder) homeLinks(origin profile.Origin) {
-	entries, err := b.tree.ReadDir(b.profile.Home)
-	if err != nil {
-		return
-	}
-	left := maxHomeDirectories
-	for _, entry := range entries {
-		name := join(b.profile.Home, entry.Name)
-		switch {
-		case !strings.HasPrefix(entry.Name, "."):
-			if slices.Contains(profile.StartupFiles(), entry.Name) {
-				b.lead(name, origin)
-			}
-		case entry.Link:
-			b.leadLink(name, origin, true)
-		case entry.Dir && entry.Name == ".config":
-			b.homeLinksIn(name, origin, 2, &left)
-		case entry.Dir && entry.Name != ".cache":
-			b.homeLinksIn(name, origin, 1, &left)
-		}
-	}
-	b.lead(join(b.profile.Home, ".local/share/applications"), origin)
-}
-
-func (b *builder) homeLinksIn(dir string, origin profile.Origin, levels int, left *int) {
-	if *left--; *left < 0 {
-		b.refused = &SetupError{Path: dir, Why: "is in a home with more directories than are looked through for links", Hint: "choose a smaller workspace with --workspace DIR"}
-		return
-	}
-	if b.writable(dir) { // what is in it is looked through as all that a command may write
-		return
-	}
-	entries, err := b.tree.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		switch name := join(dir, entry.Name); {
-		case entry.Link:
-			b.leadLink(name, origin, true)
-		case entry.Dir && levels > 1:
-			b.homeLinksIn(name, origin, levels-1, left)
-		}
-	}
 }
 
 // personsRelative is relativeTo of the settings that count in all repositories: also in one that a command makes.

@@ -45,10 +45,10 @@ type leadsWatch struct {
 	begun      bool
 	directory  map[int32]string
 	names      map[string]map[string]bool // in a directory, those that count; the empty one: all
-	unwatched  bool // something could not be watched
-	changed    bool // since the last look
-	guards     map[string]bool // what is read-only for it
-	known      map[string]bool // what was found to be protected, once: later, it may be the command's
+	unwatched  bool                       // something could not be watched
+	changed    bool                       // since the last look
+	guards     map[string]bool            // what is read-only for it
+	known      map[string]bool            // what was found to be protected, once: later, it may be the command's
 	named      map[protect.Name]bool
 	notices    []Notice
 }

@@ -77,6 +77,12 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			before: "ln -s work/bashrc $HOME/.bash_aliases", inside: "plant bashrc", after: "sh $HOME/.bash_aliases"},
 		"a link below .config": {
 			before: "mkdir -p $HOME/.config/some; ln -s $W/some.toml $HOME/.config/some/config", inside: "plant some.toml", after: "sh $HOME/.config/some/config"},
+		"a link deep below .config": {
+			before: "mkdir -p $HOME/.config/fish/conf.d; ln -s $W/a.fish $HOME/.config/fish/conf.d/a.fish", inside: "plant a.fish", after: "sh $HOME/.config/fish/conf.d/a.fish"},
+		"one in a program's directory of plugins": {
+			before: "mkdir -p $HOME/.vim/pack/a/start/b/plugin; echo x > p.vim; ln -s $W/p.vim $HOME/.vim/pack/a/start/b/plugin/p.vim", inside: "plant p.vim", after: "sh $HOME/.vim/pack/a/start/b/plugin/p.vim"},
+		"a directory deep below .local/share is a link": {
+			before: "mkdir -p plug $HOME/.local/share/nvim/site/pack; ln -s $W/plug $HOME/.local/share/nvim/site/pack/p", inside: "plant plug/p.vim", after: "sh $HOME/.local/share/nvim/site/pack/p/p.vim"},
 		"a directory of settings is a link": {
 			before: "mkdir some; ln -s work/some $HOME/.some", inside: "plant some/rc", after: "sh $HOME/.some/rc"},
 		"ssh's settings are a link": {

@@ -50,6 +50,7 @@ type Protection struct {
 	builder          builder  // as it was before anything was protected, to look again: see leads_again.go
 	seen             map[string]protect.Result
 	guards           map[string]bool // what is read-only because it is protected
+	unseen           []string        // directories of the home, in which not all links were looked for
 }
 
 // A Lookout is the host, for a plan that is run next: the directories that its command may write are watched from before Build looks
@@ -93,7 +94,7 @@ func (b *builder) protect() {
 	before.tree, before.notices, before.links, before.hidden = nil, nil, nil, nil
 	if b.protectAll(); b.protection != nil {
 		b.protection.builder = before
-		b.protection.guards = b.layers.guards(before.layers)
+		b.protection.guards, b.protection.unseen = b.layers.guards(before.layers), b.unseen
 	}
 }
 
