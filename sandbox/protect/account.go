@@ -26,6 +26,7 @@ type node struct {
 	indexed  bool            // writes are told, as there may be an index in it
 	sparse   bool            // writes are told, as settings of a worktree came into being in it
 	linked   bool            // writes are told, as there was a file .git in it
+	watched  bool            // git's files are written in it
 	isGit    bool            // a repository that came into being
 	fresh    bool            // it may be a repository that came into being
 	writers  map[string]bool // files of git's that somebody had open for writing

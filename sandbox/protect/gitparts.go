@@ -254,8 +254,16 @@ func (w *Watch) watchIndex(n *node) {
 
 // writtenIn remembers a directory in which git's files are written.
 func (w *Watch) writtenIn(n *node) {
-	if !slices.Contains(w.written, n) {
-		w.written = append(w.written, n)
+	if n.watched {
+		return
+	}
+	n.watched = true
+	if w.written = append(w.written, n); len(w.written) <= maxWritten {
+		return
+	}
+	w.written = slices.DeleteFunc(w.written, func(n *node) bool { return w.nodes[n.watch] != n })
+	if len(w.written) > maxWritten && !n.git {
+		w.stop("makes more repositories than can be looked after")
 	}
 }
 
@@ -398,19 +406,20 @@ func isOpen(dir int, name string) (is, shared bool) {
 const (
 	// writersEvery is how often it is looked for who has git's files open for writing: what is written to a mapped file nobody tells.
 	writersEvery = time.Second
-	// writersAtOnce bounds how many directories are looked at.
-	writersAtOnce = 64
+	// writersAtOnce bounds how long it is looked for them, before events have their turn.
+	writersAtOnce = time.Millisecond
+	// maxWritten is how many directories with git's files can be looked at in some two seconds.
+	maxWritten = 4096
 )
 
 // lookForWriters puts a copy in the place of a file of git's that somebody had open for writing the last time, too. git itself renames
 // what it has written.
 func (w *Watch) lookForWriters() {
 	now := time.Now()
-	if len(w.written) == 0 || now.Before(w.writersNext) {
-		return
+	if w.writersLeft == 0 && len(w.written) > 0 && now.After(w.writersNext) {
+		w.writersNext, w.writersLeft = now.Add(writersEvery), len(w.written)
 	}
-	w.writersNext = now.Add(writersEvery)
-	for range min(len(w.written), writersAtOnce) {
+	for ; w.writersLeft > 0 && len(w.written) > 0 && time.Since(now) < writersAtOnce; w.writersLeft-- {
 		n := w.written[0]
 		w.written = w.written[1:]
 		if w.nodes[n.watch] != n {

@@ -84,8 +84,9 @@ type Watch struct {
 	written   []*node // in which git's files are written; see lookForWriters
 	dirty     []*node // may be git's, and have to be disarmed, each once
 	restUntil time.Time
-	// writersNext is when to look for who has them open.
+	// writersNext is when to look for who has them open, and writersLeft in how many that is still to do.
 	writersNext time.Time
+	writersLeft int
 	waiting     []entry
 	retry       []func()
 	closed      []Closed // found in Prepare
@@ -644,6 +645,8 @@ func (w *Watch) read() {
 		ending, wait := w.ending, -1
 		if len(w.waiting)+len(w.retry)+len(w.dirty)+len(w.indexes)+len(w.lost) > 0 {
 			wait = 1
+		} else if w.writersLeft > 0 {
+			wait = 0
 		} else if len(w.written) > 0 {
 			wait = int(writersEvery / time.Millisecond)
 		}

@@ -194,9 +194,15 @@ func TestWhatSomebodyHasOpenIsCopiedAtTheEnd(t *testing.T) {
 // What is written to a file that is mapped, nobody tells: while the command goes on, a copy takes its place.
 func TestWhatIsMappedIsCopiedSoon(t *testing.T) {
 	dir := treeOf(t, "r/.git/objects/", "r/.git/refs/", "r/.git/HEAD")
+	git := map[string]bool{dir + "/r/.git": true}
+	for i := range 600 {
+		other := fmt.Sprintf("%s/others/%d/.git", dir, i)
+		os.MkdirAll(other, 0o755)
+		git[other] = true
+	}
 	w, err := NewWatch()
 	if err == nil {
-		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Git: map[string]bool{dir + "/r/.git": true}, CheckIndex: func(int, string) error { return nil }})
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Git: git, CheckIndex: func(int, string) error { return nil }})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -749,5 +755,25 @@ func TestWhatAnotherSandboxWritesIsNeverTheDirectoryThatIsExecuted(t *testing.T)
 				}
 			}
 		})
+	}
+}
+
+// More repositories than can be looked after end the command; those that are gone again do not count.
+func TestTooManyRepositoriesAtATimeEndTheCommand(t *testing.T) {
+	w := &Watch{nodes: map[int32]*node{}, over: make(chan struct{})}
+	for i := range int32(3 * maxWritten) {
+		n := &node{watch: i}
+		w.nodes[i] = n
+		w.writtenIn(n)
+		w.writtenIn(n)
+		if i >= maxWritten-1 && i < 2*maxWritten {
+			delete(w.nodes, i)
+		}
+		if over := w.why != ""; over != (i > 2*maxWritten) {
+			t.Fatalf("%d: %q", i, w.why)
+		}
+		if w.why != "" {
+			return
+		}
 	}
 }
