@@ -225,3 +225,27 @@ func TestAFileGitLeadsToWhatTheCommandMayWrite(t *testing.T) {
 		}
 	}
 }
+
+// "git worktree repair" writes a file .git wherever a worktree's gitdir says that there is one. That is where the command could write it, too,
+// or nowhere.
+func TestANewWorktreeIsWhereTheCommandCouldWrite(t *testing.T) {
+	h := gitHost(t)
+	work := h.profile.Workspace
+	out := h.mkdir(h.profile.Home + "/out")
+	h.mkdir(work + "/empty")
+	for at, stays := range map[string]bool{out: false, work + "/empty": true, h.profile.Home + "/nowhere": true, work + "/link": false} {
+		h.run("/bin/sh", "-c", "mkdir -p .git/worktrees/x; cd .git/worktrees/x; ln -s "+out+" "+work+"/link; echo ../.. > commondir; echo ref: refs/heads/x > HEAD; echo "+at+"/.git > gitdir")
+		if _, err := os.Lstat(work + "/.git/worktrees/x/gitdir"); (err == nil) != stays {
+			t.Errorf("%s: %v", at, err)
+		}
+		h.git(work, "worktree", "repair")
+		if _, err := os.Lstat(out + "/.git"); err == nil {
+			t.Fatalf("%s: git wrote it", at)
+		}
+		os.RemoveAll(work + "/.git/worktrees")
+		os.RemoveAll(work + "/empty/.git")
+	}
+	h.sh("git worktree add -q wt; git worktree add -q -b o empty; git -C wt status; git -C empty commit -q --allow-empty -m x")
+	h.git(work+"/wt", "status")
+	h.git(work+"/empty", "status")
+}

@@ -95,12 +95,26 @@ func (b *builder) homeDirectory(dir string, seen *homeMemory, origin profile.Ori
 			b.lead(join(dir, name), origin)
 		}
 	}
+	switch {
+	case slices.Contains(dirs, "objects") && slices.Contains(dirs, "refs"):
+		b.homeRepository(dir)
+		return nil
+	case slices.Contains(dirs, ".git"):
+		b.homeRepository(join(dir, ".git"))
+	}
 	for _, name := range dirs {
 		if name != ".git" && name != "Trash" && name != ".cache" && !b.protection.names.InPackages(name) {
 			below = append(below, join(dir, name))
 		}
 	}
 	return below
+}
+
+// homeRepository protects what a repository in the home names in its working tree, if that is elsewhere: people keep their settings so.
+func (b *builder) homeRepository(dir string) {
+	if text, err := b.tree.ReadFile(join(dir, "config"), maxGitFile); err == nil && strings.Contains(strings.ToLower(text), "worktree") {
+		b.leadsOf(dir, "")
+	}
 }
 
 // homeMemory is what was seen of directories.

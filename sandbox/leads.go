@@ -21,6 +21,8 @@ const (
 	maxHomeDirectories = 2048
 	// maxLinked is how many symbolic links in protected directories, and in the home, are followed.
 	maxLinked = 4096
+	// maxTrees is how many working trees one repository may have by its settings.
+	maxTrees = 8
 	// linkedLevels is how deep they are looked for in a protected directory.
 	linkedLevels = 12
 )
@@ -159,8 +161,18 @@ func (b *builder) gitLeads(tree string, files ...string) {
 	for _, f := range read.files[len(files):] {
 		b.lead(f, gitOrigin) // those that are included, and the person's own
 	}
+	trees := []string{tree}
 	for _, s := range read.settings {
-		b.gitLead(tree, s)
+		if s.Key == "core.worktree" && len(files) > 0 {
+			if w, err := follow(b.tree, absolute(b.expandHome(s.Value), parent(files[0]))); err == nil && !slices.Contains(trees, w.Real) {
+				trees = append(trees, w.Real)
+			}
+		}
+	}
+	for _, tree := range trees[:min(len(trees), maxTrees)] {
+		for _, s := range read.settings {
+			b.gitLead(tree, s)
+		}
 	}
 }
 

@@ -173,6 +173,15 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			inside: "plant tools/clean; plant tools/st; echo '*.txt filter=f' > .gitattributes; echo t > t.txt", after: "git add ."},
 		"hooks beside the working tree, of a worktree that the command adds": {
 			before: "git init -q; git commit -q --allow-empty -m i; git config core.hooksPath ../h", inside: "mkdir -p x/y; git worktree add -q x/y/w; plant x/y/h/pre-commit", after: "cd x/y/w; " + commits},
+		"a git directory whose working tree is elsewhere in the workspace": {
+			before: "git init -q --bare meta; mkdir -p src/tools; git -C meta config core.bare false; git -C meta config core.worktree $W/src; git -C meta config core.fsmonitor ./tools/fm; echo true > src/tools/fm; chmod +x src/tools/fm",
+			inside: "plant src/tools/fm", after: "git --git-dir=meta status"},
+		"a git directory in the home whose working tree is the workspace": {
+			before: "git init -q --bare $HOME/.cfg; mkdir -p tools; git -C $HOME/.cfg config core.bare false; git -C $HOME/.cfg config core.worktree $W; git -C $HOME/.cfg config core.fsmonitor tools/fm; git -C $HOME/.cfg config core.hooksPath .hk; echo true > tools/fm; chmod +x tools/fm",
+			inside: "plant tools/fm; plant .hk/pre-commit", after: "git --git-dir=$HOME/.cfg status; git --git-dir=$HOME/.cfg commit -q --allow-empty -m x"},
+		"one in the home, by another path, whose working tree is above": {
+			before: "git init -q --bare $HOME/.local/share/yadm/repo.git; cd $HOME/.local/share/yadm/repo.git; git config core.bare false; git config core.worktree ../../../..; git config core.fsmonitor work/tools/fm; mkdir -p $W/tools; echo true > $W/tools/fm; chmod +x $W/tools/fm",
+			inside: "plant tools/fm", after: "cd ..; git --git-dir=$HOME/.local/share/yadm/repo.git status"},
 		"a push by an old way to name a remote": {
 			before: "git init -q; git commit -q --allow-empty -m x; git init -q --bare $HOME/other.git",
 			inside: "mkdir -p .git/remotes; printf 'URL: %s/other.git\\n' $HOME > .git/remotes/up", after: "git push -q up main && touch $W/executed"},

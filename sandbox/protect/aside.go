@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -94,6 +95,9 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 	if kind == File && stat.Size == 0 && stat.Nlink == 1 && isGitSetting([]byte(name)) {
 		return unix.ENOENT // it has been made, and is about to be written: that is told, too, and git takes an empty one for nothing (tar makes one before a link)
 	}
+	if name == "gitdir" && w.isWorktreesOwn(dir) {
+		return unix.ENOENT
+	}
 	if name == "gitdir" && !w.closing { // git writes the file that it is held against right after: nothing is executed by this one
 		if w.doubted[path].IsZero() {
 			w.doubted[path] = time.Now()
@@ -117,6 +121,26 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 	}
 	w.add(&item{in: in, dir: at, at: objectOf(&stat), name: aside, path: path, rule: ".git/" + name, kind: kind})
 	return nil
+}
+
+// isWorktreesOwn reports whether the file gitdir in an open directory names a file .git that is not there, where the command may write it.
+func (w *Watch) isWorktreesOwn(dir int) bool {
+	text, err := readFile(dir, "gitdir", unix.PathMax)
+	file := strings.TrimRight(string(text), "\n")
+	if place, err := readlink(dir); err == nil && file != "" && file[0] != '/' {
+		file = filepath.Join(place, file)
+	}
+	var stat unix.Stat_t
+	if err != nil || !isNamed(base(file), ".git") || unix.Lstat(file, &stat) != unix.ENOENT {
+		return false
+	}
+	at, err := openRoot(parent(file)) // through no link
+	if err != nil {
+		return false
+	}
+	defer unix.Close(at)
+	path, err := readlink(at)
+	return err == nil && w.writes(path)
 }
 
 func readlink(fd int) (string, error) {

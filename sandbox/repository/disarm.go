@@ -286,7 +286,8 @@ func (d *disarming) remotes() {
 	}
 }
 
-// comesBack reports whether a file .git of a worktree names this directory, or is not there: git writes it after this one.
+// comesBack reports whether a file .git of a worktree names this directory, or its directory is not there. git writes it after this one: who
+// calls Disarm waits for that. But "git worktree repair" writes it, too, wherever it would be.
 func (d *disarming) comesBack(file string) bool {
 	if path.Base(file) != ".git" || !isPlain(file) {
 		return false
@@ -295,6 +296,10 @@ func (d *disarming) comesBack(file string) bool {
 		file = path.Join(d.place, file)
 	}
 	back, err := d.back(file)
+	if errors.Is(err, unix.ENOENT) && !d.apart {
+		var stat unix.Stat_t
+		return errors.Is(unix.Lstat(path.Dir(file), &stat), unix.ENOENT)
+	}
 	return errors.Is(err, unix.ENOENT) || err == nil && back == d.place
 }
 
