@@ -60,6 +60,9 @@ func (c *Config) AgentOf(r Request) (string, error) {
 	if agent == "" {
 		agent = DefaultAgent
 	}
+	if r.KnownAgent {
+		return agent, CheckAgent(agent)
+	}
 	return agent, c.CheckConfigured(agent)
 }
 

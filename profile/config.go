@@ -244,14 +244,21 @@ func Load(d Directories) (*Config, error) {
 // readConfig reads one file, if it is there and only its owner can have written it.
 func readConfig(path string) (configFile, bool, error) {
 	var c configFile
-	refuse := func(why string) (configFile, bool, error) { return c, false, &ConfigError{File: path, Why: why} }
+	found, err := ReadOwnFile(path, &c)
+	c.file = path
+	return c, found, err
+}
+
+// ReadOwnFile reads a file of the configuration's kind, if it is there and only its owner can have written it. The error is a *ConfigError.
+func ReadOwnFile(path string, into any) (found bool, err error) {
+	refuse := func(why string) (bool, error) { return false, &ConfigError{File: path, Why: why} }
 	// A named pipe must not make us wait, nor a terminal become ours.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(path); err == nil { // as where a disk is not mounted: what it forbids would be allowed
 			return refuse("a symbolic link that leads nowhere")
 		}
-		return c, false, nil
+		return false, nil
 	}
 	if err != nil {
 		return refuse(withoutPath(err))
@@ -274,9 +281,8 @@ func readConfig(path string) (configFile, bool, error) {
 	if err != nil {
 		return refuse(withoutPath(err))
 	}
-	err = decodeConfig(path, text, &c)
-	c.file = path
-	return c, err == nil, err
+	err = DecodeConfig(path, text, into)
+	return err == nil, err
 }
 
 func (*agentConfig) checkKey(id string) error { return CheckAgent(id) }

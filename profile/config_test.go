@@ -111,7 +111,7 @@ const everyKey = `{"$schema": "s", "defaults": {}, "agents": {"a": {"execution":
 	"safeBinProfiles": {"jq": {"minPositional": 0, "maxPositional": 1, "allowedValueFlags": ["--arg"], "booleanFlags": ["-r"], "deniedFlags": ["-f"]}}}}}}}`
 
 func TestNullIsNeverAValue(t *testing.T) {
-	if err := decodeConfig("config.json", []byte(everyKey), &configFile{}); err != nil {
+	if err := DecodeConfig("config.json", []byte(everyKey), &configFile{}); err != nil {
 		t.Fatal(err)
 	}
 	var whole any
@@ -123,7 +123,7 @@ func TestNullIsNeverAValue(t *testing.T) {
 	try = func(value any, set func(any)) {
 		set(nil)
 		text, _ := json.Marshal(whole)
-		if err := decodeConfig("config.json", text, &configFile{}); err == nil || !strings.Contains(err.Error(), "must be ") {
+		if err := DecodeConfig("config.json", text, &configFile{}); err == nil || !strings.Contains(err.Error(), "must be ") {
 			t.Errorf("%s: %v", text, err)
 		}
 		tried++
@@ -165,7 +165,7 @@ func TestAMistakeIsNamedWithItsPlace(t *testing.T) {
 		"a value of the wrong type":  {"{\n\"defaults\": {\n\"execution\":\n\n 7}}", "config.json:5:2: defaults.execution: must be an object"},
 		"a denied variable, to pass": {"{\"defaults\": {\"execution\": {\"environment\": {\"pass\": [\n\"A\",\n\"SSH_AUTH_SOCK\"]}}}}", `config.json:3:1: defaults.execution.environment.pass.1: variable "SSH_AUTH_SOCK": refused: it leads to the caller's ssh keys`},
 	} {
-		err := decodeConfig("config.json", []byte(c.text), &configFile{})
+		err := DecodeConfig("config.json", []byte(c.text), &configFile{})
 		if err == nil || err.Error() != c.want || !oneSafeLine(err.Error()) {
 			t.Errorf("%s:\n%v, want\n%s", name, err, c.want)
 		}
@@ -174,7 +174,7 @@ func TestAMistakeIsNamedWithItsPlace(t *testing.T) {
 
 func TestAFilesNameDoesNotReachTheTerminalAsItIs(t *testing.T) {
 	for _, text := range []string{"{", "x", "[]", strings.Repeat("[", 99)} {
-		if err := decodeConfig("/a\x1b[2J\n/config.json", []byte(text), &configFile{}); err == nil || !oneSafeLine(err.Error()) {
+		if err := DecodeConfig("/a\x1b[2J\n/config.json", []byte(text), &configFile{}); err == nil || !oneSafeLine(err.Error()) {
 			t.Errorf("%q", err)
 		}
 	}
@@ -304,7 +304,7 @@ func TestListsAreReplacedAndSetVariablesAreJoined(t *testing.T) {
 
 func TestASettingKnowsItsFileAndLine(t *testing.T) {
 	var c configFile
-	if err := decodeConfig("/c.json", []byte("{\n\"agents\": {\"main\": {\"execution\": {\n\"filesystem\": {\"extraPaths\": [\n\n{\"path\": \"~/x\", \"access\": \"read_write\"}]},\n\"environment\": {\"pass\": [\"SECRET\"], \"set\": {\n\"A\": \"1\"}}}}}}"), &c); err != nil {
+	if err := DecodeConfig("/c.json", []byte("{\n\"agents\": {\"main\": {\"execution\": {\n\"filesystem\": {\"extraPaths\": [\n\n{\"path\": \"~/x\", \"access\": \"read_write\"}]},\n\"environment\": {\"pass\": [\"SECRET\"], \"set\": {\n\"A\": \"1\"}}}}}}"), &c); err != nil {
 		t.Fatal(err)
 	}
 	p, err := Resolve(&Config{layers: []configFile{c}}, caller(), Request{Environment: []string{"B=2"}})
@@ -362,7 +362,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte("[[[[{\"\\ud800\": 1e999}]]]]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var c configFile
-		err := decodeConfig("config.json", text, &c)
+		err := DecodeConfig("config.json", text, &c)
 		if err != nil {
 			mistake, ok := err.(*ConfigError)
 			if !ok {

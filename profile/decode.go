@@ -65,9 +65,9 @@ const (
 	maxConfigDepth = 32
 )
 
-// decodeConfig reads JSON with comments and trailing commas into a struct with json tags. A file with nothing but
+// DecodeConfig reads JSON with comments and trailing commas into a struct with json tags. A file with nothing but
 // comments says nothing. The error is a *ConfigError.
-func decodeConfig(file string, text []byte, into any) error {
+func DecodeConfig(file string, text []byte, into any) error {
 	if len(text) > maxConfigSize {
 		return &ConfigError{File: file, Why: fmt.Sprintf("larger than %d bytes", maxConfigSize), Hint: mendIt}
 	}

@@ -64,7 +64,7 @@ func ChangeConfig(d Directories, base string, change func(text []byte) ([]byte, 
 	if err != nil || was.Exists && bytes.Equal(text, was.Text) {
 		return was, err
 	}
-	if err := decodeConfig(e.path(), text, &configFile{}); err != nil {
+	if err := DecodeConfig(e.path(), text, &configFile{}); err != nil {
 		return was, err
 	}
 	return configText(e.path(), true, text), e.replace(was, text)
@@ -203,7 +203,7 @@ func (e *editor) replace(was ConfigText, text []byte) error {
 }
 
 // Check reports what is wrong with a text as a configuration.
-func (t ConfigText) Check() error { return decodeConfig(t.Path, t.Text, &configFile{}) }
+func (t ConfigText) Check() error { return DecodeConfig(t.Path, t.Text, &configFile{}) }
 
 // Value is what the text has at a key, as JSON without comments; nil if it has nothing there.
 func (t ConfigText) Value(key []string) ([]byte, error) {

@@ -37,6 +37,9 @@ func (h *homeConfig) UnmarshalText(text []byte) error { return h.home.UnmarshalT
 
 // saidHome is what the command line or the configuration says about the home, or nil.
 func saidHome(settings executionConfig, r Request) (*homeConfig, error) {
+	if r.Home == "" && settings.Filesystem.Home == nil && settings.Filesystem.ExtraPaths == nil && r.OwnHome {
+		return &homeConfig{HomePrivate, Origin{OriginDefault, "home"}}, nil
+	}
 	if r.Home == "" {
 		return settings.Filesystem.Home, nil
 	}

@@ -108,7 +108,7 @@ func readProject(dir string) (*Project, error) {
 		return refuse(fmt.Sprintf("larger than %d bytes", maxProjectSize))
 	}
 	p := &Project{file: path}
-	if err := decodeConfig(path, text, &p.narrowing); err != nil {
+	if err := DecodeConfig(path, text, &p.narrowing); err != nil {
 		if mistake := new(ConfigError); errors.As(err, &mistake) && mistake.Hint == "" {
 			mistake.Hint = "a project's file can only narrow what its sandboxes have; --no-project-file leaves it out"
 		}

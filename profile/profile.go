@@ -117,6 +117,7 @@ const (
 	OriginFlag      OriginKind = "flag"      // said on the command line
 	OriginApproval  OriginKind = "approval"  // an agent asked, and a person allowed it
 	OriginManual    OriginKind = "manual"    // a person added it to what is stored
+	OriginPreset    OriginKind = "preset"    // a program that is known needs it
 	OriginImage     OriginKind = "image"     // the image that stands in place of the host's system
 )
 
@@ -231,6 +232,8 @@ type Profile struct {
 	PrivateTmp string
 	// PrivateHome is the directory of this program's that is a HomePrivate. Empty: it is as with HomeEphemeral.
 	PrivateHome string
+	// HomeLeads are directories at the home that a PrivateHome has too, made ready to lead to what is granted below them.
+	HomeLeads []string
 	// Layers is the directory in which this agent's changes to what it sees copy on write are kept.
 	Layers string
 	// PersonsGit are files of git's settings, and PersonsFiles other files and directories, that the caller's environment names: programs outside

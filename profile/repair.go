@@ -30,7 +30,7 @@ func (t ConfigText) Repairs() (list []Repair, repaired []byte) {
 	var file configFile
 	for range maxRepairs {
 		file = configFile{}
-		err := decodeConfig(t.Path, repaired, &file)
+		err := DecodeConfig(t.Path, repaired, &file)
 		if err == nil {
 			break
 		}

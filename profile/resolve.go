@@ -37,6 +37,9 @@ type Request struct {
 	Image            string   // NAME[:ro|:cow], or HostImage; empty: the configuration's
 	NestedNamespaces bool
 	Stored           []Grant  // grants that were approved before
+	Preset           []Grant  // what presets add to the configuration's
+	OwnHome          bool     // where nobody says what stands at the home directory, it is one of the agent's own
+	KnownAgent       bool     // the agent need not stand in a configuration file: a preset is called so
 	Project          *Project // of the workspace; nil: none
 	NoProject        bool     // a workspace's own file is not read
 }
@@ -178,7 +181,7 @@ func (p *Profile) resolveGrants(settings executionConfig, caller Caller, r Reque
 			return err
 		}
 	}
-	p.Grants = slices.Insert(p.Grants, configured, r.Stored...)
+	p.Grants = slices.Insert(p.Grants, configured, slices.Concat(r.Preset, r.Stored)...)
 	if n := len(p.Grants); n > MaxGrants {
 		return fmt.Errorf("%d grants: at most %d; grant a directory above them instead", n, MaxGrants)
 	}

@@ -275,7 +275,7 @@ func TestConfigSchemaAndDecoderAgree(t *testing.T) {
 		if err := schema.Validate(value); (err == nil) != good {
 			t.Errorf("the schema on %s: %v", text, err)
 		}
-		if err := decodeConfig("config.json", []byte(text), &configFile{}); (err == nil) != good {
+		if err := DecodeConfig("config.json", []byte(text), &configFile{}); (err == nil) != good {
 			t.Errorf("the decoder on %s: %v", text, err)
 		}
 	}

@@ -308,15 +308,32 @@ func (b *builder) hold() {
 		case above == nil:
 		case above.Kind == Private:
 			// A directory of the command's own leads there: it could rename it, and make another one. What leads there is a mount.
-			first, _, _ := strings.Cut(strings.TrimPrefix(path, above.Path+"/"), "/")
-			if lead := join(above.Path, first); lead != path {
-				b.layers.put(Step{Kind: Mask, Path: lead, Mode: 0o755, Origin: baseline, Purpose: Anchors})
-			}
+			b.leadThrough(above, path)
 		case step.Access < profile.ReadWrite && above.Kind == Bind && above.Access == profile.ReadWrite:
 			// "mv a z" in one run, and in the next what was read-only as a/b could be written as z/b.
 			step.narrows = true
 			b.anchor(parent(path))
 		}
+	}
+}
+
+// leadThrough leads to a path through what is the command's own. Where the agent's home was prepared for it, that home's directories lead
+// there, each a mount, so that the command can write in them and rename none; else an empty directory does.
+func (b *builder) leadThrough(above *Step, path string) {
+	for {
+		first, _, _ := strings.Cut(strings.TrimPrefix(path, above.Path+"/"), "/")
+		lead := join(above.Path, first)
+		switch {
+		case lead == path:
+			return
+		case above.Source == "" || !slices.Contains(b.profile.HomeLeads, lead):
+			b.layers.put(Step{Kind: Mask, Path: lead, Mode: 0o755, Origin: baseline, Purpose: Anchors})
+			return
+		}
+		if b.layers[lead] == nil {
+			b.layers.put(Step{Kind: Private, Path: lead, Source: join(above.Source, first), Mode: fileMode(0o700), Origin: b.profile.HomeOrigin, Purpose: Anchors})
+		}
+		above = b.layers[lead]
 	}
 }
 

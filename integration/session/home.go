@@ -3,10 +3,14 @@ package session
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,9 +28,10 @@ const maxHomes = 8
 // home is the agent's own, as far as the session has one.
 type home struct {
 	mu   sync.Mutex
-	dir  string // on the host
-	lock int    // held from the first command on; 0: not yet
-	told bool   // why there is none
+	dir  string   // on the host
+	lock int      // held from the first command on; 0: not yet
+	lead []string // see profile.HomeLeads
+	told bool     // why there is none
 }
 
 // homeDirectory is where the home is that stands inside.
@@ -52,8 +57,13 @@ func (s *Session) makeHome(p *profile.Profile) error {
 			return s.withoutHome(p, dir, err)
 		}
 		s.home.dir = dir
+		if s.options.Furnish != nil {
+			if _, err := s.chooseHome(p); err != nil {
+				return err
+			}
+		}
 	}
-	p.PrivateHome = s.home.dir
+	p.PrivateHome, p.HomeLeads = s.home.dir, s.home.lead
 	return nil
 }
 
@@ -123,6 +133,11 @@ func (p *Prepared) takeHome() error {
 func (s *Session) lockHome(p *profile.Profile) (changed bool, err error) {
 	s.home.mu.Lock()
 	defer s.home.mu.Unlock()
+	return s.chooseHome(p)
+}
+
+// chooseHome is lockHome where the lock is held.
+func (s *Session) chooseHome(p *profile.Profile) (changed bool, err error) {
 	if s.home.lock != 0 {
 		return p.PrivateHome != s.home.dir, nil
 	}
@@ -140,6 +155,15 @@ func (s *Session) lockHome(p *profile.Profile) (changed bool, err error) {
 			return true, s.withoutHome(p, dir, err)
 		}
 		s.home.lock, s.home.dir = lock, dir
+		if s.options.Furnish != nil {
+			if err = s.options.Furnish(dir); err == nil {
+				s.home.lead, err = makeLeads(dir, p)
+			}
+			if err != nil {
+				return true, &sandbox.SetupError{Path: p.Home, Why: fmt.Sprintf("the agent's own home (%s) cannot be furnished: %v", profile.Printable(dir), err),
+					Hint: "--home ephemeral takes an empty one for each run, without what the agent had there"}
+			}
+		}
 		if n > 1 {
 			s.notice(sandbox.Notice{Kind: NoticeHome, Path: p.Home,
 				Text: fmt.Sprintf("another sandbox of agent %s has its home while it runs; this one had home %d of %d", p.Agent, n, maxHomes)})
@@ -149,6 +173,58 @@ func (s *Session) lockHome(p *profile.Profile) (changed bool, err error) {
 	s.home.dir, s.home.told = "", true
 	s.notice(sandbox.Notice{Kind: NoticeHome, Path: p.Home, Text: fmt.Sprintf("%d other sandboxes of agent %s have its homes; this one had an empty one", maxHomes, p.Agent)})
 	return true, nil
+}
+
+// makeLeads makes in a home of the agent's own what a preset's grants below the home are mounted on, and returns the directories that
+// lead there. Something else that a command put in the way is moved aside.
+func makeLeads(own string, p *profile.Profile) (leads []string, err error) {
+	root, err := os.OpenRoot(own)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	for _, g := range p.Grants {
+		below, is := strings.CutPrefix(g.Path, p.Home+"/")
+		object, err := os.Lstat(g.Path)
+		if g.Origin.Kind != profile.OriginPreset || !is || err != nil || object.Mode()&fs.ModeSymlink != 0 {
+			continue
+		}
+		at := ""
+		for _, name := range strings.Split(below, "/") {
+			at = filepath.Join(at, name)
+			last := at == below
+			if err := makePoint(root, at, !last || object.IsDir()); err != nil {
+				return nil, err
+			}
+			if lead := filepath.Join(p.Home, at); !last && !slices.Contains(leads, lead) {
+				leads = append(leads, lead)
+			}
+		}
+	}
+	return leads, nil
+}
+
+// makePoint makes a directory or a file to mount on.
+func makePoint(root *os.Root, name string, directory bool) error {
+	switch is, err := root.Lstat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case is.IsDir() == directory && (directory || is.Mode().IsRegular()):
+		return nil
+	default:
+		if err := root.Rename(name, fmt.Sprintf("%s.set-aside-%d", name, time.Now().UnixNano())); err != nil {
+			return err
+		}
+	}
+	if directory {
+		return root.Mkdir(name, 0o700)
+	}
+	file, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // lockAt makes a home, and the lock beside it.

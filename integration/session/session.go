@@ -28,6 +28,8 @@ type Options struct {
 	Live bool
 	// PrivateTmp stands at /tmp in each sandbox of the session; see profile.Profile.
 	PrivateTmp string
+	// Furnish puts into the agent's own home, where it has one, what belongs there. Nothing runs in it meanwhile.
+	Furnish func(home string) error
 	// Command tells the person who decides what the session runs.
 	Command string
 }
