@@ -249,8 +249,9 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"security":         {"allowlist", "deny", "full"},
 		"ask":              {"always", "off", "on-miss"},
 		"format":           {"jsonl", "ocsf", "text"},
+		"unattended":       {"deny", "queue"},
 	}
-	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "publish", "device", "upstream-proxy", "timeout", "idle", "limit", "json-fd", "join", "arg-pattern", "base-hash", "for", "reason", "listen", "output-limit", "part", "from-run", "image", "max-size", "max-entries", "suite", "mirror", "include", "since", "lines", "key", "containers", "at", "project", "branch", "max-runs", "after", "shown"}
+	free := []string{"agent", "session", "emoji", "avatar", "session-bus-name", "protect", "unprotect", "allow-domain", "deny-domain", "publish", "device", "upstream-proxy", "timeout", "idle", "limit", "json-fd", "join", "arg-pattern", "base-hash", "for", "reason", "listen", "output-limit", "part", "from-run", "preset", "image", "max-size", "max-entries", "suite", "mirror", "include", "since", "lines", "key", "containers", "at", "project", "branch", "max-runs", "after", "shown"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

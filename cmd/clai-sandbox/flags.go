@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
@@ -21,6 +22,7 @@ type job struct {
 	plan        sandbox.Plan
 	session     *session.Session
 	prepared    *session.Prepared
+	broker      grants.Broker // nil: none
 }
 
 // How a job is prepared: to be looked at, or to be run.
@@ -48,7 +50,7 @@ func prepareRequest(request profile.Request, options session.Options, how prepar
 	if err := j.makeDirectories(); err != nil {
 		return j, err
 	}
-	options.Caller, options.Config, options.Request = caller, config, request
+	j.broker, options.Caller, options.Config, options.Request = options.Broker, caller, config, request
 	if j.session, err = session.Open(context.Background(), options); err != nil {
 		return j, err
 	}

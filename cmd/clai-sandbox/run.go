@@ -32,12 +32,7 @@ func runCommand() *cli.Command {
 		Description: "The command sees the system read-only, the workspace read-write, and what was granted; nothing else of the\n" +
 			"machine. Its standard streams are the caller's. The exit status is the command's own, 128+N if signal N ended it,\n" +
 			"124 after --timeout, 125 if nothing was run, 126 if the command cannot be executed, 127 if it was not found.",
-		Flags: append(hosted.ProfileFlags(),
-			&cli.BoolFlag{DisableDefaultText: true, Name: "broker", Usage: "let the command ask for grants: fs_request_grant PATH"},
-			&cli.BoolFlag{Name: "live", DefaultText: "with --broker, where the kernel can", Usage: "show what is granted, and take away what is revoked, while the command runs"},
-			&cli.StringFlag{Name: "on-success", Usage: "when the command exits with 0, `apply|ask|discard` what it changed copy on write: apply what the configuration's rules allow, show all of it at the terminal, or throw it away", DefaultText: "it is kept"},
-			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},
-			&cli.IntFlag{Name: "json-fd", Usage: "print that object on the descriptor `N` instead", DefaultText: "none"},
+		Flags: append(runFlags(),
 			&cli.StringFlag{Name: "join", Usage: "run the command in the sandbox of the session `ID` (clai-sandbox sessions list), with no other option"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "dry-run", Usage: "print a shell command line that shows the same files by bubblewrap alone, with comments that say what that lacks, and run nothing"},
 		),
@@ -45,6 +40,17 @@ func runCommand() *cli.Command {
 		Before:       forgetFlags,
 		Action:       runAction,
 	}
+}
+
+// runFlags are those of whatever runs a command.
+func runFlags() []cli.Flag {
+	return append(hosted.ProfileFlags(),
+		&cli.BoolFlag{DisableDefaultText: true, Name: "broker", Usage: "let the command ask for grants: fs_request_grant PATH"},
+		&cli.BoolFlag{Name: "live", DefaultText: "with --broker, where the kernel can", Usage: "show what is granted, and take away what is revoked, while the command runs"},
+		&cli.StringFlag{Name: "on-success", Usage: "when the command exits with 0, `apply|ask|discard` what it changed copy on write: apply what the configuration's rules allow, show all of it at the terminal, or throw it away", DefaultText: "it is kept"},
+		&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print one JSON object about the run on standard output, after the command's own output"},
+		&cli.IntFlag{Name: "json-fd", Usage: "print that object on the descriptor `N` instead", DefaultText: "none"},
+	)
 }
 
 // forgetFlags is for when the words have been read: what they say is in the context. For each flag that was not used the library would go
@@ -97,7 +103,32 @@ func runAction(c *cli.Context) error {
 		}
 		return dryRun(c)
 	}
-	result, missing, err := runSandboxed(c)
+	return runErrand(c, errandFrom, report)
+}
+
+// errandFrom is what the command line says to run.
+func errandFrom(c *cli.Context) (e errand, err error) {
+	if e.command, err = commandFrom(c); err == nil {
+		e.options, err = brokerOptions(c, e.command)
+	}
+	if err == nil {
+		e.request, err = hosted.RequestFrom(c)
+	}
+	return e, err
+}
+
+// An errand is what is run in a sandbox.
+type errand struct {
+	command []string // nil: the person's shell
+	request profile.Request
+	options session.Options
+	begins  func(job) ([]string, error) // says what the command is, once the sandbox is known; nil: command
+	ended   func(job, *sandbox.Result)  // is told how it ended, while the session lasts; nil: nobody
+}
+
+// runErrand runs a command, and tells how it went: a program in the report, or a person.
+func runErrand(c *cli.Context, what func(*cli.Context) (errand, error), report *os.File) error {
+	result, missing, err := runSandboxed(c, what)
 	switch {
 	case report != nil:
 		if !c.Bool("broker") && !c.Bool("live") { // nobody inside can ask
@@ -155,21 +186,23 @@ func riskOf(path string, access profile.Access) string {
 
 // runSandboxed runs the command of the command line, and says what it lacked. The error means that nothing
 // was run.
-func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
+func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sandbox.Result, []lack.Lack, error) {
 	var none sandbox.Result
-	command, err := commandFrom(c)
+	e, err := what(c)
 	if err != nil {
 		return none, nil, err
 	}
-	options, err := brokerOptions(c, command)
-	if err != nil {
-		return none, nil, err
-	}
-	j, err := prepare(c, options, (*session.Session).PrepareRun)
+	command, options := e.command, e.options
+	j, err := prepareRequest(e.request, options, (*session.Session).PrepareRun)
 	if err != nil {
 		return none, nil, err
 	}
 	defer j.session.Close()
+	if e.begins != nil {
+		if command, err = e.begins(j); err != nil {
+			return none, nil, err
+		}
+	}
 	if command == nil {
 		command = j.personsShell()
 	}
@@ -207,6 +240,9 @@ func runSandboxed(c *cli.Context) (sandbox.Result, []lack.Lack, error) {
 	if result.Outcome == sandbox.Exited && lack.LeavesInBackground(command) {
 		result.Notices = append(result.Notices, sandbox.Notice{Kind: sandbox.NoticeBackground,
 			Text: "what the command left in the background ended with it; for a server that stays, leave & out, or start it in: clai-sandbox shell"})
+	}
+	if e.ended != nil {
+		e.ended(j, &result)
 	}
 	missing := j.missing(command, result, said, heard == nil)
 	j.keepLastRun(command, missing)

@@ -17,6 +17,9 @@ func OptionsFirst(app *cli.App, args []string, names ...string) []string {
 			continue
 		}
 		if command := app.Command(name); command != nil {
+			if len(command.Subcommands) == 0 {
+				return append(args[:2:2], optionsFirst(command.Flags, args[2:])...)
+			}
 			if sub := command.Command(args[2]); sub != nil {
 				return append(args[:3:3], optionsFirst(sub.Flags, args[3:])...)
 			}

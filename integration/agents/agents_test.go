@@ -109,6 +109,8 @@ var (
 	times    = regexp.MustCompile(`(Wall time: |after )[0-9.]+( ?s)`)
 	grantIDs = regexp.MustCompile(`\(grant g[a-z2-7]+\)`)
 	manyX    = regexp.MustCompile(`x{100,}`)
+	groups   = regexp.MustCompile(`(Process Group PGID: |Chunk ID: )[0-9a-f]+`)
+	unnamed  = regexp.MustCompile(`(email address \(got ').*('\))`)
 	duration = regexp.MustCompile(`("durationMs":)\d+`)
 )
 
@@ -120,9 +122,14 @@ func (m *machine) heard() string {
 		result = ownWords.ReplaceAllString(result, "")
 		result = times.ReplaceAllString(result, "${1}N$2")
 		result = duration.ReplaceAllString(result, "${1}1")
+		result = unnamed.ReplaceAllString(groups.ReplaceAllString(result, "${1}N"), "${1}NAME$2")
 		result = grantIDs.ReplaceAllString(result, "(grant ID)")
 		result = manyX.ReplaceAllStringFunc(result, func(s string) string { return fmt.Sprintf("x*%d", len(s)) })
-		fmt.Fprintf(&b, "> %s %s\n%s\n\n", strings.TrimLeft(steps[i].server+" "+steps[i].tool, " "), readable(steps[i].arguments), strings.TrimRight(result, "\n"))
+		call := steps[i].line
+		if call == "" {
+			call = strings.TrimLeft(steps[i].server+" "+steps[i].tool, " ") + " " + readable(steps[i].arguments)
+		}
+		fmt.Fprintf(&b, "> %s\n%s\n\n", call, strings.TrimRight(result, "\n"))
 	}
 	return strings.ReplaceAll(b.String(), m.base, "/machine")
 }

@@ -13,11 +13,12 @@ import (
 	"testing"
 )
 
-// A step is one call that the model makes, of a tool of our server's. When it has been sent, the test does what is to be done meanwhile.
+// A step is one call that the model makes, of a tool of our server's, or of the agent's own shell. When it has been sent, the test does what is to be done meanwhile.
 type step struct {
 	server    string // empty: usual
 	tool      string
 	arguments map[string]any
+	line      string // for the agent's own shell, in place of a tool
 	meanwhile func()
 }
 
@@ -75,6 +76,9 @@ func (t tool) of(server, name string) bool {
 	return is && strings.HasSuffix(strings.TrimRight(before, "_"), server)
 }
 
+// shells are the agents' own, with the argument that is the line.
+var shells = map[string]string{"Bash": "command", "bash": "command", "exec_command": "cmd", "shell_command": "command", "run_shell_command": "command"}
+
 // A turn is what one request of an agent's comes to, whatever the protocol.
 type turn struct {
 	tools   []tool
@@ -91,7 +95,8 @@ func (m *model) next(asked turn) (id string, which tool, arguments string, does 
 	find := func(server, name string) int {
 		return slices.IndexFunc(asked.tools, func(t tool) bool { return t.of(server, name) })
 	}
-	if find(usual, "bash_exec") < 0 {
+	shell := slices.IndexFunc(asked.tools, func(t tool) bool { return shells[t.name] != "" })
+	if find(usual, "bash_exec") < 0 && (shell < 0 || m.steps[0].line == "") {
 		return "", tool{}, "", false
 	}
 	if m.sent > len(m.results) {
@@ -112,6 +117,10 @@ func (m *model) next(asked turn) (id string, which tool, arguments string, does 
 			m.meanwhile <- s.meanwhile
 		}
 	} // or else it is asked the same again
+	if s.line != "" {
+		t := asked.tools[shell]
+		return callID(m.sent - 1), t, object(map[string]any{shells[t.name]: s.line, "description": "a step"}), true
+	}
 	i := find(cmp.Or(s.server, usual), s.tool)
 	if i < 0 {
 		m.t.Errorf("no tool %s %s in %v", s.server, s.tool, asked.tools)
@@ -137,6 +146,8 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.responses(w, body)
 	case strings.HasSuffix(path, "/chat/completions"):
 		m.completions(w, body)
+	case strings.HasSuffix(path, ":streamGenerateContent"), strings.HasSuffix(path, ":generateContent"):
+		m.contents(w, body, strings.HasSuffix(path, ":streamGenerateContent"))
 	default:
 		http.NotFound(w, r)
 	}
@@ -319,4 +330,45 @@ func (m *model) completions(w http.ResponseWriter, body []byte) {
 	}
 	stream(w, chunk(message, nil), chunk(map[string]any{}, why))
 	fmt.Fprint(w, "data: [DONE]\n\n")
+}
+
+// contents is Google's protocol. Its calls have no ids that come back for sure: their order tells which is meant.
+func (m *model) contents(w http.ResponseWriter, body []byte, streamed bool) {
+	var request struct {
+		Tools    []struct{ FunctionDeclarations []struct{ Name string } }
+		Contents []struct {
+			Parts []struct {
+				FunctionResponse *struct{ Response json.RawMessage }
+			}
+		}
+	}
+	m.read(body, &request)
+	asked := turn{results: map[string]string{}}
+	for _, t := range request.Tools {
+		for _, f := range t.FunctionDeclarations {
+			asked.tools = append(asked.tools, tool{name: f.Name})
+		}
+	}
+	for _, content := range request.Contents {
+		for _, part := range content.Parts {
+			if part.FunctionResponse != nil {
+				var response struct{ Output, Error string }
+				json.Unmarshal(part.FunctionResponse.Response, &response)
+				asked.results[callID(len(asked.results))] = response.Output + response.Error
+			}
+		}
+	}
+	id, which, arguments, does := m.next(asked)
+	part := map[string]any{"text": "done"}
+	if does {
+		part = map[string]any{"functionCall": map[string]any{"id": id, "name": which.name, "args": json.RawMessage(arguments)}}
+	}
+	answer := map[string]any{"candidates": []any{map[string]any{"index": 0, "finishReason": "STOP", "content": map[string]any{"role": "model", "parts": []any{part}}}},
+		"usageMetadata": map[string]any{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
+	if streamed {
+		stream(w, answer)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(answer)
 }

@@ -1,0 +1,167 @@
+package agents
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// inside are the agents that run in a sandbox as a whole: what a person has of each at home, which variables, and the arguments with which it
+// does one task.
+var inside = map[string]struct {
+	home      func(m *machine) map[string]string // files, by their paths in the home directory
+	variables func(m *machine) map[string]string
+	arguments []string
+	kept      []string // what it may write of the home directory
+}{
+	"claude": {
+		home: func(*machine) map[string]string {
+			return map[string]string{".claude.json": `{"hasCompletedOnboarding":true}`, ".claude/settings.json": "{}", ".claude/projects/x/y": ""}
+		},
+		variables: func(m *machine) map[string]string {
+			return map[string]string{"ANTHROPIC_BASE_URL": m.model.address, "ANTHROPIC_API_KEY": "sk-ant-made-up"}
+		},
+		arguments: []string{"-p", "go", "--model", "claude-sonnet-4-5"},
+		kept:      []string{".claude/projects"},
+	},
+	"codex": {
+		home: func(m *machine) map[string]string {
+			return map[string]string{".codex/AGENTS.md": "be brief", ".codex/sessions/x": "", ".codex/config.toml": fmt.Sprintf(`model = "scripted"
+model_provider = "scripted"
+analytics = { enabled = false }
+features = { plugins = false, apps = false }
+model_providers.scripted = { name = "scripted", base_url = %q, wire_api = "responses", env_key = "OPENAI_API_KEY" }
+`, m.model.address+"/v1")}
+		},
+		variables: func(*machine) map[string]string { return map[string]string{"OPENAI_API_KEY": "made-up"} },
+		arguments: []string{"exec", "--skip-git-repo-check", "go"},
+		kept:      []string{".codex/sessions"},
+	},
+	"gemini": {
+		home: func(*machine) map[string]string {
+			return map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"}},"privacy":{"usageStatisticsEnabled":false}}`, ".gemini/GEMINI.md": "be brief"}
+		},
+		variables: func(m *machine) map[string]string {
+			return map[string]string{"GEMINI_API_KEY": "made-up", "GOOGLE_GEMINI_BASE_URL": m.model.address}
+		},
+		arguments: []string{"-p", "go", "-m", "gemini-2.5-pro"},
+	},
+	"opencode": {
+		home: func(m *machine) map[string]string {
+			return map[string]string{".config/opencode/opencode.json": object(map[string]any{
+				"autoupdate": false, "snapshot": false, "share": "disabled", "model": "scripted/scripted",
+				"provider": map[string]any{"scripted": map[string]any{"npm": "@ai-sdk/openai-compatible", "name": "scripted",
+					"options": map[string]any{"baseURL": m.model.address + "/v1", "apiKey": "made-up"},
+					"models":  map[string]any{"scripted": map[string]any{"name": "scripted", "tool_call": true}}}}})}
+		},
+		arguments: []string{"run", "go"},
+	},
+}
+
+// One start of each agent, as a whole in a sandbox, holds all that docs/agents.md says of it.
+func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
+	for name, is := range inside {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
+			m := newMachine(t, installed(t, name))
+			granted, denied := m.base+"/other/granted", m.base+"/other/denied"
+			m.write(granted, "what was granted\n")
+			m.write(denied, "what was not\n")
+			m.write(m.home+"/.ssh/id_ed25519", "a secret")
+			m.write(m.home+"/.gitconfig", "[user]\nname = Somebody\nemail = somebody@example.org\n")
+			m.write(m.work+"/sub/file", "one\n")
+			for path, text := range is.home(m) {
+				m.write(m.home+"/"+path, text)
+			}
+			before := m.files()
+			m.start("clai-sandbox", nil, m.command, "gateway", "--no-notify")
+			m.until("the gateway listens", func() bool {
+				found, _ := filepath.Glob(m.base + "/run/clai-sandbox/*/gateway.sock")
+				return len(found) > 0
+			})
+			m.model.follow([]step{
+				{line: "echo it runs; echo two >>sub/file; cat sub/file"},
+				{line: "git init -q . && git add -A && git commit -qm one && git log --format=%an"},
+				{line: "cd sub && pwd"},
+				{line: "pwd"},
+				{line: "cat ~/.ssh/id_ed25519; cat " + denied + "; touch ~/left; touch ~/.gitconfig /usr/left"},
+				{line: "curl -sS -m 5 http://example.org/; curl -sS -m 5 --noproxy '*' http://example.org/"},
+				{line: "fs_request_grant " + granted + " --reason 'to see it'", meanwhile: func() { m.answers("allow") }},
+				{line: "cat " + granted},
+				{line: "fs_request_grant " + denied + " --reason 'to see it, too'", meanwhile: func() { m.answers("deny") }},
+				{line: "cat " + denied},
+			})
+			variables := map[string]string{}
+			if is.variables != nil {
+				variables = is.variables(m)
+			}
+			variables["PATH"] = filepath.Dir(m.agent) + ":" + m.env["PATH"]
+			r := m.start(name, variables, append([]string{m.command, "agent", name, "--allow-domain", strings.TrimPrefix(m.model.address, "http://"), "--"}, is.arguments...)...)
+			r.in.Close()
+			late := time.After(2 * time.Minute)
+			for over := false; !over; {
+				select {
+				case do := <-m.model.meanwhile:
+					do()
+				case <-m.model.over:
+					over = true
+				case _, runs := <-r.lines:
+					if !runs {
+						t.Fatalf("it ended; until then:\n%s", m.heard())
+					}
+				case <-late:
+					t.Fatalf("not in time; until then:\n%s", m.heard())
+				}
+			}
+			m.compare("testdata/inside/"+name+".txt", m.heard())
+			if err := r.cmd.Wait(); err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			r.ended = true
+			m.leaves(before, append(is.kept, "work/sub/file", "work/.git"))
+		})
+	}
+}
+
+// files are what there is on the machine, with what it holds.
+func (m *machine) files() map[string]string {
+	m.t.Helper()
+	list := map[string]string{}
+	err := filepath.WalkDir(m.base, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		list[strings.TrimPrefix(path, m.base+"/")] = string(text)
+		return err
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return list
+}
+
+// leaves holds what an agent left of the person's files against what there was: nothing differs but what may, by paths in the home directory,
+// and our own state.
+func (m *machine) leaves(before map[string]string, may []string) {
+	m.t.Helper()
+	after := m.files()
+	for path := range after {
+		inHome, is := strings.CutPrefix(path, "home/")
+		may := !is && (strings.HasPrefix(path, "run/") || strings.HasPrefix(path, "tmp/")) || strings.HasPrefix(inHome, ".local/state/clai-sandbox/") ||
+			slices.ContainsFunc(may, func(dir string) bool { return inHome == dir || strings.HasPrefix(inHome, dir+"/") })
+		if before[path] != after[path] && !may {
+			m.t.Errorf("%s was left or changed", path)
+		}
+	}
+	for path := range before {
+		if _, is := after[path]; !is {
+			m.t.Errorf("%s is gone", path)
+		}
+	}
+}
