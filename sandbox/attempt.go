@@ -20,6 +20,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/image"
 	"github.com/clairun/clai-sandbox/sandbox/landlock"
+	"github.com/clairun/clai-sandbox/sandbox/limits"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/seccomp"
@@ -63,7 +64,7 @@ type attempt struct {
 	ports         ports
 	input         *inputFile     // nil: standard input is no file
 	output        *process.Meter // nil: not measured
-	cgroup        *cgroup        // nil: none
+	cgroup        *limits.Cgroup // nil: none
 	process       *process.Process
 	bus           *bus.Listener // nil: none
 	heard         chan struct{} // closed when signals for the command come to this process
@@ -143,14 +144,14 @@ func (a *attempt) open(l Launcher) (err error) {
 	if err != nil {
 		return err
 	}
-	places, err := hostCgroups.ready(a.plan.Limits)
+	places, err := a.plan.cgroups()
 	if err != nil {
 		return err
 	}
 	if err := a.plan.checkLimits(l.guard, places); err != nil {
 		return err
 	}
-	if a.cgroup, err = newCgroup(places, a.plan.Limits); err != nil {
+	if a.cgroup, err = limits.NewCgroup(places, a.plan.Limits); err != nil {
 		return &SetupError{Why: "make a cgroup: " + printable(err.Error()), Hint: "clai-sandbox doctor says which limits this machine can hold; or leave the limit out"}
 	}
 	a.output = process.NewMeter(a.plan.Limits.Of(profile.LimitOutput))
@@ -180,7 +181,7 @@ func (a *attempt) open(l Launcher) (err error) {
 	a.argv = append([]string{"bwrap", "--args", wait, "--args", a.pass(options), "--"}, command...)
 	a.attr = l.guard.Attributes()
 	a.attr.Setpgid = !l.Terminal
-	if a.plan.heldBy(profile.LimitProcesses, l.guard, places) == HeldByPIDs && !l.bare {
+	if limits.HolderOf(a.plan.Limits, profile.LimitProcesses, l.guard, places) == limits.HeldByPIDs && !l.bare {
 		if err := a.throughPIDsTrampoline(); err != nil {
 			return err
 		}
@@ -444,7 +445,7 @@ func (a *attempt) close() {
 	a.settings.close()
 	a.bus.Close()
 	a.ports.close()
-	a.cgroup.remove()
+	a.cgroup.Remove()
 	for i := range a.files {
 		a.files[i].Close()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/landlock"
+	"github.com/clairun/clai-sandbox/sandbox/limits"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/seccomp"
@@ -237,7 +238,7 @@ func checkLimits() Check {
 	var found []string
 	for _, held := range p.HeldLimits() {
 		found = append(found, fmt.Sprintf("%s: %s, %s", held.Limit, held.By, held.How))
-		if held.By != HeldByCgroup {
+		if held.By != limits.HeldByCgroup {
 			c.State = CheckWeak
 			c.Mend = "start it where a cgroup with the memory and pids controllers is yours: systemd-run --user --scope clai-sandbox run …"
 			if os.Getuid() == 0 {
@@ -258,7 +259,7 @@ func Protections(plan *Plan) []string {
 	if plan.Network == profile.NetworkFiltered {
 		lines = append(lines, fmt.Sprintf("network: no interface but a loopback of its own; the proxy on %s is the only way out", proxyAddress))
 	}
-	lines = append(lines, describeCore(), "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
+	lines = append(lines, limits.DescribeCore(), "capabilities: none, and no new privileges", "system call filter: "+filtered(plan))
 	if plan.NestedNamespaces {
 		lines = append(lines, "user namespaces inside: allowed")
 	} else {

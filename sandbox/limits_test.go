@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/limits"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
@@ -27,7 +29,7 @@ func (h *host) limit(which profile.Limit, amount int64) { h.profile.Limits.Amoun
 func withoutCgroups(t *testing.T) {
 	real := hostCgroups
 	t.Cleanup(func() { hostCgroups = real })
-	hostCgroups = cgroupTree{}
+	hostCgroups = limits.Tree{}
 }
 
 // limitNotices are the texts of the notices that name a limit.
@@ -139,7 +141,7 @@ func TestAForkBombEndsInsideItsLimit(t *testing.T) {
 	}
 	most := 50
 	if os.Getuid() == 0 {
-		most += reservedPIDs
+		most += limits.ReservedPIDs
 	}
 	if n := strings.Count(r.Out, "started"); r.Failure != nil || n < 20 || n > most {
 		t.Errorf("%d were started: %+v %v %s", n, r.Result, r.Failure, r.Err)
@@ -176,7 +178,7 @@ func TestACrashInsideDumpsNoCore(t *testing.T) {
 func TestAHardLimitOfZeroIsToldOrRaised(t *testing.T) {
 	out, err := helperCommand(t, "no-core").CombinedOutput()
 	want := "0 0 no file, but"
-	if mayRaise() {
+	if held, _ := process.Permitted(); held&(1<<unix.CAP_SYS_RESOURCE) != 0 {
 		want = "1 1 none"
 	}
 	if err != nil || !strings.HasPrefix(string(out), want) {
@@ -195,7 +197,7 @@ func init() {
 			_, err = Launcher{Bwrap: bwrap}.Run(context.Background(), plan,
 				[]string{"/bin/sh", "-c", `set -- $(grep "core file" /proc/self/limits); printf "$5 $6 "`}, Stdio{Out: os.Stdout, Err: os.Stdout})
 		}
-		fmt.Println(strings.TrimPrefix(describeCore(), "core dumps: "), err)
+		fmt.Println(strings.TrimPrefix(limits.DescribeCore(), "core dumps: "), err)
 	}
 }
 
@@ -391,7 +393,7 @@ func BenchmarkLimits(b *testing.B) {
 		"all":  {Amounts: profile.Amounts{profile.LimitCPU: 10, profile.LimitFileSize: 1 << 30, profile.LimitOpenFiles: 1000}},
 	} {
 		b.Run(name, func(b *testing.B) {
-			cmd := helperCommand(b, "wait")
+			cmd := exec.Command("/bin/cat")
 			input, err := cmd.StdinPipe()
 			if err == nil {
 				err = cmd.Start()
@@ -403,7 +405,7 @@ func BenchmarkLimits(b *testing.B) {
 			defer input.Close()
 			a := &attempt{plan: &Plan{Limits: limits}}
 			for b.Loop() {
-				hostCgroups.places(limits)
+				hostCgroups.Reach(limits)
 				if err := a.limit(cmd.Process.Pid); err != nil {
 					b.Fatal(err)
 				}

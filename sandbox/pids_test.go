@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/limits"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
@@ -17,7 +18,7 @@ func needPIDs(t *testing.T) *host {
 	h := newHost(t)
 	h.limit(profile.LimitProcesses, 50)
 	plan := h.build()
-	if by := plan.heldBy(profile.LimitProcesses, process.ChooseGuard(), nil); by != HeldByPIDs {
+	if by := limits.HolderOf(plan.Limits, profile.LimitProcesses, process.ChooseGuard(), nil); by != limits.HeldByPIDs {
 		t.Skipf("held by %s: a pid_max of a namespace's own takes root and Linux 6.14", by)
 	}
 	return h
@@ -25,7 +26,7 @@ func needPIDs(t *testing.T) *host {
 
 func TestANamespacesOwnPIDMaxLeavesTheHostsAlone(t *testing.T) {
 	h := needPIDs(t)
-	before, err := os.ReadFile(pidsSetting)
+	before, err := os.ReadFile("/proc/sys/kernel/pid_max")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +36,8 @@ func TestANamespacesOwnPIDMaxLeavesTheHostsAlone(t *testing.T) {
 			t.Errorf("nesting %v: the command has descriptors of the stub's: %q", nesting, out)
 		}
 	}
-	h.refused("echo 4194304 >" + pidsSetting)
-	if after, _ := os.ReadFile(pidsSetting); string(after) != string(before) {
+	h.refused("echo 4194304 >" + "/proc/sys/kernel/pid_max")
+	if after, _ := os.ReadFile("/proc/sys/kernel/pid_max"); string(after) != string(before) {
 		t.Errorf("the host has %s instead of %s", after, before)
 	}
 }
@@ -45,7 +46,7 @@ func TestAForkBombInANamespaceBelowEndsInsideItsLimit(t *testing.T) {
 	h := needPIDs(t)
 	h.profile.NestedNamespaces = true
 	r := h.run("unshare", "--user", "--pid", "--fork", "/bin/sh", "-c", forkBomb)
-	if n := strings.Count(r.Out, "started"); r.Failure != nil || n < 20 || n > 50+reservedPIDs {
+	if n := strings.Count(r.Out, "started"); r.Failure != nil || n < 20 || n > 50+limits.ReservedPIDs {
 		t.Errorf("%d were started: %+v %v %s", n, r.Result, r.Failure, r.Err)
 	}
 }

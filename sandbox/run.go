@@ -354,7 +354,7 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	}
 	evidence := a.evidence()
 	why := a.why.Load()
-	evidence.Killed = result.Outcome != "" || why != nil || a.cgroup.reached(profile.LimitMemory) > 0 // bwrap as well, may be
+	evidence.Killed = result.Outcome != "" || why != nil || a.cgroup.Reached(profile.LimitMemory) > 0 // bwrap as well, may be
 	if result.Outcome == overflowed {
 		result.Outcome = ""
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/landlock"
+	"github.com/clairun/clai-sandbox/sandbox/limits"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/server"
@@ -166,9 +167,9 @@ func (s *Session) begin(a *attempt) error {
 	for _, v := range a.plan.Environment {
 		o.Environment = append(o.Environment, v.Name+"="+v.Value)
 	}
-	for _, r := range a.plan.rlimits(a.cgroup) {
-		if r.resource == unix.RLIMIT_CPU {
-			o.CPU = r.soft
+	for _, r := range limits.Rlimits(a.plan.Limits, a.cgroup) {
+		if r.Resource == unix.RLIMIT_CPU {
+			o.CPU = r.Soft
 		}
 	}
 	started, err := server.Start(o)
@@ -187,14 +188,14 @@ func (s *Session) begin(a *attempt) error {
 
 // limitServer holds the server, and so its children, to the plan's limits. How long it computes is its own: it stays.
 func (a *attempt) limitServer(pid int) error {
-	if err := a.cgroup.join(pid); err != nil {
+	if err := a.cgroup.Join(pid); err != nil {
 		return fmt.Errorf("limit the commands: %w", err)
 	}
-	for _, r := range a.plan.rlimits(a.cgroup) {
-		if r.resource == unix.RLIMIT_CPU {
+	for _, r := range limits.Rlimits(a.plan.Limits, a.cgroup) {
+		if r.Resource == unix.RLIMIT_CPU {
 			continue
 		}
-		if err := r.impose(pid); err != nil {
+		if err := r.Impose(pid); err != nil {
 			return fmt.Errorf("limit the commands: %w", err)
 		}
 	}
@@ -255,7 +256,7 @@ func (s *Session) LimitsReached(r Result) []Notice {
 	if s.gone {
 		return nil
 	}
-	reached := [2]int{int(s.attempt.cgroup.reached(profile.LimitMemory)), int(s.attempt.cgroup.reached(profile.LimitProcesses))}
+	reached := [2]int{int(s.attempt.cgroup.Reached(profile.LimitMemory)), int(s.attempt.cgroup.Reached(profile.LimitProcesses))}
 	told := s.told
 	s.told = reached
 	return slices.DeleteFunc(s.attempt.limitsReached(r), func(n Notice) bool { // what is counted for all commands together is told once; a time is the caller's

@@ -182,7 +182,7 @@ func TestASessionsServerIsHeldToWhatItsCommandsAre(t *testing.T) {
 		t.Errorf("it is in session %d, and hears what that one's terminal sends (%v)", session, err)
 	}
 	own, err := os.ReadFile("/proc/self/cgroup")
-	if places, _ := hostCgroups.reach(h.profile.Limits); err != nil || len(places) > 0 && of("cgroup") == string(own) {
+	if places, _ := hostCgroups.Reach(h.profile.Limits); err != nil || len(places) > 0 && of("cgroup") == string(own) {
 		t.Errorf("it is in this process's cgroup (%v):\n%s", err, own)
 	}
 	for _, name := range []string{"user", "mnt", "ipc", "uts", "pid", "cgroup"} {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/limits"
 )
 
 //go:generate go test -run UpToDate . -update
@@ -95,7 +96,7 @@ func wordsByType(t *testing.T) map[reflect.Type][]any {
 		reflect.TypeFor[classification]():     outcomes,
 		reflect.TypeFor[sandbox.Reason]():     constants(t, "../../sandbox", "Reason"),
 		reflect.TypeFor[sandbox.NoticeKind](): constants(t, "../../sandbox", "NoticeKind"),
-		reflect.TypeFor[sandbox.Holder]():     constants(t, "../../sandbox", "Holder"),
+		reflect.TypeFor[limits.Holder]():      constants(t, "../../sandbox/limits", "Holder"),
 		reflect.TypeFor[profile.Limit]():      names(profile.LimitMemory, len(profile.LimitNames())),
 		reflect.TypeFor[sandbox.CheckState](): constants(t, "../../sandbox", "CheckState"),
 		reflect.TypeFor[profile.OriginKind](): constants(t, "../../profile", "OriginKind"),

@@ -1,4 +1,4 @@
-package sandbox
+package limits
 
 import (
 	"errors"
@@ -11,10 +11,13 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/process/processtest"
 )
 
+var bothLimits = profile.Limits{Amounts: profile.Amounts{profile.LimitMemory: 64 << 20, profile.LimitProcesses: 50}}
+
 // fakeSession is a host on which the caller, an ordinary user, came in by ssh: beside the cgroups of the user's systemd.
-func fakeSession(t *testing.T, change map[string]string) cgroupTree {
+func fakeSession(t *testing.T, change map[string]string) Tree {
 	t.Helper()
 	uid := os.Getuid()
 	if uid == 0 {
@@ -33,7 +36,7 @@ func fakeSession(t *testing.T, change map[string]string) cgroupTree {
 	}
 	tree := fakeCgroups(t, "0::/"+slice+"/session-3.scope\n", dirs)
 	tree.uid, tree.busctl = uid, systemBusctl
-	runtime := newDirectory(t)
+	runtime := processtest.Directory(t)
 	listener, err := net.Listen("unix", runtime+"/bus")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +53,7 @@ func TestAScopeIsAskedForWhereOnlyThatHelps(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  map[string]string
 		limits  profile.Limits
-		alter   func(*cgroupTree)
+		alter   func(*Tree)
 		offered bool
 	}{
 		"in a session":     {limits: bothLimits, offered: true},
@@ -59,11 +62,11 @@ func TestAScopeIsAskedForWhereOnlyThatHelps(t *testing.T) {
 			change: map[string]string{"MANAGER": "; cgroup.controllers=cpu"}},
 		"not for processes, which rlimits do": {limits: profile.Limits{Amounts: profile.Amounts{profile.LimitProcesses: 50}}},
 		"not for nothing":                     {},
-		"not for another user":                {limits: bothLimits, alter: func(t *cgroupTree) { t.uid++ }},
-		"not out of a service": {limits: bothLimits, alter: func(t *cgroupTree) {
-			os.WriteFile(t.membership, []byte("0::/system.slice/some.service\n"), 0o644)
+		"not for another user":                {limits: bothLimits, alter: func(t *Tree) { t.uid++ }},
+		"not out of a service": {limits: bothLimits, alter: func(t *Tree) {
+			os.WriteFile(t.Membership, []byte("0::/system.slice/some.service\n"), 0o644)
 		}},
-		"not without busctl":           {limits: bothLimits, alter: func(t *cgroupTree) { t.busctl = "" }},
+		"not without busctl":           {limits: bothLimits, alter: func(t *Tree) { t.busctl = "" }},
 		"not without the controller":   {limits: bothLimits, change: map[string]string{"MANAGER": "; cgroup.controllers=pids"}},
 		"not out of a limit on memory": {limits: bothLimits, change: map[string]string{"SLICE/session-3.scope": "; memory.max=5000"}},
 		"not out of one on processors": {limits: bothLimits, change: map[string]string{"SLICE/session-3.scope": "; cpu.max=50000 100000"}},
@@ -72,7 +75,7 @@ func TestAScopeIsAskedForWhereOnlyThatHelps(t *testing.T) {
 		if c.alter != nil {
 			c.alter(&tree)
 		}
-		if places, scoped := tree.reach(c.limits); scoped != c.offered || (len(places) > 0) != c.offered {
+		if places, scoped := tree.Reach(c.limits); scoped != c.offered || (len(places) > 0) != c.offered {
 			t.Errorf("%s: %v %v", name, scoped, places)
 		}
 	}
@@ -97,7 +100,7 @@ func TestAScopeIsAskedForOnTheUsersOwnBusAlone(t *testing.T) {
 		if err := change(bus, tree.uid); err != nil {
 			t.Fatal(err)
 		}
-		if _, scoped := tree.reach(bothLimits); scoped {
+		if _, scoped := tree.Reach(bothLimits); scoped {
 			t.Error(name)
 		}
 	}
@@ -106,54 +109,58 @@ func TestAScopeIsAskedForOnTheUsersOwnBusAlone(t *testing.T) {
 // A shell script stands in for busctl, and for systemd behind it.
 func TestWhatSystemdIsAskedFor(t *testing.T) {
 	tree := fakeSession(t, nil)
-	asked := filepath.Join(newDirectory(t), "asked")
+	asked := filepath.Join(processtest.Directory(t), "asked")
 	fake := func(script string) {
 		tree.busctl = filepath.Join(filepath.Dir(asked), "busctl")
 		if err := os.WriteFile(tree.busctl, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	app := strings.TrimPrefix(tree.userManager(), tree.root) + "/app.slice"
-	fake(`printf '%s\n' "$@" >` + asked + `; mkdir "` + tree.root + app + `/$8"; echo "0::` + app + `/$8" >` + tree.membership)
-	places, err := tree.ready(bothLimits)
-	if err != nil || places[profile.LimitMemory].dir != tree.root+app {
+	app := strings.TrimPrefix(tree.userManager(), tree.Root) + "/app.slice"
+	fake(`printf '%s\n' "$@" >` + asked + `; mkdir "` + tree.Root + app + `/$8"; echo "0::` + app + `/$8" >` + tree.Membership)
+	places, err := tree.Ready(bothLimits)
+	if err != nil || places[profile.LimitMemory].Dir != tree.Root+app {
 		t.Errorf("%v %v", places, err)
 	}
 	text, _ := os.ReadFile(asked)
 	want := fmt.Sprintf("--user call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager StartTransientUnit "+
 		"ssa(sv)a(sa(sv)) %s fail 7 PIDs au 1 %d Description s clai-sandbox run CollectMode s inactive-or-failed "+
 		"MemoryAccounting b true TasksAccounting b true CPUWeight t 100 TasksMax t 18446744073709551615 0", filepath.Base(tree.unified()), os.Getpid())
-	if got := strings.Join(lines(string(text)), " "); got != want {
+	if got := strings.Join(strings.Split(strings.TrimSpace(string(text)), "\n"), " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 
 	// What systemd refuses is told, and nothing is run with less.
 	tree = fakeSession(t, nil)
 	fake("echo 'Call failed: Process 7 is not yours' >&2; exit 1")
-	var setup *SetupError
-	if _, err := tree.ready(bothLimits); !errors.As(err, &setup) || !strings.Contains(setup.Why, "Process 7 is not yours") {
+	if _, err := tree.Ready(bothLimits); err == nil || !strings.Contains(err.Error(), "Process 7 is not yours") {
 		t.Errorf("%v", err)
 	}
-	fake("echo '0::/elsewhere' >" + tree.membership)
-	if _, err := tree.ready(bothLimits); !errors.As(err, &setup) || !strings.Contains(setup.Why, "systemd made no scope") {
+	fake("echo '0::/elsewhere' >" + tree.Membership)
+	if _, err := tree.Ready(bothLimits); err == nil || !strings.Contains(err.Error(), "systemd made no scope") {
 		t.Errorf("%v", err)
 	}
 }
 
-func init() {
-	helpers["enter-scope"] = func() {
-		places, err := hostCgroups.ready(bothLimits)
-		fmt.Println(len(places), err, hostCgroups.unified())
+// TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that has itself moved into a scope.
+func TestMain(m *testing.M) {
+	if os.Getenv("CLAI_SANDBOX_TEST_HELPER") == "enter-scope" {
+		places, err := Host().Ready(bothLimits)
+		fmt.Println(len(places), err, Host().unified())
+		os.Exit(0)
 	}
+	os.Exit(m.Run())
 }
 
 func TestTheCallersSystemdMakesAScope(t *testing.T) {
-	made := strings.Contains(hostCgroups.unified(), "/app.slice/"+scopePrefix) // by another test
-	if _, scoped := hostCgroups.reach(bothLimits); !scoped && !made {
+	made := strings.Contains(Host().unified(), "/app.slice/"+scopePrefix) // by another test
+	if _, scoped := Host().Reach(bothLimits); !scoped && !made {
 		t.Skipf("nothing to try: this process (cgroup %q, uid %d) is root's, or already where its cgroups can be made, or has no systemd of its user's (%s)",
-			hostCgroups.unified(), os.Getuid(), hostCgroups.userManager())
+			Host().unified(), os.Getuid(), Host().userManager())
 	}
-	out, err := helperCommand(t, "enter-scope").Output()
+	helper := exec.Command("/proc/self/exe")
+	helper.Env = append(os.Environ(), "CLAI_SANDBOX_TEST_HELPER=enter-scope")
+	out, err := helper.Output()
 	if err != nil || !strings.HasPrefix(string(out), "2 <nil> ") || !strings.Contains(string(out), "/app.slice/"+scopePrefix) {
 		t.Errorf("%s %v", out, err)
 	}

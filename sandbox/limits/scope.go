@@ -1,7 +1,8 @@
-package sandbox
+package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
@@ -24,17 +26,17 @@ const (
 	// scopePatience bounds the wait for systemd.
 	scopePatience = 2 * time.Second
 	systemBusctl  = "/usr/bin/busctl"
-	// scopePrefix begins the scopes' names, as the XDG conventions have it. It is not cgroupPrefix: they are systemd's.
+	// scopePrefix begins the scopes' names, as the XDG conventions have it. It is not Prefix: they are systemd's.
 	scopePrefix = "app-clai-sandbox-"
 )
 
-// reach is places, with those that a scope would open up. scoped says that it takes one.
-func (t cgroupTree) reach(limits profile.Limits) (places map[profile.Limit]cgroupPlace, scoped bool) {
+// Reach is places, with those that a scope would open up. scoped says that it takes one.
+func (t Tree) Reach(limits profile.Limits) (places map[profile.Limit]Place, scoped bool) {
 	places = t.places(limits)
-	offered := map[profile.Limit]cgroupPlace{}
+	offered := map[profile.Limit]Place{}
 	for _, c := range cgroupLimits {
 		if limits.Of(c.limit) > 0 && t.userManagerHas(c.controller) {
-			offered[c.limit] = cgroupPlace{dir: t.userManager(), version: 2}
+			offered[c.limit] = Place{Dir: t.userManager(), Version: 2}
 			_, held := places[c.limit]
 			scoped = scoped || !held && c.limit != profile.LimitProcesses // which the rlimit holds as well
 		}
@@ -46,15 +48,15 @@ func (t cgroupTree) reach(limits profile.Limits) (places map[profile.Limit]cgrou
 }
 
 // userManager is the cgroup of the caller's own systemd.
-func (t cgroupTree) userManager() string {
-	return filepath.Join(t.root, t.userSlice(), fmt.Sprintf("user@%d.service", t.uid))
+func (t Tree) userManager() string {
+	return filepath.Join(t.Root, t.userSlice(), fmt.Sprintf("user@%d.service", t.uid))
 }
 
-func (t cgroupTree) userSlice() string { return fmt.Sprintf("/user.slice/user-%d.slice", t.uid) }
+func (t Tree) userSlice() string { return fmt.Sprintf("/user.slice/user-%d.slice", t.uid) }
 
-func (t cgroupTree) userManagerHas(controller string) bool {
-	text, _ := os.ReadFile(filepath.Join(t.userManager(), "cgroup.controllers"))
-	for name := range strings.FieldsSeq(string(text)) {
+func (t Tree) userManagerHas(controller string) bool {
+	content, _ := os.ReadFile(filepath.Join(t.userManager(), "cgroup.controllers"))
+	for name := range strings.FieldsSeq(string(content)) {
 		if name == controller {
 			return true
 		}
@@ -63,14 +65,14 @@ func (t cgroupTree) userManagerHas(controller string) bool {
 }
 
 // offersScope reports whether systemd would move this process, and whether that takes it out of no limit.
-func (t cgroupTree) offersScope() bool {
+func (t Tree) offersScope() bool {
 	own, slice := t.unified(), t.userSlice()
-	if !strings.HasPrefix(own, slice+"/") || !writableCgroup(t.userManager()) {
+	if !strings.HasPrefix(own, slice+"/") || !writable(t.userManager()) {
 		return false
 	}
-	var left cgroupBounds
+	var left bounds
 	for p := own; p != slice; p = filepath.Dir(p) {
-		if !left.narrow(filepath.Join(t.root, p)) || left != (cgroupBounds{}) {
+		if !left.narrow(filepath.Join(t.Root, p)) || left != (bounds{}) {
 			return false
 		}
 	}
@@ -78,9 +80,9 @@ func (t cgroupTree) offersScope() bool {
 }
 
 // unified is the launcher's own cgroup of version 2, or empty.
-func (t cgroupTree) unified() string {
-	text, _ := os.ReadFile(t.membership)
-	for line := range strings.Lines(string(text)) {
+func (t Tree) unified() string {
+	content, _ := os.ReadFile(t.Membership)
+	for line := range strings.Lines(string(content)) {
 		if path, found := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); found && filepath.IsAbs(path) && filepath.Clean(path) == path {
 			return path
 		}
@@ -95,7 +97,7 @@ func isSocketOf(uid int, path string) bool {
 }
 
 // enterScope has systemd move this process into a new scope, and returns when it is there.
-func (t cgroupTree) enterScope() error {
+func (t Tree) enterScope() error {
 	name := fmt.Sprintf("%s%d-%x.scope", scopePrefix, os.Getpid(), time.Now().UnixNano())
 	ctx, cancel := context.WithTimeout(context.Background(), scopePatience)
 	defer cancel()
@@ -111,7 +113,7 @@ func (t cgroupTree) enterScope() error {
 	cmd.Env = []string{"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR")} // the bus of this user that was looked at, and no other
 	cmd.Stderr, cmd.WaitDelay = said, time.Second
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", t.busctl, err, printable(oneLine(said.String())))
+		return fmt.Errorf("%s: %w: %s", t.busctl, err, text.Name(firstLine(said.String())))
 	}
 	for !strings.HasSuffix(t.unified(), "/"+name) {
 		if ctx.Err() != nil {
@@ -122,18 +124,23 @@ func (t cgroupTree) enterScope() error {
 	return nil
 }
 
-// ready is places, after this process has moved where it must to have them.
-func (t cgroupTree) ready(limits profile.Limits) (map[profile.Limit]cgroupPlace, error) {
-	places, scoped := t.reach(limits)
+// Ready is places, after this process has moved where it must to have them.
+func (t Tree) Ready(limits profile.Limits) (map[profile.Limit]Place, error) {
+	places, scoped := t.Reach(limits)
 	if !scoped {
 		return places, nil
 	}
-	hint := "clai-sandbox explain says what holds each limit, and --limit NAME=0 sets none"
 	if err := t.enterScope(); err != nil {
-		return nil, &SetupError{Why: "limit the command in a scope of systemd's: " + err.Error(), Hint: hint}
+		return nil, err
 	}
 	if places = t.places(limits); len(places) == 0 {
-		return nil, &SetupError{Why: "limit the command in a scope of systemd's: no cgroup can be made beside it", Hint: hint}
+		return nil, errors.New("no cgroup can be made beside it")
 	}
 	return places, nil
+}
+
+// firstLine bounds what a program said.
+func firstLine(said string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
+	return line[:min(len(line), 500)]
 }

@@ -1,4 +1,4 @@
-package sandbox
+package limits
 
 import (
 	"errors"
@@ -33,30 +33,33 @@ var cgroupLimits = []struct {
 	{profile.LimitCPUPercent, "cpu"},
 }
 
-// cgroupTree is where the cgroups are, which are the launcher's own, and who makes others.
-type cgroupTree struct {
-	root, membership string
+// A Tree is where the cgroups are, which are the launcher's own, and who makes others.
+type Tree struct {
+	Root, Membership string
 	uid              int
 	busctl           string // the program that asks systemd, or empty
 }
 
-var hostCgroups = cgroupTree{"/sys/fs/cgroup", "/proc/self/cgroup", os.Getuid(), systemBusctl}
-
-// A cgroupPlace is a cgroup in which another can be made.
-type cgroupPlace struct {
-	dir     string
-	version int
-	// bounds are the limits of the cgroups that a process leaves on its way from the launcher's own.
-	bounds cgroupBounds
+// Host is this machine's.
+func Host() Tree {
+	return Tree{"/sys/fs/cgroup", "/proc/self/cgroup", os.Getuid(), systemBusctl}
 }
 
-// cgroupBounds are limits that the new cgroup gets, whatever the plan says, or lets be: nobody asked for more than the
+// A Place is a cgroup in which another can be made.
+type Place struct {
+	Dir     string
+	Version int
+	// bounds are the limits of the cgroups that a process leaves on its way from the launcher's own.
+	bounds bounds
+}
+
+// bounds are limits that the new cgroup gets, whatever the plan says, or lets be: nobody asked for more than the
 // launcher itself may take. 0 is none.
-type cgroupBounds struct{ memory, processes int64 }
+type bounds struct{ memory, processes int64 }
 
 // places finds for each of the limits that are set a place where a new cgroup would hold it. Those of version 2 are one:
 // a process is in one cgroup of that version.
-func (t cgroupTree) places(limits profile.Limits) map[profile.Limit]cgroupPlace {
+func (t Tree) places(limits profile.Limits) map[profile.Limit]Place {
 	var controllers []string
 	byController := map[string]profile.Limit{}
 	for _, c := range cgroupLimits {
@@ -68,11 +71,11 @@ func (t cgroupTree) places(limits profile.Limits) map[profile.Limit]cgroupPlace 
 	if controllers == nil {
 		return nil
 	}
-	text, err := os.ReadFile(t.membership)
+	text, err := os.ReadFile(t.Membership)
 	if err != nil {
 		return nil
 	}
-	found := map[profile.Limit]cgroupPlace{}
+	found := map[profile.Limit]Place{}
 	for line := range strings.Lines(string(text)) {
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		names, path, _ := strings.Cut(rest, ":")
@@ -87,8 +90,8 @@ func (t cgroupTree) places(limits profile.Limits) map[profile.Limit]cgroupPlace 
 			continue
 		}
 		for _, c := range controllers {
-			if dir := filepath.Join(t.root, c, path); slices.Contains(strings.Split(names, ","), c) && writableCgroup(dir) {
-				found[byController[c]] = cgroupPlace{dir: dir, version: 1}
+			if dir := filepath.Join(t.Root, c, path); slices.Contains(strings.Split(names, ","), c) && writable(dir) {
+				found[byController[c]] = Place{Dir: dir, Version: 1}
 			}
 		}
 	}
@@ -97,27 +100,27 @@ func (t cgroupTree) places(limits profile.Limits) map[profile.Limit]cgroupPlace 
 
 // delegated finds the nearest cgroup of version 2, at or above the launcher's own, that passes the controllers on to what
 // is made in it, and that the caller may move processes within. If none has all, one that has the first of them.
-func (t cgroupTree) delegated(path string, controllers []string) (cgroupPlace, []string) {
+func (t Tree) delegated(path string, controllers []string) (Place, []string) {
 	for ; len(controllers) > 0; controllers = controllers[:len(controllers)-1] {
-		place := cgroupPlace{version: 2}
+		place := Place{Version: 2}
 		for p := path; ; p = filepath.Dir(p) {
-			place.dir = filepath.Join(t.root, p)
-			passed, err := os.ReadFile(filepath.Join(place.dir, "cgroup.subtree_control"))
+			place.Dir = filepath.Join(t.Root, p)
+			passed, err := os.ReadFile(filepath.Join(place.Dir, "cgroup.subtree_control"))
 			lacks := func(c string) bool { return !slices.Contains(strings.Fields(string(passed)), c) }
 			needed := append(place.bounds.controllers(), controllers...)
-			if err == nil && !slices.ContainsFunc(needed, lacks) && writableCgroup(place.dir) {
+			if err == nil && !slices.ContainsFunc(needed, lacks) && writable(place.Dir) {
 				return place, controllers
 			}
-			if p == "/" || !place.bounds.narrow(place.dir) {
+			if p == "/" || !place.bounds.narrow(place.Dir) {
 				break
 			}
 		}
 	}
-	return cgroupPlace{}, nil
+	return Place{}, nil
 }
 
 // controllers are those that the bounds take.
-func (b cgroupBounds) controllers() (list []string) {
+func (b bounds) controllers() (list []string) {
 	for _, c := range cgroupLimits {
 		if b.byLimit()[c.limit] > 0 {
 			list = append(list, c.controller)
@@ -130,7 +133,7 @@ func (b cgroupBounds) controllers() (list []string) {
 var uncarried = map[string]string{"memory.high": "max", "memory.swap.max": "max", "cpu.max": "max", "io.max": "", "cpuset.cpus": "", "cpuset.mems": ""}
 
 // narrow adds the limits of a cgroup that is left. It reports false if it has one that cannot be taken along.
-func (b *cgroupBounds) narrow(dir string) bool {
+func (b *bounds) narrow(dir string) bool {
 	first := func(file string) string { // the first word
 		text, _ := os.ReadFile(filepath.Join(dir, file))
 		word, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
@@ -150,12 +153,12 @@ func (b *cgroupBounds) narrow(dir string) bool {
 	return true
 }
 
-func (b cgroupBounds) byLimit() map[profile.Limit]int64 {
+func (b bounds) byLimit() map[profile.Limit]int64 {
 	return map[profile.Limit]int64{profile.LimitMemory: b.memory, profile.LimitProcesses: b.processes}
 }
 
 // amounts are a plan's limits as the new cgroup gets them.
-func (b cgroupBounds) amounts(limits profile.Limits) profile.Limits {
+func (b bounds) amounts(limits profile.Limits) profile.Limits {
 	for limit, bound := range b.byLimit() {
 		if amount := &limits.Amounts[limit]; bound > 0 && (*amount == 0 || bound < *amount) {
 			*amount = bound
@@ -164,70 +167,70 @@ func (b cgroupBounds) amounts(limits profile.Limits) profile.Limits {
 	return limits
 }
 
-// writableCgroup reports whether the caller may make a cgroup in dir and move processes between those below it.
-func writableCgroup(dir string) bool {
+// writable reports whether the caller may make a cgroup in dir and move processes between those below it.
+func writable(dir string) bool {
 	return unix.Access(dir, unix.W_OK|unix.X_OK) == nil && unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil
 }
 
-// cgroupSettings are the files of a new cgroup and what is written into them, in this order.
-func cgroupSettings(limit profile.Limit, version int, amount int64) []cgroupSetting {
+// settings are the files of a new cgroup and what is written into them, in this order.
+func settings(limit profile.Limit, version int, amount int64) []setting {
 	n := strconv.FormatInt(amount, 10)
 	switch {
 	case limit == profile.LimitProcesses:
-		return []cgroupSetting{{"pids.max", n, false}}
+		return []setting{{"pids.max", n, false}}
 	case limit == profile.LimitCPUPercent:
 		period, quota := strconv.Itoa(cpuPeriod), strconv.FormatInt(amount*cpuPeriod/100, 10)
 		if version == 1 {
-			return []cgroupSetting{{"cpu.cfs_period_us", period, false}, {"cpu.cfs_quota_us", quota, false}}
+			return []setting{{"cpu.cfs_period_us", period, false}, {"cpu.cfs_quota_us", quota, false}}
 		}
-		return []cgroupSetting{{"cpu.max", quota + " " + period, false}}
+		return []setting{{"cpu.max", quota + " " + period, false}}
 	case version == 1:
-		return []cgroupSetting{{"memory.limit_in_bytes", n, false}, {"memory.memsw.limit_in_bytes", n, true}}
+		return []setting{{"memory.limit_in_bytes", n, false}, {"memory.memsw.limit_in_bytes", n, true}}
 	}
 	// All of the sandbox ends, not one process of it that the kernel picks: half a command is worse than none.
-	return []cgroupSetting{{"memory.max", n, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
+	return []setting{{"memory.max", n, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
 }
 
 // cpuPeriod is the time, in microseconds, in which a sandbox gets its share of the processors.
 const cpuPeriod = 100_000
 
-type cgroupSetting struct {
+type setting struct {
 	file, value string
 	optional    bool // not every kernel has it
 }
 
-// A cgroup holds one sandbox: a directory in each hierarchy that does.
-type cgroup struct {
+// A Cgroup holds one sandbox: a directory in each hierarchy that does.
+type Cgroup struct {
 	dirs  []string
-	holds map[profile.Limit]cgroupPlace // with the new directory
+	Holds map[profile.Limit]Place // with the new directory
 	// amounts are what it holds: the plan's, or less where the launcher itself is held to less.
 	amounts profile.Limits
 }
 
-// cgroupPrefix begins the names of our cgroups.
-const cgroupPrefix = "clai-sandbox-"
+// Prefix begins the names of our cgroups.
+const Prefix = "clai-sandbox-"
 
-// newCgroup makes a cgroup with limits. Without places there is none.
-func newCgroup(places map[profile.Limit]cgroupPlace, limits profile.Limits) (*cgroup, error) {
+// NewCgroup makes a cgroup with limits. Without places there is none.
+func NewCgroup(places map[profile.Limit]Place, limits profile.Limits) (*Cgroup, error) {
 	if len(places) == 0 {
 		return nil, nil
 	}
-	name := fmt.Sprintf("%s%d-%x", cgroupPrefix, os.Getpid(), time.Now().UnixNano())
-	g := &cgroup{holds: map[profile.Limit]cgroupPlace{}, amounts: limits}
+	name := fmt.Sprintf("%s%d-%x", Prefix, os.Getpid(), time.Now().UnixNano())
+	g := &Cgroup{Holds: map[profile.Limit]Place{}, amounts: limits}
 	for limit, place := range withBounds(places) {
-		dir := filepath.Join(place.dir, name)
+		dir := filepath.Join(place.Dir, name)
 		if !slices.Contains(g.dirs, dir) {
-			sweepCgroups(place.dir)
+			sweep(place.Dir)
 			if err := unix.Mkdir(dir, 0o755); err != nil {
-				g.remove()
+				g.Remove()
 				return nil, &fs.PathError{Op: "mkdir", Path: dir, Err: err}
 			}
 			g.dirs = append(g.dirs, dir)
 		}
-		g.holds[limit] = cgroupPlace{dir: dir, version: place.version}
+		g.Holds[limit] = Place{Dir: dir, Version: place.Version}
 		g.amounts = place.bounds.amounts(g.amounts)
-		if err := configureCgroup(dir, cgroupSettings(limit, place.version, g.amounts.Of(limit))); err != nil {
-			g.remove()
+		if err := configure(dir, settings(limit, place.Version, g.amounts.Of(limit))); err != nil {
+			g.Remove()
 			return nil, err
 		}
 	}
@@ -235,7 +238,7 @@ func newCgroup(places map[profile.Limit]cgroupPlace, limits profile.Limits) (*cg
 }
 
 // withBounds adds the limits that nobody set but that the launcher itself has in the cgroups that a process leaves.
-func withBounds(places map[profile.Limit]cgroupPlace) map[profile.Limit]cgroupPlace {
+func withBounds(places map[profile.Limit]Place) map[profile.Limit]Place {
 	all := maps.Clone(places)
 	for _, place := range places {
 		for limit, bound := range place.bounds.byLimit() {
@@ -247,9 +250,9 @@ func withBounds(places map[profile.Limit]cgroupPlace) map[profile.Limit]cgroupPl
 	return all
 }
 
-func configureCgroup(dir string, settings []cgroupSetting) error {
+func configure(dir string, settings []setting) error {
 	for _, s := range settings {
-		err := writeCgroup(dir, s.file, s.value)
+		err := write(dir, s.file, s.value)
 		if err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
@@ -257,7 +260,7 @@ func configureCgroup(dir string, settings []cgroupSetting) error {
 	return nil
 }
 
-func writeCgroup(dir, file, value string) error {
+func write(dir, file, value string) error {
 	path := filepath.Join(dir, file)
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -271,49 +274,49 @@ func writeCgroup(dir, file, value string) error {
 	return nil
 }
 
-func (g *cgroup) has(limit profile.Limit) bool {
+func (g *Cgroup) has(limit profile.Limit) bool {
 	if g == nil {
 		return false
 	}
-	_, has := g.holds[limit]
+	_, has := g.Holds[limit]
 	return has
 }
 
-// amount is how much of it the cgroup allows, or 0.
-func (g *cgroup) amount(limit profile.Limit) int64 {
+// Amount is how much of it the cgroup allows, or 0.
+func (g *Cgroup) Amount(limit profile.Limit) int64 {
 	if !g.has(limit) {
 		return 0
 	}
 	return g.amounts.Of(limit)
 }
 
-// join moves a process into the cgroup. What it starts from then on is in it, too.
-func (g *cgroup) join(pid int) error {
+// Join moves a process into the cgroup. What it starts from then on is in it, too.
+func (g *Cgroup) Join(pid int) error {
 	if g == nil {
 		return nil
 	}
 	for _, dir := range g.dirs {
-		if err := writeCgroup(dir, "cgroup.procs", strconv.Itoa(pid)); err != nil {
+		if err := write(dir, "cgroup.procs", strconv.Itoa(pid)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reached counts how often the limit was: processes that were killed for memory, processes that were not started.
-func (g *cgroup) reached(limit profile.Limit) int64 {
+// Reached counts how often the limit was: processes that were killed for memory, processes that were not started.
+func (g *Cgroup) Reached(limit profile.Limit) int64 {
 	if !g.has(limit) {
 		return 0
 	}
-	place := g.holds[limit]
+	place := g.Holds[limit]
 	file, key := "memory.events", "oom_kill"
 	switch {
 	case limit == profile.LimitProcesses:
 		file, key = "pids.events", "max"
-	case place.version == 1:
+	case place.Version == 1:
 		file = "memory.oom_control"
 	}
-	text, err := os.ReadFile(filepath.Join(place.dir, file))
+	text, err := os.ReadFile(filepath.Join(place.Dir, file))
 	if err != nil {
 		return 0
 	}
@@ -326,9 +329,9 @@ func (g *cgroup) reached(limit profile.Limit) int64 {
 	return 0
 }
 
-// remove takes the cgroup away. Its processes have ended, and the kernel may be a moment behind. What stays all the same,
+// Remove takes the cgroup away. Its processes have ended, and the kernel may be a moment behind. What stays all the same,
 // because a process hangs in the kernel, a later run sweeps.
-func (g *cgroup) remove() {
+func (g *Cgroup) Remove() {
 	if g == nil {
 		return
 	}
@@ -344,24 +347,24 @@ func (g *cgroup) remove() {
 }
 
 const (
-	// cgroupAge is how old a cgroup of ours is at least when it is swept: a younger one may be about to be joined.
-	cgroupAge = time.Minute
+	// sweepAge is how old a cgroup of ours is at least when it is swept: a younger one may be about to be joined.
+	sweepAge = time.Minute
 	// maxSwept bounds what one run sweeps.
 	maxSwept = 100
 )
 
-// sweepCgroups removes what runs left that were killed. A cgroup with a process in it the kernel does not remove.
-func sweepCgroups(dir string) {
+// sweep removes what runs left that were killed. A cgroup with a process in it the kernel does not remove.
+func sweep(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	swept := 0
 	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), cgroupPrefix) || swept == maxSwept {
+		if !strings.HasPrefix(entry.Name(), Prefix) || swept == maxSwept {
 			continue
 		}
-		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > cgroupAge {
+		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > sweepAge {
 			swept++
 			unix.Rmdir(filepath.Join(dir, entry.Name()))
 		}
