@@ -60,6 +60,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		WorkingDirectory: p.WorkingDirectory,
 		Limits:           p.Limits,
 		Hidden:           b.hidden,
+		ForGood:          b.forGood,
 		Protection:       b.protection,
 		Notices:          b.notices,
 	}
@@ -83,6 +84,7 @@ type builder struct {
 	processes []Step // in /proc, besides what all have
 
 	hidden     []string
+	forGood    []string
 	guarded    int // how many paths are protected
 	toldStray  bool
 	late       []protect.Name // that were not known when the directories were looked through

@@ -26,7 +26,7 @@ func (b *builder) hide() {
 		w, err := follow(b.tree, h.Path)
 		if errors.Is(err, syscall.ENOENT) && len(w.Rest) > 0 {
 			if above := b.layers.at(w.Real); above != nil && above.Kind == Bind && (h.Enforced || !above.explicit) && !above.Image {
-				b.hidden = append(b.hidden, path.Join(w.Real, path.Join(w.Rest...)))
+				b.hideAt(path.Join(w.Real, path.Join(w.Rest...)), h)
 				b.enumerate(w.Real)
 				if above.Layer != "" {
 					above.veiled += strings.TrimPrefix(join(w.Real, w.Rest[0]), above.Path+"/") + "\x00"
@@ -41,7 +41,7 @@ func (b *builder) hide() {
 		if above == nil || above.Kind != Bind || above.Image || !h.Enforced && (above.Path == w.Real || above.explicit) {
 			continue
 		}
-		b.hidden = append(b.hidden, w.Real)
+		b.hideAt(w.Real, h)
 		b.enumerate(parent(w.Real))
 		b.anchor(parent(w.Real)) // or the command moves it to where the next one finds it
 		if w.Object.Mode.IsDir() {
@@ -56,6 +56,14 @@ func (b *builder) hide() {
 		if _, err := b.tree.Lstat(own); err == nil && b.layers.shows(own) {
 			b.enumerate(parent(own))
 		}
+	}
+}
+
+// hideAt notes that a path is not to be seen.
+func (b *builder) hideAt(path string, h profile.HiddenPath) {
+	b.hidden = append(b.hidden, path)
+	if h.Enforced {
+		b.forGood = append(b.forGood, path)
 	}
 }
 

@@ -33,6 +33,8 @@ type Plan struct {
 
 	// Hidden are the paths that are not to be seen although something above them is, and not all of them exist.
 	Hidden []string
+	// ForGood are those of Hidden that no grant shows.
+	ForGood []string `json:",omitempty"`
 	// Protection is what is watched while the command runs.
 	Protection *Protection
 

@@ -71,6 +71,7 @@ const (
 	aRepository        // of which the workspace is a part
 	aPlaceOfOurs       // it holds files of this program, as the home does
 	aProtectedName
+	hiddenForGood // by the administrator's file or the project's
 )
 
 const (
@@ -315,6 +316,9 @@ func (d *diagnosis) judge(asked string, sight sandbox.Sight, said saying, access
 	if store := d.store(target, sight); store != "" {
 		// The same answer whether or not there is anything.
 		lack.Path, lack.Why = store, Hidden
+		if slices.Contains(d.Plan.ForGood, store) {
+			lack.about = hiddenForGood
+		}
 		return lack.hinted(), said != readOnlyFileSystem || access == profile.ReadWrite
 	}
 	if root := d.repository(target); root != "" && access == profile.ReadWrite {
@@ -412,6 +416,8 @@ func (l Lack) hinted() Lack {
 		l.Hint = "nothing grants " + name + " to this sandbox; " + ask
 	case l.Why == ReadOnly:
 		l.Hint = name + " is shown for reading only; " + ask
+	case l.about == hiddenForGood:
+		l.Hint = name + " is hidden for good, by the administrator's file or the project's, and nobody can grant it"
 	case l.Why == Hidden:
 		l.Hint = name + " is a place for credentials, which this sandbox does not show, whether or not there are any; only if the task needs them, " + ask
 	}

@@ -124,6 +124,22 @@ func installed(program string) bool {
 	return false
 }
 
+// What nobody can grant is not offered.
+func TestOfWhatIsHiddenForGoodNoGrantIsOffered(t *testing.T) {
+	h := newHost(t)
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: h.shown + "/dir", Enforced: true})
+	plan := h.build()
+	for line, want := range map[string]string{
+		"cat {shown}/dir/t.txt":    "{shown}/dir is hidden for good, by the administrator's file or by .clai-sandbox.json of the project, and no grant shows it",
+		"cat {home}/.ssh/id_dummy": "{home}/.ssh is a place for credentials, which no sandbox shows; only if you trust the command with them, for one run: clai-sandbox run --grant {home}/.ssh …",
+	} {
+		list := Of(Failure{Plan: &plan, Command: []string{"sh", "-c", h.fill(line)}, ExitCode: 1, Unread: true})
+		if len(list) != 1 || list[0].Remedy("main") != h.fill(want) {
+			t.Errorf("%s: %+v", line, list)
+		}
+	}
+}
+
 // What is written to a terminal is not read. The words of the command line say as much as can be said.
 func TestWhatACommandLineNames(t *testing.T) {
 	h := newHost(t)

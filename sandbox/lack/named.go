@@ -168,6 +168,8 @@ func (l Lack) Remedy(agent string) string {
 		return "the sandbox's network refuses " + profile.Printable(l.Domain) + "; to allow it: clai-sandbox run --allow-domain " + sandbox.Quote(l.Domain) + " …"
 	case l.Kind == Machine:
 		return l.instead
+	case l.about == hiddenForGood:
+		return name + " is hidden for good, by the administrator's file or by .clai-sandbox.json of the project, and no grant shows it"
 	case l.Why == Hidden && path.Base(l.Path) == "gh":
 		return name + " is a place for credentials, which no sandbox shows; only if you trust the command with yours, for one run: GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN …"
 	case l.Why == Hidden:
