@@ -183,3 +183,22 @@ func TestTheDocumentHasTheRooms(t *testing.T) {
 		t.Errorf("%s is not what this table says: go test ./profile -run %s -update", document, t.Name())
 	}
 }
+
+func TestTheDocumentNamesFilesThatAreThere(t *testing.T) {
+	text, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for i, word := range strings.Split(string(text), "`") {
+		if i%2 == 1 && strings.Contains(word, "/") && strings.HasSuffix(word, ".go") {
+			named++
+			if _, err := os.Stat("../" + word); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("only %d files found", named)
+	}
+}
