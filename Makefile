@@ -40,8 +40,8 @@ test: ## set up this machine for the tests, vet, and run them all; as root also 
 	go vet ./...
 	@packaging/test.sh $(USER_PACKAGES)
 
-stress: ## have OPERATIONS (1000) grants come and go while the gateway is killed, also on a full disk
-	GATEWAY_TEST_OPERATIONS=$(OPERATIONS) go test -count=1 -run ManyOperationsWithKills -v -timeout 0 ./integration/gateway
+stress: ## have OPERATIONS (1000) grants come and go while the gateway is killed, also on a full disk, and as many commands run outside
+	GATEWAY_TEST_OPERATIONS=$(OPERATIONS) go test -count=1 -run 'ManyOperationsWithKills|ManyCommandsWithKills' -v -timeout 0 ./integration/gateway ./cmd/clai-sandboxd
 
 stress-cow: ## kill KILLS (500) applies, have two people write while changes are applied, and make layers 40,000 directories deep
 	go test -count=1 -run 'IsKilled|APersons|NoChangeOf|Hostile|Deep|Merge' -v -timeout 0 ./sandbox/cow/changes -kills=$(KILLS) -levels=40000

@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 		os.Exit(client.HostExecProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	case answersName:
 		os.Exit(answers())
+	case notedName, askedName:
+		os.Exit(noted())
 	case inContainerName:
 		os.Exit(container.Program(os.Args[1:], os.Stdout, os.Stderr))
 	}

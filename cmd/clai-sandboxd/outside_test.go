@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,14 +40,14 @@ func answers() int {
 
 // desk is a gateway with a runner, each in a process of its own, and a session.
 type desk struct {
-	*testing.T
+	testing.TB
 	home, bin string
 	client    *client.Client
 	session   *grants.Session
 	gateway   int
 }
 
-func newDesk(t *testing.T) *desk {
+func newDesk(t testing.TB) *desk {
 	t.Helper()
 	home, err := os.MkdirTemp("/var/tmp", "clai-sandbox-test-")
 	if err == nil {
@@ -56,7 +57,7 @@ func newDesk(t *testing.T) *desk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(home) })
-	d := &desk{T: t, home: home, bin: home + "/bin"}
+	d := &desk{TB: t, home: home, bin: home + "/bin"}
 	for _, dir := range []string{d.bin, home + "/work", home + "/config/clai-sandbox"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -106,7 +107,7 @@ func (d *desk) begin() {
 	}
 }
 
-func copyFile(t *testing.T, from, to string) {
+func copyFile(t testing.TB, from, to string) {
 	t.Helper()
 	if os.Link(from, to) == nil {
 		return
@@ -298,5 +299,42 @@ func TestAKilledGatewayRunsNothingTwice(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(d.home + "/work/pids"); strings.Count(string(text), "\n") != 1 {
 		t.Errorf("%q", text)
+	}
+}
+
+// In pairs: hostexec of what needs no answer, as it is typed in a sandbox, and the same program begun without any of it. The difference is
+// what the way outside costs: the program that asks, the socket, the policy, the record on the disk, the runner.
+func BenchmarkHostExec(b *testing.B) {
+	d := newDesk(b)
+	d.write("config/clai-sandbox/config.json", `{"defaults": {"execution": {"outside": {"host": "auto", "security": "allowlist"}, "hostexec": {"autoApprove": ["true"]}}}}`)
+	program, err := exec.LookPath("true")
+	if err != nil {
+		b.Fatal(err)
+	}
+	// The program that a sandbox has: it begins with each command.
+	os.Remove(d.bin + "/" + client.HostExecName)
+	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", d.bin+"/"+client.HostExecName, "../clai-sandbox")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	if _, complaints, status := d.inside("true"); status != 0 {
+		b.Fatal(complaints)
+	}
+	var ours, bare []time.Duration
+	for b.Loop() {
+		begun := time.Now()
+		d.inside("true")
+		ours = append(ours, time.Since(begun))
+		begun = time.Now()
+		if err := exec.Command(program).Run(); err != nil {
+			b.Fatal(err)
+		}
+		bare = append(bare, time.Since(begun))
+	}
+	for name, times := range map[string][]time.Duration{"hostexec": ours, "bare": bare} {
+		slices.Sort(times)
+		for part, at := range map[string]int{"min": 0, "p50": len(times) / 2, "p99": len(times) * 99 / 100} {
+			b.ReportMetric(float64(times[at].Microseconds())/1000, name+"-"+part+"-ms")
+		}
 	}
 }
