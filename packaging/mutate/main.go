@@ -1,6 +1,8 @@
 // Mutate tries whether the tests notice when a security decision is wrong. Each condition of the files that are its arguments is taken out
-// once, one way and the other (a condition that never holds, one that always does, one side of && and of || alone), and the tests of the
-// file's package run on that. What they let pass is printed: a decision that no test holds.
+// once, one way and the other (a condition that never holds, one that always does, one side of && and of || alone), and tests run on that.
+// What they let pass is printed: a decision that no test holds.
+//
+// An argument is FILE[,DIRECTORY...]: the tests are those of the file's package, and of the packages in these directories.
 //
 // Nothing is written to the checkout: go builds each with an overlay.
 package main
@@ -30,38 +32,31 @@ type mutant struct {
 
 // How the tests took it.
 const (
-	killed    = "killed"
-	survived  = "survived"
-	notBuilt  = "does not compile"
-	unchanged = "the tests fail without it"
+	killed   = "killed"
+	survived = "survived"
+	notBuilt = "does not compile"
 )
 
 func main() {
-	run := flag.String("run", "", "as of `go test`: only these tests of the package")
-	timeout := flag.Duration("timeout", time.Minute, "how long the tests of one mutant may take; longer counts as noticed")
-	tests := flag.String("tests", "", "the `package` whose tests run, if it is not the file's own")
+	timeout := flag.Duration("timeout", time.Minute, "how long the tests of one package may take; longer counts as noticed")
 	flag.Parse()
 	counts, failed := map[string]int{}, false
-	for _, path := range flag.Args() {
+	for _, argument := range flag.Args() {
+		path, others, _ := strings.Cut(argument, ",")
+		packages := append([]string{filepath.Dir(path)}, strings.FieldsFunc(others, func(r rune) bool { return r == ',' })...)
 		mutants, err := mutantsOf(path)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "mutate:", err)
-			os.Exit(1)
-		}
-		pkg := *tests
-		if pkg == "" {
-			pkg = "./" + filepath.Dir(path)
-		}
-		original, err := os.ReadFile(path)
-		if err == nil && try(path, pkg, *run, mutant{source: original}, *timeout) != survived {
-			err = fmt.Errorf("%s: %s", pkg, unchanged)
+		if err == nil {
+			var original []byte
+			if original, err = os.ReadFile(path); err == nil && try(path, packages, mutant{source: original}, *timeout) != survived {
+				err = fmt.Errorf("%s: the tests fail without it", argument)
+			}
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "mutate:", err)
 			os.Exit(1)
 		}
 		for _, m := range mutants {
-			came := try(path, pkg, *run, m, *timeout)
+			came := try(path, packages, m, *timeout)
 			counts[came]++
 			if came == survived {
 				failed = true
@@ -87,7 +82,9 @@ func mutantsOf(path string) ([]mutant, error) {
 		return nil, err
 	}
 	var mutants []mutant
-	text := func(n ast.Node) string { return string(source[set.Position(n.Pos()).Offset:set.Position(n.End()).Offset]) }
+	text := func(n ast.Node) string {
+		return string(source[set.Position(n.Pos()).Offset:set.Position(n.End()).Offset])
+	}
 	change := func(n ast.Node, now string) {
 		begin, end := set.Position(n.Pos()), set.Position(n.End())
 		changed := string(source[:begin.Offset]) + now + string(source[end.Offset:])
@@ -126,8 +123,8 @@ func mutantsOf(path string) ([]mutant, error) {
 // oneLine is what is printed of source text.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// try runs the tests on a mutant.
-func try(path, pkg, run string, m mutant, timeout time.Duration) string {
+// try runs the tests of packages on a mutant, until some notice it.
+func try(path string, packages []string, m mutant, timeout time.Duration) string {
 	dir, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
 		return err.Error()
@@ -138,16 +135,22 @@ func try(path, pkg, run string, m mutant, timeout time.Duration) string {
 	places, _ := json.Marshal(map[string]any{"Replace": map[string]string{absolute: changed}})
 	os.WriteFile(changed, m.source, 0o600)
 	os.WriteFile(overlay, places, 0o600)
-	program := filepath.Join(dir, "tests")
-	if exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, pkg).Run() != nil {
-		return notBuilt
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	tests := exec.CommandContext(ctx, program, "-test.failfast", "-test.run", run, "-test.timeout", timeout.String())
-	tests.Dir, tests.WaitDelay = pkg, time.Second
-	if tests.Run() != nil {
-		return killed
+	for _, pkg := range packages {
+		program := filepath.Join(dir, "tests")
+		if exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, "./"+pkg).Run() != nil {
+			return notBuilt
+		}
+		if !pass(program, pkg, timeout) {
+			return killed
+		}
 	}
 	return survived
+}
+
+func pass(program, dir string, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	tests := exec.CommandContext(ctx, program, "-test.failfast", "-test.timeout", timeout.String())
+	tests.Dir, tests.WaitDelay = dir, time.Second
+	return tests.Run() == nil
 }
