@@ -61,6 +61,8 @@ var projectFiles = []string{
 	".lefthook-local.yml", ".lefthook-local.yaml", ".lefthook-local.toml", ".lefthook-local.json", ".config/lefthook.yml", ".config/lefthook-local.yml",
 	".git/lazygit.yml", ".lazygit.yml", ".git/glab-cli/config.yml", ".gh-dash.yml", ".huskyrc", ".huskyrc.js", "lefthook.jsonc", "hk.toml", "hk.yaml",
 	".lefthook", ".lefthook-local", "captainhook.json", "grumphp.yml", "grumphp.yaml", ".rusty-hook.toml", ".cargo-husky", "hk.pkl", "hk.local.pkl",
+	// What git shows, and takes, in the place of another commit, file or parent.
+	"refs/replace", "info/grafts",
 	// Settings of other systems that keep versions, beside what they keep.
 	".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config", ".jj/repo/config.toml", ".jj/workspace-config.toml", ".pijul/config",
 	".bzr/branch/branch.conf", ".bzr/branch/location", ".arcconfig", ".git/arc/config", ".git/sl/config", "_darcs/prefs/defaults", "_darcs/prefs/prefs", ".p4config", ".reviewboardrc",

@@ -45,7 +45,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"sandbox/protect", "what programs outside execute: found before a command begins, set aside when it comes into being, kept in the quarantine; the records of runs", ""},
 	{"sandbox/process", "a program that is started outside: trusted, guarded, its streams; the processes that it has started", "sandbox/descriptor sandbox/links"},
 	{"sandbox/publish", "connections from the host's loopback interface to ports of a sandbox's own network", "sandbox/trampoline"},
-	{"sandbox/repository", "git's settings: which do no harm, how their file is read and changed; what executes is taken out of a repository made inside", ""},
+	{"sandbox/repository", "git's settings: which do no harm, how their file is read and changed; what executes is taken out of a repository made inside; whether an index, an object or a pack is what it says", ""},
 	{"sandbox/seccomp", "the filter of system calls: the table of what is refused and why, and the program for the kernel", ""},
 	{"sandbox/server", "what starts the commands of a session in its one sandbox: in all of its namespaces but that of process ids", "sandbox/trampoline"},
 	{"sandbox/trampoline", "programs of some forty instructions that carry out lists of system calls", ""},

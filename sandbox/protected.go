@@ -150,7 +150,7 @@ func (b *builder) protectedNames() *protect.Names {
 	list := b.profile.ProtectedIn(err == nil)
 	names := make([]protect.Name, 0, len(list))
 	for _, name := range list {
-		n := protect.Name{Path: name.Name}
+		n := protect.Name{Path: name.Name, Anywhere: name.Name == "refs/replace" || name.Name == "info/grafts"} // git's own
 		if name.Home {
 			n.In = home.Real
 		}

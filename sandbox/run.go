@@ -265,7 +265,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	a.settingsWatch = nil
 	replaced = append(replaced, a.leads.end()...)
 	set := a.watch.end(l, a.plan.Protection)
-	notCarried := append(a.settings.carryOver(l.quarantine(a.plan.Protection)), a.bringHome(l)...)
+	notCarried := append(a.settings.carryOver(l.quarantine(a.plan.Protection)), a.bringHome(l, began)...)
 	result := Result{Duration: took, Notices: append(a.endBus(a.plan.Notices), set...)}
 	result.Notices = append(result.Notices, a.ports.news()...)
 	for _, n := range replaced {

@@ -279,7 +279,11 @@ func (s *Session) Settle() (notices []Notice) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
 	a := s.attempt
-	if s.gone || !a.settings.changed() {
+	if s.gone {
+		return nil
+	}
+	a.watch.objects()
+	if !a.settings.changed() {
 		return nil
 	}
 	s.server.Load().Hold(func() { // nothing is started meanwhile

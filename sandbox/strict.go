@@ -68,7 +68,7 @@ func isEmpty(dir string) bool {
 }
 
 // bringHome brings what the command wrote to the host. All processes of the command have ended.
-func (a *attempt) bringHome(l Launcher) []Notice {
+func (a *attempt) bringHome(l Launcher, began time.Time) []Notice {
 	p := a.plan.Protection
 	if p == nil || !p.strict {
 		return nil
@@ -87,7 +87,7 @@ func (a *attempt) bringHome(l Launcher) []Notice {
 			p, looked = p.withAgain()
 		}
 		if err = errors.Join(err, looked); err == nil && !isEmpty(layer.Dir) {
-			h := homecoming{path: about.Path, layer: layer, p: p, guarded: a.plan.guarded(), texts: texts, q: q, report: protect.Report{Taken: map[string][]protect.Taken{}}}
+			h := homecoming{path: about.Path, began: began, layer: layer, p: p, guarded: a.plan.guarded(), texts: texts, q: q, report: protect.Report{Taken: map[string][]protect.Taken{}}}
 			err = h.bring()
 			notices = append(notices, reported(q, h.report)...)
 			notices = append(notices, h.notices...)
@@ -180,7 +180,8 @@ type homecoming struct {
 	upper   *os.Root
 	host    *os.Root
 	closed  []protect.Closed // not looked through: nothing there is brought
-	useless []string         // sockets and the like, of processes that are gone
+	began   time.Time
+	useless []string // sockets and the like, of processes that are gone
 	report  protect.Report
 	notices []Notice
 }
@@ -209,6 +210,11 @@ func (h *homecoming) bring() (err error) {
 		if f.Rule != "" {
 			h.setAside(f.Path, f.Rule)
 		}
+	}
+	if !h.p.names.Unprotected[".git"] {
+		h.objects(found.Objects)
+		h.packedRefs(found.Packed)
+		h.shadows(found.Refs)
 	}
 	for _, f := range found.Found {
 		if f.Repository && h.badGitFile(f.Path) {
@@ -344,6 +350,74 @@ func (h *homecoming) badIndex(path string) bool {
 		}
 	}
 	return repository.CheckIndex(int(dir.Fd()), settings, baseName(path)) != nil
+}
+
+// objects sets aside what is not what its name says among git's objects.
+func (h *homecoming) objects(dirs []string) {
+	for _, path := range dirs {
+		dir, err := h.upper.Open(h.relative(path))
+		if err != nil {
+			h.refuse(path, err)
+			continue
+		}
+		below := -1
+		if host, err := h.host.Open(h.relative(path)); err == nil {
+			defer host.Close()
+			below = int(host.Fd())
+		}
+		bad, told := protect.CheckObjects(newObjectCheck, h.began, int(dir.Fd()), below, path)
+		dir.Close()
+		h.report.Told = append(h.report.Told, told...)
+		for _, name := range bad {
+			h.setAside(join(path, name), ".git")
+		}
+	}
+}
+
+// shadows sets aside directories of branches and tags that the host has not, and that are called as remote repositories are.
+func (h *homecoming) shadows(dirs []string) {
+	for _, path := range dirs {
+		git := parent(parent(parent(path)))
+		_, err := h.host.Lstat(h.relative(path))
+		if err != nil && h.isRemote(git, baseName(path)) {
+			h.setAside(path, ".git")
+		}
+	}
+}
+
+// isRemote reports whether a git directory has branches of a remote repository that is called so.
+func (h *homecoming) isRemote(git, name string) bool {
+	for _, root := range []*os.Root{h.upper, h.host} {
+		if _, err := root.Lstat(h.relative(join(git, "refs/remotes/"+name))); err == nil {
+			return true
+		}
+		text, _ := root.ReadFile(h.relative(join(git, "packed-refs")))
+		if strings.Contains(string(text), " refs/remotes/"+name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// packedRefs takes out of what git keeps the names of branches in what redirects.
+func (h *homecoming) packedRefs(dirs []string) {
+	for _, path := range dirs {
+		dir, err := h.upper.Open(h.relative(path))
+		if err != nil {
+			h.refuse(path, err)
+			continue
+		}
+		name := join(path, "packed-refs")
+		before, _ := h.host.ReadFile(h.relative(name))
+		isRemote := func(remote string) bool { return h.isRemote(path, remote) }
+		switch out, err := protect.CheckPackedRefs(int(dir.Fd()), string(before), isRemote); {
+		case err != nil:
+			h.setAside(name, ".git")
+		case len(out) > 0:
+			h.report.Told = append(h.report.Told, protect.Told{Path: name, Text: protect.TakenRefs(out)})
+		}
+		dir.Close()
+	}
 }
 
 // badGitFile reports whether a file .git leads where it must not.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,7 +55,8 @@ type prepared struct {
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
-	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, DisarmSettings: disarmSettings, CheckIndex: checkIndex, CheckGitFile: checkGitFile, Held: w.held}
+	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, DisarmSettings: disarmSettings, CheckIndex: checkIndex, CheckGitFile: checkGitFile, NewObjectCheck: newObjectCheck,
+		Held: w.held}
 	if a.settings != nil {
 		options.Instead = func(dir int, name string) ([]protect.Taken, bool) { return a.settings.instead(w.mounter, dir, name) }
 	}
@@ -75,7 +77,7 @@ func (a *attempt) watchDirectories(l Launcher) error {
 	}
 	w.look = func() (done prepared) {
 		if watches {
-			w.record, done.err = p.recordRun(l.State)
+			w.record, done.err = p.recordRun(l.State, w.watch.Began())
 			options.Record = w.record
 		}
 		if done.err == nil {
@@ -96,9 +98,9 @@ func (w *commandWatch) lookAround() {
 }
 
 // recordRun leaves a record for the next run, should this process be killed.
-func (p *Protection) recordRun(state string) (*protect.Record, error) {
+func (p *Protection) recordRun(state string, began time.Time) (*protect.Record, error) {
 	run := protect.Run{Roots: p.Roots, Known: p.known, Git: p.git, Apart: p.apart, Strays: p.strays, Names: p.names.List, Packages: profile.PackageDirectories(),
-		Agent: p.agent, Workspace: p.workspace}
+		Agent: p.agent, Workspace: p.workspace, Began: began.UnixNano()}
 	for name := range p.names.Unprotected {
 		run.Kept = append(run.Kept, name)
 	}
@@ -110,6 +112,10 @@ func (p *Protection) recordRun(state string) (*protect.Record, error) {
 }
 
 func checkIndex(dir int, name string) error { return repository.CheckIndex(dir, []int{dir}, name) }
+
+func newObjectCheck(until time.Time) func([]int, string, string) error {
+	return repository.NewObjects(until).Check
+}
 
 func checkGitFile(dir int, name, tree string, writes func(path string) bool) error {
 	return repository.CheckGitFile(dir, name, tree, repository.Place{Writes: writes, IsPlain: repository.IsPlain})
@@ -422,6 +428,13 @@ func (w *commandWatch) over() <-chan struct{} {
 	return w.watch.Over()
 }
 
+// objects looks through git's objects, when a command of a session has ended.
+func (w *commandWatch) objects() {
+	if w != nil && w.begun {
+		w.watch.Objects()
+	}
+}
+
 // news is what was set aside since the last news.
 func (w *commandWatch) news() []Notice {
 	if w == nil || !w.begun {
@@ -463,7 +476,7 @@ func (w *commandWatch) close() {
 // Sweep sets aside what commands left whose launcher was killed, and says what. It comes before a plan is built.
 func Sweep(state string) []Notice {
 	var notices []Notice
-	for _, r := range protect.Sweep(state, disarm, checkIndex, checkGitFile) {
+	for _, r := range protect.Sweep(state, disarm, checkIndex, checkGitFile, newObjectCheck) {
 		notices = append(notices, reported(protect.QuarantineIn(state), r)...)
 	}
 	notices = append(notices, leftBehind(state)...)
@@ -497,7 +510,9 @@ func reported(q *protect.Quarantine, r protect.Report) []Notice {
 			continue
 		}
 		text := "set aside: " + printable(t.Path) + ": something outside the sandbox would execute it or do as it says; "
-		if t.Rule == ".git" && strings.Contains(strings.ToLower(baseName(t.Path)), "index") {
+		if t.Rule == ".git" && strings.Contains(t.Path, "/objects/") {
+			text += "it is not what its name says, or there was no time to see that it is: 'git fsck' tells what git misses without it, and 'git fetch --refetch', or another clone, has that; "
+		} else if t.Rule == ".git" && strings.Contains(strings.ToLower(baseName(t.Path)), "index") {
 			text += "if it is no link, it names paths that no commit can have, or cannot be read, and 'git reset' makes a new one; "
 		}
 		if t.Text != "" {

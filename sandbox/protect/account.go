@@ -29,6 +29,7 @@ type node struct {
 	watched  bool            // git's files are written in it
 	isGit    bool            // a repository that came into being
 	fresh    bool            // it may be a repository that came into being
+	placed   bool            // it is where it was when objects were looked through, or when the watch began
 	writers  map[string]bool // files of git's that somebody had open for writing
 	doubt    bool            // something happened in it that could not be looked at
 	stale    int             // how often in a row it was not where the account says
@@ -134,6 +135,7 @@ func (w *Watch) close(n *node) {
 
 // attach puts a node where a directory is now. The account is a tree: nothing else makes a node another one's.
 func (w *Watch) attach(n, above *node, name string) {
+	n.placed = n.placed && n.above == above && n.name == name
 	w.detach(n)
 	if n == above { // what was told was taken for something else
 		w.lose(n)

@@ -254,6 +254,7 @@ func (w *Watch) News() Report {
 // End ends the watch. Every process of the command has ended. What was set aside goes into the quarantine.
 func (w *Watch) End(q *Quarantine) Report {
 	w.finish()
+	w.Objects()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	report := Report{Taken: w.taken, Why: w.why, Told: w.unmoved}

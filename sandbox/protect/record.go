@@ -39,6 +39,7 @@ type Run struct {
 	Kept      []string          `json:"kept,omitempty"` // of git's own names, those that are writable
 	Agent     string            `json:"agent,omitempty"`
 	Workspace string            `json:"workspace,omitempty"`
+	Began     int64             `json:"began,omitempty"` // when, by the clock in nanoseconds
 }
 
 // moved is a line behind it: something was set aside, or what may be written has changed.
@@ -325,7 +326,7 @@ type Disarm func(dir int, aside func(dir int, name string) error) ([]Taken, erro
 
 // Sweep does for runs whose launcher was killed what that could not: what came into being there under a protected name goes into the
 // quarantine.
-func Sweep(state string, disarm Disarm, check CheckIndex, gitFile CheckGitFile) []Report {
+func Sweep(state string, disarm Disarm, check CheckIndex, gitFile CheckGitFile, objects NewObjectCheck) []Report {
 	if state == "" {
 		return nil
 	}
@@ -338,7 +339,7 @@ func Sweep(state string, disarm Disarm, check CheckIndex, gitFile CheckGitFile) 
 		if err == nil {
 			q := QuarantineIn(state)
 			q.Agent, q.Workspace = run.Agent, run.Workspace
-			s := sweep{run: run, q: q, disarm: disarm, check: check, gitFile: gitFile, report: Report{Taken: map[string][]Taken{}}}
+			s := sweep{run: run, q: q, disarm: disarm, check: check, gitFile: gitFile, newObjectCheck: objects, report: Report{Taken: map[string][]Taken{}}}
 			s.all(asides)
 			list = append(list, s.report)
 		} else {
@@ -357,6 +358,8 @@ type sweep struct {
 	check   CheckIndex
 	gitFile CheckGitFile
 	report  Report
+
+	newObjectCheck NewObjectCheck
 }
 
 func (s *sweep) all(asides []moved) {
@@ -387,6 +390,11 @@ func (s *sweep) all(asides []moved) {
 			default:
 				s.put(found.Path, found.Path, found.Rule)
 			}
+		}
+		if !names.Unprotected[".git"] {
+			s.objects(result.Objects)
+			s.packedRefs(result.Packed)
+			s.shadows(result.Refs)
 		}
 		for dir := range s.run.Git {
 			if within(dir, root) {
@@ -448,7 +456,7 @@ func (s *sweep) putIn(dir int, name, original, rule string) error {
 
 // index sets one aside that is not right.
 func (s *sweep) index(path string) {
-	dir, err := unix.Openat2(unix.AT_FDCWD, parent(path), &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	dir, err := openReading(parent(path))
 	if err != nil || s.check == nil {
 		return
 	}
@@ -474,18 +482,25 @@ func (s *sweep) stray(path string) {
 
 // linked sets a file .git aside that leads where it must not. A link is looked at for itself.
 func (s *sweep) linked(path string) {
-	dir, err := unix.Openat2(unix.AT_FDCWD, parent(path), &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	dir, err := openReading(parent(path))
 	if err != nil || s.gitFile == nil {
 		return
 	}
 	defer unix.Close(dir)
 	apart(dir, base(path))
-	writes := func(path string) bool {
-		return slices.ContainsFunc(s.run.Roots, func(root string) bool { return within(path, root) && !covers(s.run.Apart, path, root) })
-	}
-	if s.gitFile(dir, base(path), parent(path), writes) != nil {
+	if s.gitFile(dir, base(path), parent(path), s.writes) != nil {
 		s.putIn(dir, base(path), path, ".git")
 	}
+}
+
+// writes reports whether the command could write what is at a path.
+func (s *sweep) writes(path string) bool {
+	return slices.ContainsFunc(s.run.Roots, func(root string) bool { return within(path, root) && !covers(s.run.Apart, path, root) })
+}
+
+// openReading opens a directory for reading, through no link.
+func openReading(path string) (int, error) {
+	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 }
 
 func (s *sweep) repository(path string) {

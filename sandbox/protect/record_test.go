@@ -68,7 +68,7 @@ func TestWhatIsWritableLaterIsSweptToo(t *testing.T) {
 		os.WriteFile(path, nil, 0o644)
 	}
 	var told []string
-	for _, report := range Sweep(state, nil, nil, nil) {
+	for _, report := range Sweep(state, nil, nil, nil, nil) {
 		for _, one := range report.Told {
 			told = append(told, one.Path)
 		}
@@ -95,7 +95,7 @@ func TestARecordIsAsLongAsItIsRead(t *testing.T) {
 	}
 	os.Truncate(record.path, 5)
 	record.file.Close() // its launcher is killed
-	if reports := Sweep(state, nil, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
+	if reports := Sweep(state, nil, nil, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
 		t.Errorf("%+v", reports)
 	}
 }

@@ -46,6 +46,9 @@ type Result struct {
 	Found       []Found // by path
 	Links       []Found // symbolic links that nobody but a command makes there, by path
 	Closed      []Closed
+	Objects     []string // directories of git's objects
+	Packed      []string // directories with a packed-refs
+	Refs        []string // directories of branches and tags
 	Directories int
 }
 
@@ -174,6 +177,9 @@ func (s *scan) step() bool {
 	s.result.Found = append(s.result.Found, found.found...)
 	s.result.Links = append(s.result.Links, found.links...)
 	s.result.Closed = append(s.result.Closed, found.closed...)
+	s.result.Objects = append(s.result.Objects, found.objects...)
+	s.result.Packed = append(s.result.Packed, found.packed...)
+	s.result.Refs = append(s.result.Refs, found.refs...)
 	s.todo = append(s.todo, found.below...)
 	s.changed.Broadcast()
 	return true
@@ -184,6 +190,8 @@ type look struct {
 	*scan
 	seen, left, used int
 	found, links     []Found
+	objects, packed  []string
+	refs             []string
 	closed           []Closed
 	below            []place
 }
@@ -202,6 +210,12 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 	case l.limits.Time > 0 && turn == 0 && time.Now().After(l.deadline):
 		l.close(dir, "to look through all takes too long")
 		return
+	}
+	if objectsIn(dir) != "" {
+		l.objects = append(l.objects, dir)
+	}
+	if _, _, is := mayShadow(dir); is {
+		l.refs = append(l.refs, dir)
 	}
 	packages := l.names.InPackages(relative(dir, l.root))
 	var git gitSigns
@@ -247,6 +261,9 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 			}
 			if isAutostash(string(name)) {
 				strays = append(strays, string(name))
+			}
+			if isNamed(string(name), packedRefs) {
+				l.packed = append(l.packed, dir)
 			}
 		}
 		return true

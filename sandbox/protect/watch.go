@@ -31,6 +31,8 @@ type Options struct {
 	Disarm Disarm
 	// CheckIndex says what is wrong with an index in a git directory. Nil does not look.
 	CheckIndex CheckIndex
+	// NewObjectCheck says what is wrong with git's objects. Nil does not look.
+	NewObjectCheck NewObjectCheck
 	// DisarmSettings does so for one file of settings in a repository that was there. Nil does not, and the file is set aside.
 	DisarmSettings func(dir int, name string, aside func(dir int, name string) error) ([]Taken, error)
 	// CheckGitFile says what is wrong with a file .git. Nil does not look.
@@ -95,9 +97,12 @@ type Watch struct {
 	strays      map[string]string // links and the like in git's directories that were there before, by path
 	lastNames   map[string]bool   // of covers
 	loose       map[string]bool   // of covers, those above which the command may rename directories
+	packed      map[*node]string  // directories with a packed-refs, and what was in that
 	closing     bool
 	ending      bool
 	deep        bool
+	began       time.Time
+	objectsSeen time.Time // when objects were looked through the last time
 	again       int       // how often everything was looked through again
 	overflows   int       // how often the kernel could not tell all
 	blind       time.Time // since when it could not
@@ -144,10 +149,14 @@ func NewWatch() (*Watch, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	return &Watch{inotify: fd, wake: wake, budget: watchBudget(), over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
-		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, strays: map[string]string{}, lastNames: map[string]bool{}, attempts: map[string]int{},
+	now := time.Now()
+	return &Watch{began: now, objectsSeen: now, inotify: fd, wake: wake, budget: watchBudget(), over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
+		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, strays: map[string]string{}, lastNames: map[string]bool{}, packed: map[*node]string{}, attempts: map[string]int{},
 		bare: map[string]bool{}, back: map[string]bool{}, empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
 }
+
+// Began is when the watch began: what was changed before, nobody changed whom it is to watch.
+func (w *Watch) Began() time.Time { return w.began }
 
 // Descriptor is the number of the inotify instance.
 func (w *Watch) Descriptor() int { return w.inotify }
@@ -334,6 +343,14 @@ func (w *Watch) addRoot(path string) error {
 			w.watchIndex(n)
 		}
 	}
+	for _, dir := range s.result.Packed {
+		if n := byPath[dir]; n != nil && n != apartNode {
+			if fd, err := w.descriptor(n); err == nil {
+				before, _ := readPacked(fd)
+				w.hasPacked(n, before)
+			}
+		}
+	}
 	for _, found := range s.result.Found {
 		n := byPath[parent(found.Path)]
 		if found.Stray && n != nil {
@@ -369,7 +386,7 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 	n.root = r
 	if path == r.path {
 		r.node = n
-		n.part = partAt(path)
+		n.part, n.placed = partAt(path), true
 		return
 	}
 	above := byPath[parent(path)]
@@ -386,6 +403,7 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 	n.packages = above.packages || w.options.Names.packages[base(path)]
 	n.part = partIn(above.part, base(path), n.git)
 	w.attach(n, above, base(path))
+	n.placed = true
 }
 
 // Add watches one more directory, with what is protected there already. What counts by its name from now on counts everywhere.
@@ -540,6 +558,7 @@ func (w *Watch) know(dir string, known, git map[string]bool) {
 
 // Retain ends the watch of all roots but these. What of them lies in one that stays is a part of that from now on.
 func (w *Watch) Retain(roots []string, known, git, apart map[string]bool) {
+	w.Objects()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := len(w.roots)
@@ -986,7 +1005,7 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 
 // matters reports whether a name may be one that anything is to be done about. It is for speed: most are not.
 func (w *Watch) matters(n *node, name []byte) bool {
-	return n.whole != "" || w.options.Names.ends(name) || isGits(name) || isNamed(n.name, "hooks") || isNamed(string(name), ".git") || w.lastNames[string(name)]
+	return n.whole != "" || w.options.Names.ends(name) || isGits(name) || isNamed(n.name, "hooks") || isNamed(string(name), ".git") || isNamed(string(name), packedRefs) || w.lastNames[string(name)]
 }
 
 // has reports whether something is called name in an open directory.
@@ -1034,6 +1053,9 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 			return // of the file, the kernel tells
 		}
 		rule, protected = ".git", true
+	}
+	if !protected && kind != Directory && isNamed(name, packedRefs) {
+		w.hasPacked(n, "")
 	}
 	if !protected && kind != Directory {
 		w.indexLater(n, name)

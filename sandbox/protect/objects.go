@@ -1,0 +1,362 @@
+package protect
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// git believes that an object is what its name says, whatever is in the file: the person's own commits bring what a command put there. So when a
+// command has ended, what was changed in a directory of objects is looked through. That is told by when the kernel last changed anything about a file
+// (its ctime), which nobody can set: to write, link, rename or chmod one changes it. And by which directories came into being or were
+// renamed: what is in those keeps its time.
+
+// NewObjectCheck begins a look through objects, until some time. What it returns says what is wrong with a file in a directory that is called in: with a loose
+// object ("ab"), or an index of a pack ("pack") and that pack. The file is in the first of some open directories that has it.
+type NewObjectCheck func(until time.Time) func(dirs []int, in, name string) error
+
+const (
+	// objectPatience is how long to look through objects may take at least; it may take as long as the command did.
+	objectPatience = time.Minute
+	// clockSlack is how much the time of a change may be behind the clock.
+	clockSlack = 20 * time.Millisecond
+	// serverSlack is that where somebody else keeps the time.
+	serverSlack = 10 * time.Minute
+	// maxObjectCopy bounds what is copied because it has another name.
+	maxObjectCopy = 4 << 30
+	maxAlternates = 64 << 10
+)
+
+// objectsIn is what a directory is called in one of git's objects ("ab", "pack", "info", "info/commit-graphs"), or is empty. Names decide, whatever
+// is around it: a command may make a repository of it later.
+func objectsIn(path string) string {
+	name, above := fold(base(path)), parent(path)
+	switch {
+	case name == "commit-graphs" && isNamed(base(above), "info") && isNamed(base(parent(above)), "objects"):
+		return "info/commit-graphs"
+	case !isNamed(base(above), "objects"):
+	case name == "pack", name == "info", len(name) == 2 && strings.Trim(name, "0123456789abcdef") == "":
+		return name
+	}
+	return ""
+}
+
+// An objectLook is one look through objects.
+type objectLook struct {
+	check func(dirs []int, in, name string) error
+	since time.Time
+	// writes reports whether the command may write what is at a path.
+	writes func(path string) bool
+	told   []Told
+}
+
+// newObjectLook looks through what was changed since some time. began is when what changed it did.
+func newObjectLook(check NewObjectCheck, since, began time.Time, writes func(string) bool) *objectLook {
+	now := time.Now()
+	if back := now.Round(0).Add(-now.Sub(since)); back.Before(since.Round(0)) { // the clock was put back
+		since = back
+	}
+	return &objectLook{check: check(now.Add(max(objectPatience, now.Sub(began)))), since: since.Round(0), writes: writes}
+}
+
+// slack is how much earlier a change may seem in an open directory.
+func slack(dir int) time.Duration {
+	var fs unix.Statfs_t
+	if unix.Fstatfs(dir, &fs) != nil {
+		return serverSlack
+	}
+	switch int64(fs.Type) {
+	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC,
+		unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC, unix.AFS_FS_MAGIC, unix.CODA_SUPER_MAGIC:
+		return serverSlack
+	}
+	return clockSlack
+}
+
+// isChanged reports whether something is of the command's time.
+func (o *objectLook) isChanged(dir int, stat *unix.Stat_t) bool {
+	return !changedAt(stat).Before(o.since.Add(-slack(dir)))
+}
+
+func changedAt(stat *unix.Stat_t) time.Time { return time.Unix(stat.Ctim.Unix()) }
+
+// directory looks through one that is open, and is at a path, and names what has to be set aside. What else the host has in it is in another one. all says
+// that everything in it counts as changed.
+func (o *objectLook) directory(dir, host int, path string, all bool) (bad []string) {
+	defer usable(dir)()
+	in := objectsIn(path)
+	dirs := []int{dir}
+	if host >= 0 {
+		dirs = append(dirs, host)
+	}
+	names, changed := map[string]bool{}, map[string]bool{}
+	unix.Seek(dir, 0, unix.SEEK_SET)
+	since := o.since.Add(-slack(dir))
+	err := readDirectory(dir, func(name []byte, kind Kind) bool {
+		var stat unix.Stat_t
+		if kind == Directory || isAside(string(name)) || unix.Fstatat(dir, string(name), &stat, unix.AT_SYMLINK_NOFOLLOW) != nil || kindOf(stat.Mode) != File {
+			return true // a link is set aside for itself
+		}
+		names[string(name)] = true
+		if all || !changedAt(&stat).Before(since) {
+			changed[string(name)] = true
+		}
+		return true
+	})
+	if err != nil && err != unix.ENOENT { // it was removed
+		o.tell(path, "cannot be looked through: "+err.Error()+"; git fsck does")
+	}
+	switch in {
+	case "info":
+		if changed["commit-graph"] {
+			unix.Unlinkat(dir, "commit-graph", 0)
+		}
+		if names["alternates"] && !o.areObjects(dir, path, changed["alternates"]) {
+			bad = append(bad, "alternates")
+		}
+	case "info/commit-graphs":
+		for name := range names {
+			if len(changed) > 0 {
+				unix.Unlinkat(dir, name, 0)
+			}
+		}
+	case "pack":
+		return o.packs(dirs, names, changed, path)
+	default:
+		for name := range changed {
+			if !o.isOwn(dir, name, path) || o.check(dirs, in, name) != nil {
+				bad = append(bad, name)
+			}
+		}
+	}
+	return bad
+}
+
+// packs looks through packs. What git has made of them, and makes again, is removed: it says where objects are, too.
+func (o *objectLook) packs(dirs []int, names, changed map[string]bool, path string) (bad []string) {
+	stems := map[string]bool{}
+	lists := false
+	for name := range changed {
+		stem, ending := cutEnding(name)
+		switch {
+		case strings.HasPrefix(stem, "multi-pack-index"):
+			lists = true
+		case ending == "pack" || ending == "idx":
+			if !o.isOwn(dirs[0], name, path) {
+				bad = append(bad, name)
+			}
+			stems[stem] = true
+		}
+	}
+	for name := range names {
+		stem, ending := cutEnding(name)
+		switch {
+		case (changed[name] || stems[stem]) && (ending == "bitmap" || ending == "rev"):
+			unix.Unlinkat(dirs[0], name, 0)
+		case stems[stem] && ending == "idx" && o.check(dirs, "pack", name) != nil:
+			bad = append(bad, name)
+		}
+	}
+	for _, dir := range dirs {
+		if len(stems) > 0 || lists {
+			removeLists(dir, stems, lists)
+		}
+	}
+	return bad
+}
+
+// cutEnding takes a name apart at its last dot.
+func cutEnding(name string) (stem, ending string) {
+	name = fold(name)
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		return name[:i], name[i+1:]
+	}
+	return name, ""
+}
+
+// removeLists removes the lists of several packs in an open directory, if they were changed, or name one of those that were.
+func removeLists(dir int, stems map[string]bool, all bool) {
+	text, _ := readStart(dir, "multi-pack-index", 1<<20) // it begins with the names
+	for stem := range stems {
+		all = all || strings.Contains(fold(text), stem+".idx")
+	}
+	if !all {
+		return
+	}
+	var list []string
+	unix.Seek(dir, 0, unix.SEEK_SET)
+	readDirectory(dir, func(name []byte, kind Kind) bool {
+		if strings.HasPrefix(fold(string(name)), "multi-pack-index") && kind == File {
+			list = append(list, string(name))
+		}
+		return true
+	})
+	for _, name := range list {
+		unix.Unlinkat(dir, name, 0)
+	}
+}
+
+// readStart reads the first bytes of a file in an open directory.
+func readStart(dir int, name string, limit int) (string, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	buffer := make([]byte, limit)
+	n, err := unix.Read(fd, buffer)
+	return string(buffer[:max(n, 0)]), err
+}
+
+// isOwn makes a file one that nobody has open for writing, that has no other name, and that may not be written, as git makes them: who writes it
+// later changes its mode first, and the kernel notes when. (What is written to a file that is mapped into memory, it does not always.) It
+// reports false for one that somebody still could write.
+func (o *objectLook) isOwn(dir int, name, path string) bool {
+	isOpenNow, shared := isOpen(dir, name)
+	if isOpenNow || shared {
+		err := detach(dir, name, &copying{bytes: maxObjectCopy, names: 1}, 0)
+		if err != nil && isOpenNow {
+			return false
+		}
+		if err != nil {
+			o.tell(join(path, name), "has another name, by which it could be written later, and could not be copied: "+err.Error())
+		}
+	}
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true // it is gone, or is seen not to be right
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if unix.Fstat(fd, &stat) == nil && stat.Mode&0o222 != 0 {
+		unix.Fchmod(fd, stat.Mode&0o555)
+	}
+	return true
+}
+
+// areObjects reports whether all other places, where git shall find objects, too, are ones that are looked through, or nobody's to write.
+func (o *objectLook) areObjects(dir int, path string, changed bool) bool {
+	text, err := readStart(dir, "alternates", maxAlternates)
+	if err != nil || len(text) == maxAlternates {
+		return !changed
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if !filepath.IsAbs(line) {
+			line = filepath.Join(parent(path), line)
+		}
+		real, err := filepath.EvalSymlinks(line)
+		if err != nil && changed || err == nil && !isNamed(base(real), "objects") && (changed || o.writes(real)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *objectLook) tell(path, text string) {
+	if len(o.told) < maxTold {
+		o.told = append(o.told, Told{Path: path, Text: text})
+	}
+}
+
+// CheckObjects looks through directories of objects in a layer, which hold nothing but what a command made. What of the host is below each is open
+// in host, or -1. It returns the names that have to be set aside.
+func CheckObjects(check NewObjectCheck, began time.Time, dir, host int, path string) ([]string, []Told) {
+	o := newObjectLook(check, began, began, func(string) bool { return true })
+	return o.directory(dir, host, path, true), o.told
+}
+
+// Objects looks through the objects that may have been changed since the last look. It is for when a command has ended.
+func (w *Watch) Objects() {
+	w.mu.Lock()
+	if w.options.NewObjectCheck == nil || w.options.Names.Unprotected[".git"] {
+		w.mu.Unlock()
+		return
+	}
+	look := newObjectLook(w.options.NewObjectCheck, w.objectsSeen, w.began, w.writes)
+	w.objectsSeen = time.Now()
+	type part struct {
+		in  *node
+		all bool
+	}
+	var parts []part
+	for _, n := range w.nodes {
+		if n.above != nil && len(n.name) > 2 && !isNamed(n.name, "pack") && !isNamed(n.name, "info") && !isNamed(n.name, "commit-graphs") {
+			continue // most
+		}
+		if path := n.path(); path != "" && objectsIn(path) != "" {
+			parts = append(parts, part{n, !n.placed || n.above != nil && !n.above.placed})
+		}
+	}
+	for _, n := range w.shadowed() {
+		w.setAside(n.above, n.name, ".git", Directory)
+	}
+	for _, n := range w.nodes {
+		n.placed = true
+	}
+	w.mu.Unlock()
+	for _, p := range parts {
+		w.objectsOf(p.in, p.all, look)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := range w.packed {
+		w.packedRefs(n, look)
+	}
+	w.unmoved = append(w.unmoved, look.told[:min(len(look.told), max(0, maxTold-len(w.unmoved)))]...)
+}
+
+// objectsOf looks through one directory. What the kernel tells meanwhile is not kept waiting.
+func (w *Watch) objectsOf(n *node, all bool, look *objectLook) {
+	w.mu.Lock()
+	path, own := n.path(), -1
+	fd, err := w.descriptor(n)
+	if err == nil {
+		own, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	if err != nil { // it was moved: that is told, and then it is looked through the next time
+		n.placed = false
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return
+	}
+	dir := os.NewFile(uintptr(own), path)
+	defer dir.Close()
+	bad := look.directory(own, -1, path, all)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range bad {
+		w.setAside(n, name, ".git", File)
+	}
+}
+
+// objects sets aside what a killed launcher's command left among objects.
+func (s *sweep) objects(dirs []string) {
+	if s.newObjectCheck == nil {
+		return
+	}
+	look := newObjectLook(s.newObjectCheck, time.Unix(0, s.run.Began), time.Now(), s.writes)
+	for _, path := range dirs {
+		dir, err := openReading(path)
+		if err != nil {
+			s.tell(Told{Path: path, Text: "was not looked through after a launcher was killed: " + err.Error()})
+			continue
+		}
+		var stat, above unix.Stat_t
+		unix.Fstat(dir, &stat)
+		unix.Lstat(parent(path), &above)
+		for _, name := range look.directory(dir, -1, path, look.isChanged(dir, &stat) || look.isChanged(dir, &above)) {
+			s.putIn(dir, name, join(path, name), ".git")
+		}
+		unix.Close(dir)
+	}
+	for _, told := range look.told {
+		s.tell(told)
+	}
+}
