@@ -38,6 +38,8 @@ func Judge(key, value string) Verdict {
 	switch {
 	case test == nil:
 		return harm(key)
+	case strings.HasPrefix(shape(key), "remote.*.") && !isRemoteName(subsection(key)):
+		return Leads // it could be a branch, or an address, that a person means
 	case !isPlain(subsection(key)) || !isPlain(value) || !test(value):
 		if strings.HasSuffix(key, ".update") && strings.HasPrefix(value, "!") || strings.Contains(value, "::") {
 			return Executes
@@ -58,7 +60,11 @@ func testOf(key string) test {
 	switch section, _, _ := strings.Cut(key, "."); section {
 	case "advice":
 		return isBool
-	case "color", "column":
+	case "color": // where there are some, and not which: what has the background's is not to be seen
+		if strings.Count(key, ".") == 1 {
+			return word(nil, "auto", "never", "false", "true")
+		}
+	case "column":
 		return isWords
 	}
 	return nil
@@ -145,6 +151,12 @@ func isRemote(value string) bool {
 	return value == "." || value != "" && value[0] != '-' && value[0] != '.' && value[0] != '/' && consistsOf(value, "._-+/@") && !strings.Contains(value, "..")
 }
 
+// isRemoteName reports whether text is a name that a new remote repository may have: not that of a directory, and nothing that has a slash or a
+// colon, as addresses and branches of another one do.
+func isRemoteName(name string) bool {
+	return isRemote(name) && name[0] != '.' && !strings.ContainsAny(name, "/@")
+}
+
 // isFetched reports whether a refspec brings remote branches and tags to the places for those.
 func isFetched(value string) bool {
 	from, to, has := strings.Cut(strings.TrimPrefix(value, "+"), ":")
@@ -163,26 +175,22 @@ func isPushed(value string) bool {
 	return (isPattern(from) || from == "HEAD") && (!has || isPattern(to))
 }
 
-// harmless are the keys that are carried over, with "*" for any subsection, and which of their values. It is made when it is first needed: most
-// starts read no settings.
+// harmless are the keys that are carried over: those that neither lead git elsewhere, nor have it show less of what is there, take back less of what
+// was, or push more than was asked for. They are here with "*" for any subsection, and which of their values. It is made when it is
+// first needed: most starts read no settings.
 var harmless = sync.OnceValue(func() map[string]test {
 	return map[string]test{
-		"branch.*.description":           anyText,
-		"branch.*.gh-merge-base":         isBranch,
-		"branch.*.github-pr-base-branch": isPullBase,
-		"branch.*.merge":                 isRef,
-		"branch.*.pushremote":            isRemote,
-		"branch.*.rebase":                word(isBool, "merges", "interactive"),
-		"branch.*.remote":                isRemote,
-		"branch.*.vscode-merge-base":     isBranch,
-		"branch.autosetupmerge":          word(isBool, "always", "inherit", "simple"),
-		"branch.autosetuprebase":         word(nil, "never", "local", "remote", "always"),
-		"branch.sort":                    isSort,
+		"branch.*.description":   anyText,
+		"branch.*.merge":         isRef,
+		"branch.*.pushremote":    isRemote,
+		"branch.*.rebase":        word(isBool, "merges", "interactive"),
+		"branch.*.remote":        isRemote,
+		"branch.autosetupmerge":  word(isBool, "always", "inherit", "simple"),
+		"branch.autosetuprebase": word(nil, "never", "local", "remote", "always"),
+		"branch.sort":            isSort,
 
 		"remote.*.fetch":             isFetched,
-		"remote.*.gh-resolved":       isWords,
 		"remote.*.prune":             isBool,
-		"remote.*.prunetags":         isBool,
 		"remote.*.push":              isPushed,
 		"remote.*.pushurl":           executesNothing,
 		"remote.*.skipdefaultupdate": isBool,
@@ -196,7 +204,7 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"submodule.*.active":                 isBool,
 		"submodule.*.branch":                 word(isBranch, "."),
 		"submodule.*.fetchrecursesubmodules": word(isBool, "on-demand"),
-		"submodule.*.ignore":                 word(nil, "none", "untracked"),
+		"submodule.*.ignore":                 word(nil, "none"),
 		"submodule.*.shallow":                isBool,
 		"submodule.*.update":                 word(nil, "none", "checkout", "rebase", "merge"),
 		"submodule.*.url":                    executesNothing,
@@ -211,13 +219,11 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"checkout.defaultremote":      isRemote,
 		"checkout.guess":              isBool,
 		"commit.cleanup":              word(nil, "strip", "whitespace", "verbatim", "scissors", "default"),
-		"commit.status":               isBool,
 		"commit.verbose":              word(isNumber, "true", "false", "yes", "no", "on", "off"),
 		"fetch.all":                   isBool,
 		"fetch.output":                word(nil, "full", "compact"),
 		"fetch.parallel":              isNumber,
 		"fetch.prune":                 isBool,
-		"fetch.prunetags":             isBool,
 		"fetch.recursesubmodules":     word(isBool, "on-demand"),
 		"fetch.showforcedupdates":     isBool,
 		"fetch.writecommitgraph":      isBool,
@@ -236,8 +242,7 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"pull.rebase":                 word(isBool, "merges", "interactive"),
 		"push.autosetupremote":        isBool,
 		"push.default":                word(nil, "nothing", "current", "upstream", "tracking", "simple", "matching"),
-		"push.followtags":             isBool,
-		"push.recursesubmodules":      word(nil, "check", "on-demand", "only", "no"),
+		"push.recursesubmodules":      word(nil, "check", "no"),
 		"push.useforceifincludes":     isBool,
 		"rebase.abbreviatecommands":   isBool,
 		"rebase.autosquash":           isBool,
@@ -249,8 +254,6 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"rebase.reschedulefailedexec": isBool,
 		"rebase.stat":                 isBool,
 		"rebase.updaterefs":           isBool,
-		"rerere.autoupdate":           isBool,
-		"rerere.enabled":              isBool,
 		"stash.showincludeuntracked":  isBool,
 		"stash.showpatch":             isBool,
 		"stash.showstat":              isBool,
@@ -261,12 +264,6 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"gc.autodetach":               isBool,
 		"gc.autopacklimit":            isNumber,
 		"gc.packrefs":                 word(isBool, "notbare"),
-		"gc.pruneexpire":              isWords,
-		"gc.reflogexpire":             isWords,
-		"gc.reflogexpireunreachable":  isWords,
-		"gc.rerereresolved":           isWords,
-		"gc.rerereunresolved":         isWords,
-		"gc.worktreepruneexpire":      isWords,
 		"gc.writecommitgraph":         isBool,
 		"maintenance.auto":            isBool,
 
@@ -274,16 +271,11 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"core.autocrlf":           word(isBool, "input"),
 		"core.bare":               word(nil, "false"),
 		"core.eol":                word(nil, "lf", "crlf", "native"),
-		"core.filemode":           isBool,
-		"core.ignorecase":         isBool,
 		"core.logallrefupdates":   word(isBool, "always"),
 		"core.precomposeunicode":  isBool,
-		"core.quotepath":          isBool,
 		"core.safecrlf":           word(isBool, "warn"),
 		"core.sparsecheckout":     isBool,
 		"core.sparsecheckoutcone": isBool,
-		"core.symlinks":           isBool,
-		"core.trustctime":         isBool,
 		"core.untrackedcache":     word(isBool, "keep"),
 		"core.whitespace":         isWords,
 
@@ -292,16 +284,13 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"diff.colormovedws":           isWords,
 		"diff.context":                isNumber,
 		"diff.dirstat":                isWords,
-		"diff.ignoresubmodules":       word(nil, "none", "untracked"),
+		"diff.ignoresubmodules":       word(nil, "none"),
 		"diff.indentheuristic":        isBool,
 		"diff.interhunkcontext":       isNumber,
 		"diff.mnemonicprefix":         isBool,
 		"diff.noprefix":               isBool,
-		"diff.relative":               isBool,
 		"diff.renamelimit":            isNumber,
 		"diff.renames":                word(isBool, "copy", "copies"),
-		"diff.statgraphwidth":         isNumber,
-		"diff.statnamewidth":          isNumber,
 		"diff.submodule":              word(nil, "log", "short", "diff"),
 		"diff.suppressblankempty":     isBool,
 		"diff.wserrorhighlight":       isWords,
@@ -310,7 +299,6 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"log.decorate":                word(isBool, "short", "full", "auto"),
 		"log.follow":                  isBool,
 		"log.mailmap":                 isBool,
-		"log.showroot":                isBool,
 		"status.aheadbehind":          isBool,
 		"status.branch":               isBool,
 		"status.displaycommentprefix": isBool,
@@ -325,15 +313,14 @@ var harmless = sync.OnceValue(func() map[string]test {
 	}
 })
 
-func isPullBase(value string) bool {
-	return value != "" && value[0] != '-' && consistsOf(value, "._-/#")
-}
-
 // madeByGit are keys that git writes itself when it makes a repository. They are not carried over, but may stay in a repository that
 // a command made.
 var madeByGit = sync.OnceValue(func() map[string]test {
 	return map[string]test{
 		"core.bare":                        isBool,
+		"core.filemode":                    isBool,
+		"core.ignorecase":                  isBool,
+		"core.symlinks":                    isBool,
 		"core.repositoryformatversion":     word(nil, "0", "1"),
 		"extensions.compatobjectformat":    word(nil, "sha1", "sha256"),
 		"extensions.noop":                  anyText,

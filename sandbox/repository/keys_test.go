@@ -16,7 +16,7 @@ func TestWhatDoesNoHarmIsCarriedOver(t *testing.T) {
 		"remote.origin.fetch=+refs/heads/*:refs/remotes/origin/*", "remote.origin.fetch=+refs/pull/*/head:refs/remotes/origin/pr/*",
 		"remote.origin.tagopt=--no-tags", "remote.origin.prune=yes", "push.default=current", "pull.rebase=merges", "pull.ff=only",
 		"init.defaultbranch=main", "core.autocrlf=input", "core.abbrev=12", "core.bare=false", "submodule.a/b.url=https://example.com/x",
-		"submodule.a.update=merge", "submodule.a.active=true", "advice.detachedhead=false", "color.ui=auto", "color.status.added=green bold",
+		"submodule.a.update=merge", "submodule.a.active=true", "advice.detachedhead=false", "color.ui=auto", "color.diff=never",
 		"gc.auto=0", "rebase.autosquash=true", "tag.sort=-version:refname", "merge.conflictstyle=zdiff3", "diff.algorithm=histogram",
 	} {
 		key, value, _ := strings.Cut(s, "=")
@@ -52,6 +52,11 @@ var hostile = map[string]Verdict{
 	"core.bare=true": BadValue, "user.name=a\x1b[31m": BadValue, "user.name=a\u202eb": BadValue, "branch.a\nb.remote=origin": BadValue,
 	"push.default=x": BadValue, "remote.a.tagopt=--upload-pack=x": BadValue, "init.defaultbranch=-x": BadValue,
 	"core.somethingnew=true": Unknown, "newsection.key=x": Unknown, "branch.a.newkey=x": Unknown, "user.a.name=b": Unknown, "": Unknown, ".": Unknown,
+	"remote...url=https://a": Leads, "remote.origin/feature.url=https://a": Leads, "remote.https://a/b.url=https://c": Leads, "remote.git@a:b.url=https://c": Leads,
+	"remote.origin.gh-resolved=a/b": Unknown, "branch.a.gh-merge-base=b": Unknown, "branch.a.github-pr-base-branch=a#b#c": Unknown, "branch.a.vscode-merge-base=b": Unknown,
+	"color.diff.new=black black": Unknown, "color.ui=always": BadValue, "diff.relative=true": Unknown, "core.trustctime=false": Unknown, "core.quotepath=false": Unknown,
+	"log.showroot=false": Unknown, "commit.status=false": Unknown, "gc.reflogexpire=now": Unknown, "push.followtags=true": Unknown, "push.recursesubmodules=only": BadValue,
+	"diff.ignoresubmodules=untracked": BadValue, "fetch.prunetags=true": Unknown, "rerere.enabled=true": Unknown,
 	"remote.url=https://a": Unknown, "branch.remote=x": Unknown,
 }
 
