@@ -40,6 +40,7 @@ list_programs() {
 		zsh            -    nice  zsh               =               =         =               =          tests complete commands in it
 		fish           -    nice  fish              =               =         =               =          tests complete commands in it
 		bash-completion - nice    bash-completion   =               =         =               =          tests complete commands with it
+		tinyproxy      -    nice  tinyproxy-bin/tinyproxy tinyproxy tinyproxy tinyproxy =            tests go through it as through a company's proxy
 		mandoc         -    nice  mandoc            =               =         =               =          tests read the man page with it
 	END
 }

@@ -139,6 +139,8 @@ type sandboxConfig struct {
 	Network          *Network         `json:"network,omitempty" jsonschema:"how much of the network the command reaches: enabled shares the host's, filtered reaches allowedDomains alone; if nobody says, filtered where there is a list of domains, else enabled"`
 	AllowedDomains   *[]DomainRule    `json:"allowedDomains,omitempty" jsonschema:"what a filtered network reaches: a name, *.name for all below it, * for every name, an address or a range of addresses; each for one port with :port behind it"`
 	DeniedDomains    *[]DomainRule    `json:"deniedDomains,omitempty" jsonschema:"what a filtered network does not reach, whatever allowedDomains says"`
+	UpstreamProxy    *upstreamChoice  `json:"upstreamProxy,omitempty" jsonschema:"through which proxy a filtered network connects: http://[USER:PASSWORD@]HOST:PORT, environment for the one of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, or none; no command sees it; if nobody says, none"`
+	UpstreamDirect   *[]DomainRule    `json:"upstreamDirect,omitempty" jsonschema:"what is connected to without that proxy: rules as in allowedDomains"`
 	Publish          *[]PublishedPort `json:"publish,omitempty" jsonschema:"ports of a disabled or filtered network that are reached at the host's loopback interface: 3000, or 8080:3000 for the host's port 8080"`
 	SessionBus       *SessionBus      `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
 	SessionBusNames  *[]busName       `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
@@ -347,6 +349,8 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Sandbox.Network, over.Sandbox.Network)
 	overlay(&e.Sandbox.AllowedDomains, over.Sandbox.AllowedDomains)
 	overlay(&e.Sandbox.DeniedDomains, over.Sandbox.DeniedDomains)
+	overlay(&e.Sandbox.UpstreamProxy, over.Sandbox.UpstreamProxy)
+	overlay(&e.Sandbox.UpstreamDirect, over.Sandbox.UpstreamDirect)
 	overlay(&e.Sandbox.Publish, over.Sandbox.Publish)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)

@@ -203,7 +203,8 @@ type Profile struct {
 	ProtectMode ProtectMode
 
 	Network    Network
-	Domains    Domains // of a filtered network
+	Domains    Domains  // of a filtered network
+	Upstream   Upstream // through which it connects
 	Published  []PublishedPort
 	SessionBus SessionBus
 	// SessionBusNames are what a filtered bus lets through: well-known names, and with ".*" at the end all below one.

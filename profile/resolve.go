@@ -31,6 +31,7 @@ type Request struct {
 	Network          string   // empty: the configuration's
 	AllowDomains     []string // added to the configuration's
 	DenyDomains      []string
+	UpstreamProxy    string   // none, environment or a URL without a password; empty: the configuration's
 	Publish          []string // PORT, or HOST:INSIDE
 	SessionBus       string   // empty: the configuration's
 	SessionBusNames  []string // besides the configuration's
@@ -84,6 +85,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveCaches(settings, r) },
 		func() error { return p.resolveProtected(settings, r) },
 		func() error { return p.resolveNetwork(settings, r) },
+		func() error { return p.resolveUpstream(settings, caller, r) },
 		func() error { return p.resolvePublished(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
 		func() error { return p.resolveImage(settings, caller, r) },
@@ -91,6 +93,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveEnvironment(settings, caller, r) },
 		func() error { return p.narrow(config, r.Project) },
 		func() error { return p.settlePublished(r) },
+		func() error { return p.settleUpstream(caller, r) },
 	} {
 		if err := step(); err != nil {
 			return p, err

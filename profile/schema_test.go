@@ -54,6 +54,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[Deletions]():       words(deletionNames),
 		reflect.TypeFor[busName]():         {Type: "string", Pattern: busNames, MaxLength: new(255)},
 		reflect.TypeFor[DomainRule]():      {Type: "string", Pattern: domainRule, MaxLength: new(maxRuleBytes)},
+		reflect.TypeFor[upstreamChoice]():  {Type: "string", Pattern: "^(none|environment|http://.+)$", MaxLength: new(2000)},
 		reflect.TypeFor[PublishedPort]():   {Type: "string", Pattern: publishedPort, MaxLength: new(11)},
 		reflect.TypeFor[passedVariable]():  {Type: "string", Pattern: variableName},
 		reflect.TypeFor[setVariable]():     {Type: "string"},

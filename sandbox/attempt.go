@@ -156,7 +156,7 @@ func (a *attempt) open(l Launcher) (err error) {
 	}
 	a.output = process.NewMeter(a.plan.Limits.Of(profile.LimitOutput))
 	if a.plan.Network == profile.NetworkFiltered && !l.bare {
-		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Ask: l.AskNetwork, Resolve: l.resolve}
+		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Upstream: a.plan.Upstream, Ask: l.AskNetwork, Resolve: l.resolve}
 	}
 	if !l.bare {
 		if err := a.listenPublished(l); err != nil {

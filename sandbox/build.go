@@ -52,6 +52,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		Rootfs:           b.rootfs,
 		Network:          p.Network,
 		Domains:          p.Domains,
+		Upstream:         p.Upstream,
 		Published:        p.Published,
 		SessionBus:       p.SessionBus,
 		Bus:              reached,

@@ -564,3 +564,68 @@ func TestADryRunOfAFilteredNetworkHasNone(t *testing.T) {
 		t.Errorf("%s %v", text, err)
 	}
 }
+
+// With a proxy as companies have them, which wants a password.
+func TestAFilteredNetworkTakesTheWayThroughACompanysProxy(t *testing.T) {
+	needProgram(t, "curl")
+	needProgram(t, "tinyproxy")
+	h := newHost(t)
+	address := ownAddress(t) // what a loopback address has, no proxy is asked for
+	at := func(start func(*httptest.Server)) func(http.Handler) *httptest.Server {
+		return func(handler http.Handler) *httptest.Server {
+			server := httptest.NewUnstartedServer(handler)
+			server.Listener.Close()
+			var err error
+			if server.Listener, err = net.Listen("tcp", net.JoinHostPort(address, "0")); err != nil {
+				t.Skip(err)
+			}
+			start(server)
+			return server
+		}
+	}
+	plain, secure := hello(t, at((*httptest.Server).Start)), hello(t, at((*httptest.Server).StartTLS))
+	h.filtered(address, "denied.example")
+	port, log := freePort(t), filepath.Join(h.launcher.State, "proxy.log")
+	settings := h.write(filepath.Join(h.launcher.State, "proxy.conf"), fmt.Sprintf("Port %d\nListen 127.0.0.1\nLogFile \"%s\"\nLogLevel Connect\nBasicAuth me secret\nMaxClients 20\n", port, log))
+	proxy := exec.Command("tinyproxy", "-d", "-c", settings)
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Process.Kill(); proxy.Wait() })
+	awaitListener(t, port)
+	via := &profile.UpstreamProxy{Host: "127.0.0.1", Port: port, Authorization: "Basic bWU6c2VjcmV0"}
+	h.profile.Upstream = profile.Upstream{Plain: via, Tunnel: via}
+	for _, url := range []string{fmt.Sprintf("http://%s:%d/", address, plain), fmt.Sprintf("-k https://%s:%d/", address, secure)} {
+		r := h.run("/bin/sh", "-c", "curl -sS "+url+"; env")
+		if !strings.HasPrefix(r.Out, "hello from "+address+"\n") || strings.Contains(r.Out, "secret") || strings.Contains(r.Out, "bWU6") {
+			t.Errorf("%s: %q %q", url, r.Out, r.Err)
+		}
+	}
+	if r := h.run("/bin/sh", "-c", "curl -sS http://denied.example/ http://other.example/"); strings.Count(r.Out, "is refused: ") != 2 {
+		t.Errorf("%q", r.Out)
+	}
+	via.Authorization = ""
+	if r := h.run("/bin/sh", "-c", fmt.Sprintf("curl -sS http://%s:%d/", address, plain)); !strings.Contains(r.Out, "it wants other credentials (407)") {
+		t.Errorf("%q", r.Out)
+	}
+	asked, err := os.ReadFile(log)
+	if err != nil || !strings.Contains(string(asked), fmt.Sprintf("CONNECT %s:%d", address, secure)) || strings.Contains(string(asked), "denied.example") {
+		t.Errorf("%v, it says:\n%s", err, asked)
+	}
+}
+
+// ownAddress is one of this machine's that is no loopback address.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if ip := a.(*net.IPNet).IP; ip.To4() != nil && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+			return ip.String()
+		}
+	}
+	t.Skip("this machine has no other address")
+	return ""
+}

@@ -21,7 +21,8 @@ type Plan struct {
 	Rootfs *Rootfs
 
 	Network          profile.Network
-	Domains          profile.Domains // of a filtered network
+	Domains          profile.Domains  // of a filtered network
+	Upstream         profile.Upstream // through which it connects
 	Published        []profile.PublishedPort
 	SessionBus       profile.SessionBus
 	Bus              bus.Bus

@@ -87,6 +87,7 @@ type explanation struct {
 	Network          string                  `json:"network" jsonschema:"how much of the network the command reaches"`
 	AllowedDomains   []domainOrigin          `json:"allowedDomains" jsonschema:"what a filtered network reaches; empty with another"`
 	DeniedDomains    []domainOrigin          `json:"deniedDomains" jsonschema:"what it does not reach, whatever is allowed"`
+	UpstreamProxy    string                  `json:"upstreamProxy,omitempty" jsonschema:"the proxy through which a filtered network connects, without what it is told of who asks"`
 	Published        []profile.PublishedPort `json:"published" jsonschema:"ports of a disabled or filtered network that the host reaches at its loopback interface"`
 	SessionBus       string                  `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
 	SessionBusNames  []string                `json:"sessionBusNames" jsonschema:"the names that a filtered one lets through; none where there is no bus"`
@@ -97,8 +98,9 @@ type explanation struct {
 	Narrowed         []profile.Narrowing     `json:"narrowed" jsonschema:"what the administrator's file or the workspace's own takes away, whatever else says otherwise"`
 	Notices          []sandbox.Notice        `json:"notices" jsonschema:"what a person should know"`
 
-	bus  string // the session bus, for a person
-	home string // of the caller
+	bus      string         // the session bus, for a person
+	upstream profile.Origin // why there is that proxy
+	home     string         // of the caller
 }
 
 type variableOrigin struct {
@@ -146,6 +148,9 @@ func newExplanation(j job) explanation {
 		Notices:          append([]sandbox.Notice{}, j.plan.Notices...),
 		bus:              j.plan.DescribeBus(),
 		home:             j.profile.Home,
+	}
+	if u := j.plan.Upstream; u.Tunnel != nil {
+		e.UpstreamProxy, e.upstream = u.Tunnel.String(), u.Origin
 	}
 	for _, v := range j.plan.Environment {
 		e.Environment = append(e.Environment, variableOrigin{v.Name, v.Origin})
@@ -233,6 +238,9 @@ func (e explanation) printNetwork(table io.Writer) {
 		return
 	}
 	fmt.Fprintln(table, "network\tfiltered: through a proxy, to what is allowed")
+	if e.UpstreamProxy != "" {
+		fmt.Fprintf(table, "  by way of\t%s\t%s\n", oneLine(e.UpstreamProxy), oneLine(e.upstream.String()))
+	}
 	for _, rule := range e.AllowedDomains {
 		fmt.Fprintf(table, "  %s\tallowed\t%s\n", oneLine(rule.Domain), oneLine(rule.Origin.String()))
 	}

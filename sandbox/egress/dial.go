@@ -33,9 +33,17 @@ func (p *Proxy) connect(c *client, to profile.Destination) (*net.TCPConn, error)
 	if err := p.admit(c, to); err != nil {
 		return nil, err
 	}
+	if via := p.Upstream.For(to, false); via != nil {
+		return p.through(c, via, to, true)
+	}
+	return p.directly(c, to)
+}
+
+// directly connects to a destination that is admitted.
+func (p *Proxy) directly(c *client, to profile.Destination) (*net.TCPConn, error) {
 	addresses, err := p.resolve(c.ctx, to)
 	if err != nil {
-		return nil, err
+		return nil, p.mayNeedUpstream(err)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
 	defer cancel()
@@ -50,7 +58,7 @@ func (p *Proxy) connect(c *client, to profile.Destination) (*net.TCPConn, error)
 		}
 		unreachable.Err = inWords(err)
 	}
-	return nil, unreachable
+	return nil, p.mayNeedUpstream(unreachable)
 }
 
 // admit decides by the rules, or by the answer of a person, whether to is connected to at all.

@@ -17,6 +17,10 @@ func (p *Proxy) serveHTTP(c *client) {
 		p.answer(c, err)
 		return
 	}
+	if !r.connect {
+		p.servePlain(c, r)
+		return
+	}
 	server, err := p.connect(c, r.to)
 	if err != nil {
 		p.answer(c, err)
@@ -24,13 +28,29 @@ func (p *Proxy) serveHTTP(c *client) {
 	}
 	defer server.Close()
 	c.SetDeadline(time.Time{})
-	if !r.connect {
-		p.forward(c, server, r)
-		return
-	}
 	if _, err := io.WriteString(c, r.version+" 200 Connection established\r\n\r\n"); err == nil {
 		p.tunnel(c, server, r.to)
 	}
+}
+
+// servePlain passes on one request of http://, to its server or to the proxy upstream.
+func (p *Proxy) servePlain(c *client, r request) {
+	err := p.admit(c, r.to)
+	var server *net.TCPConn
+	if err == nil {
+		if r.via = p.Upstream.For(r.to, true); r.via != nil {
+			server, err = p.through(c, r.via, r.to, false)
+		} else {
+			server, err = p.directly(c, r.to)
+		}
+	}
+	if err != nil {
+		p.answer(c, err)
+		return
+	}
+	defer server.Close()
+	c.SetDeadline(time.Time{})
+	p.forward(c, server, r)
 }
 
 // answer tells the client why there is no connection: in words, for the program's output is read by whoever runs it.
@@ -101,13 +121,15 @@ func (p *Proxy) forward(c *client, server *net.TCPConn, r request) {
 		}
 		sent <- err
 	}()
-	begun, err := copyResponse(lively{c, touch}, bufio.NewReaderSize(server, maxLine))
+	begun, err := copyResponse(lively{c, touch}, bufio.NewReaderSize(server, maxLine), r.via != nil)
 	server.Close()
 	c.SetReadDeadline(time.Now())
 	sendErr := <-sent
 	switch {
 	case begun || err == nil:
 		c.finish()
+	case errors.Is(err, errCredentials):
+		p.answer(c, &UnreachableError{To: r.to.String(), Err: upstreamError(r.via, err)})
 	case errors.Is(sendErr, errChunk):
 		p.answer(c, errChunk)
 	default:
@@ -117,7 +139,9 @@ func (p *Proxy) forward(c *client, server *net.TCPConn, r request) {
 
 // copyResponse passes on a response, and says that there is no other behind it. It reports whether something was passed
 // on.
-func copyResponse(to io.Writer, from *bufio.Reader) (begun bool, err error) {
+//
+// upstream says that it comes from a proxy: what that wants to know of who asks is not the client's to say.
+func copyResponse(to io.Writer, from *bufio.Reader, upstream bool) (begun bool, err error) {
 	for range maxInterim {
 		h, err := readHead(from)
 		if err != nil {
@@ -127,6 +151,9 @@ func copyResponse(to io.Writer, from *bufio.Reader) (begun bool, err error) {
 		code, _, _ := strings.Cut(status, " ")
 		if version != "HTTP/1.1" && version != "HTTP/1.0" || len(code) != 3 || strings.Trim(code, "0123456789") != "" || code == "101" {
 			return begun, errHead // nobody asked for another protocol
+		}
+		if upstream && code == "407" {
+			return begun, errCredentials
 		}
 		begun = true
 		fields := h.forwarded()

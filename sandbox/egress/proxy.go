@@ -14,6 +14,8 @@ import (
 // A Proxy connects the clients of one sandbox to what its rules allow. The fields are set before Serve.
 type Proxy struct {
 	Rules profile.Domains
+	// Upstream is a proxy through which it connects. What the rules say holds before that is asked for anything.
+	Upstream profile.Upstream
 	// Ask decides about a destination that no rule names. It may take as long as a person does; the context ends when the
 	// client has gone, the proxy is closed, or AskTimeout has passed. What is denied, or is not on the public network,
 	// is never asked for. Nil refuses.

@@ -21,6 +21,7 @@ type request struct {
 	head    head
 	length  int64 // of the body, where it is not chunked
 	chunked bool
+	via     *profile.UpstreamProxy // nil: the server itself
 }
 
 // badRequest is a request that is not understood, or that two readers could understand in two ways. bad is set where the
@@ -153,7 +154,14 @@ func (r *request) written() []byte {
 	case r.length > 0 || len(r.head.values("Content-Length")) > 0:
 		fields = append(fields, field{"Content-Length", strconv.FormatInt(r.length, 10)})
 	}
-	return writeHead(r.method+" "+r.target+" "+r.version, append(fields, field{"Connection", "close"}))
+	target := r.target
+	if r.via != nil {
+		target = "http://" + host + target
+		if r.via.Authorization != "" {
+			fields = append(fields, field{"Proxy-Authorization", r.via.Authorization})
+		}
+	}
+	return writeHead(r.method+" "+target+" "+r.version, append(fields, field{"Connection", "close"}))
 }
 
 // copyBody passes on the request's body, and not a byte behind it.
