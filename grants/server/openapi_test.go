@@ -91,8 +91,8 @@ func openAPI(t *testing.T) []byte {
 		if strings.Contains(r.Path, "{id}") {
 			parameters = append(parameters, object{"name": "id", "in": "path", "required": true, "schema": object{"type": "string"}})
 		}
-		for name, what := range r.Query {
-			parameters = append(parameters, object{"name": name, "in": "query", "description": what, "schema": object{"type": "string"}})
+		for _, name := range slices.Sorted(maps.Keys(r.Query)) {
+			parameters = append(parameters, object{"name": name, "in": "query", "description": r.Query[name], "schema": object{"type": "string"}})
 		}
 		if parameters != nil {
 			operation["parameters"] = parameters
