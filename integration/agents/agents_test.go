@@ -111,6 +111,7 @@ var (
 	manyX    = regexp.MustCompile(`x{100,}`)
 	groups   = regexp.MustCompile(`(Process Group PGID: |Chunk ID: )[0-9a-f]+`)
 	unnamed  = regexp.MustCompile(`(email address \(got ').*('\))`)
+	waits    = regexp.MustCompile(`(?m)^fs_request_grant: waiting for a person.*\n`)
 	duration = regexp.MustCompile(`("durationMs":)\d+`)
 )
 
@@ -122,6 +123,7 @@ func (m *machine) heard() string {
 		result = ownWords.ReplaceAllString(result, "")
 		result = times.ReplaceAllString(result, "${1}N$2")
 		result = duration.ReplaceAllString(result, "${1}1")
+		result = waits.ReplaceAllString(result, "")
 		result = unnamed.ReplaceAllString(groups.ReplaceAllString(result, "${1}N"), "${1}NAME$2")
 		result = grantIDs.ReplaceAllString(result, "(grant ID)")
 		result = manyX.ReplaceAllStringFunc(result, func(s string) string { return fmt.Sprintf("x*%d", len(s)) })
