@@ -194,3 +194,25 @@ func TestObjectsOfAKilledLaunchersCommandAreSetAsideByTheNextRun(t *testing.T) {
 		t.Error("it is still there")
 	}
 }
+
+// In a session they are looked through when a call has ended, and again if another one writes them later.
+func TestASessionSetsObjectsAsideThatAreNotWhatTheirNamesSay(t *testing.T) {
+	needProgram(t, "python3")
+	h := gitHost(t)
+	s := h.openSession()
+	object := h.git(h.profile.Workspace, "rev-parse", "HEAD:file")
+	path := filepath.Join(h.profile.Workspace, ".git/objects", object[:2], strings.TrimSpace(object[2:]))
+	for range 2 {
+		if out, r := s.sh(t, "git hash-object -w file; "+strings.Replace(lies, "HEAD:file", strings.TrimSpace(object), 1)+"cp -f $L $P; git cat-file blob $O"); r.ExitCode != 0 || !strings.Contains(out, "evil") {
+			t.Fatalf("%d %s", r.ExitCode, out)
+		}
+		s.Settle()
+		if notices := s.News(); !slices.ContainsFunc(notices, func(n Notice) bool { return n.Path == path }) {
+			t.Errorf("it is not told: %v", notices)
+		}
+		if _, err := os.Lstat(path); err == nil {
+			t.Error("it is still there")
+		}
+	}
+	s.Close()
+}
