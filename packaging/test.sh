@@ -24,7 +24,7 @@ run_tests() { # USER SKIPPED-TESTS PACKAGES-BUT-SANDBOX... -- GO-TEST-ARGUMENT..
 # What programs say of a sandbox, what becomes of a layer's files, everyday work, and what shells complete is the same for root, and takes
 # minutes to try: only the ordinary user's run has it.
 only_user='/sandbox/(lack|cow/changes)$'
-only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
+only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestRealAgentsWorkInsideAsAWhole$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
 
 status=0
 root=$([ "$(id -u)" -eq 0 ] && [ $# -gt 0 ] && echo yes || true)
