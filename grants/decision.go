@@ -16,9 +16,10 @@ const (
 	Deny DecisionKind = iota
 	AllowOnce
 	AllowAlways
+	GiveAnswer // to a question: it allows nothing
 )
 
-var decisionNames = []string{"deny", "allowOnce", "allowAlways"}
+var decisionNames = []string{"deny", "allowOnce", "allowAlways", "answer"}
 
 func (k DecisionKind) String() string {
 	if int(k) < len(decisionNames) {
@@ -41,7 +42,7 @@ func (k *DecisionKind) UnmarshalText(text []byte) error {
 
 // A Decision is a person's answer to a request. What it allows is written out: nothing is taken over from the question.
 type Decision struct {
-	Kind   DecisionKind   `json:"kind" jsonschema:"deny, allowOnce or allowAlways"`
+	Kind   DecisionKind   `json:"kind" jsonschema:"deny, allowOnce or allowAlways; of a question, deny or answer"`
 	Path   string         `json:"path,omitempty" jsonschema:"of an allowance: the path asked for, or one below it"`
 	Access profile.Access `json:"access,omitempty" jsonschema:"of an allowance: what was asked for, or less"`
 	// Scope of allowAlways says for whom, and there is one so far.
@@ -49,6 +50,7 @@ type Decision struct {
 	ExpiresIn Duration `json:"expiresIn,omitempty" jsonschema:"of allowAlways: how long it holds, as 90m or 2h30m; without it, until it is revoked"`
 	// Shown says what the person was shown of a command: CommandRequest.Shown. Nothing else of an allowance is said of one.
 	Shown  string `json:"shown,omitempty" jsonschema:"of an allowance of a command: the digest of what was shown"`
+	Answer string `json:"answer,omitempty" jsonschema:"of answer: one of the choices, or where there are none, any text"`
 	Reason string `json:"reason,omitempty" jsonschema:"of deny: why, for the agent"`
 	Via    string `json:"via,omitempty" jsonschema:"how the person answered: terminal, web, desktop, mcp"`
 }
@@ -135,6 +137,9 @@ func (d Decision) check(q Question) error {
 		return err
 	}
 	refuse := func(why string) error { return &DecisionError{Why: why} }
+	if d.Answer != "" {
+		return refuse("answer is said of a question, and this is a path")
+	}
 	switch d.Kind {
 	case Deny:
 		return nil
@@ -178,6 +183,8 @@ func (d Decision) ForCommand(r CommandRequest) error {
 	}
 	refuse := func(why string) error { return &DecisionError{Why: why} }
 	switch {
+	case d.Answer != "":
+		return refuse("answer is said of a question, and this is a command")
 	case d.Kind == Deny:
 		return nil
 	case d.Kind != AllowOnce && d.Kind != AllowAlways:

@@ -37,7 +37,9 @@ type Request struct {
 	ResolvedPath    string         `json:"resolvedPath,omitempty" jsonschema:"where that leads, with symbolic links followed"`
 	RequestedAccess profile.Access `json:"requestedAccess,omitempty" jsonschema:"what it would do there"`
 	// Outside is a command that is to run outside of any sandbox: then no path is asked for.
-	Outside         *CommandRequest `json:"outside,omitempty" jsonschema:"the command that is asked for, in place of a path"`
+	Outside *CommandRequest `json:"outside,omitempty" jsonschema:"the command that is asked for, in place of a path"`
+	// Question is a question in words: then neither path nor command is asked for.
+	Question        *PersonQuestion `json:"question,omitempty" jsonschema:"what a person is asked in words, in place of a path"`
 	Reason          string          `json:"reason" jsonschema:"why, in the agent's words"`
 	Warnings        []Warning       `json:"warnings" jsonschema:"what a person should know before deciding"`
 	AskedAtUnixMs   int64           `json:"askedAtUnixMs"`
@@ -53,6 +55,7 @@ const (
 	OutcomeNever     Outcome = "never"     // nobody may grant it
 	OutcomeTimeout   Outcome = "timeout"   // nobody answered in time
 	OutcomeWithdrawn Outcome = "withdrawn" // the session ended, or whoever asked left
+	OutcomeAnswered  Outcome = "answered"  // of a question in words
 )
 
 // A Scope is how far a grant reaches.

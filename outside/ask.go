@@ -17,31 +17,39 @@ import (
 	"github.com/clairun/clai-sandbox/policy"
 )
 
-// pending is a command that waits for a person.
+// pending is a command, or a question in words, that waits for a person.
 type pending struct {
 	grants.Request
 	command command
-	claimed bool          // a decision is being written
-	late    func()        // what ended it meanwhile
-	answer  chan answered // has room for the one answer
+	claimed bool     // a decision is being written
+	late    func()   // what ended it meanwhile
+	answer  chan got // has room for the one answer
 }
 
-type answered struct {
-	said   policy.Answer
-	reason string
+// got is what came of waiting for a person.
+type got struct {
+	said    policy.Answer
+	reason  string
+	outcome grants.Outcome
+	text    string // the answer to a question
 }
 
-// ask waits for a person.
+// ask waits for a person's word about a command.
 func (b *Broker) ask(ctx context.Context, c command) (said policy.Answer, reason string, err error) {
-	p := b.newPending(c)
+	got, err := b.wait(ctx, b.newPending(c))
+	return got.said, got.reason, err
+}
+
+// wait waits for a person.
+func (b *Broker) wait(ctx context.Context, p *pending) (got, error) {
 	b.mu.Lock()
-	a := b.agents[c.Agent]
+	a := b.agents[p.Agent]
 	if a.waiting >= b.options.MaxPending {
 		b.mu.Unlock()
-		return 0, "", &grants.BusyError{Why: fmt.Sprintf("%d commands of this agent wait for an answer already", a.waiting)}
+		return got{}, &grants.BusyError{Why: fmt.Sprintf("%d requests of this agent wait for an answer already", a.waiting)}
 	}
 	a.waiting++
-	b.pending[c.id] = p
+	b.pending[p.ID] = p
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -49,15 +57,15 @@ func (b *Broker) ask(ctx context.Context, c command) (said policy.Answer, reason
 		a.waiting--
 	}()
 	shown := p.Request
-	b.Publish(grants.Event{Kind: grants.EventRequestPending, Session: c.session, Request: &shown})
-	timer := time.AfterFunc(b.options.Timeout, func() { b.endPending(p, grants.OutcomeTimeout, answered{said: policy.AnswerNone}) })
+	b.Publish(grants.Event{Kind: grants.EventRequestPending, Session: p.Session, Request: &shown})
+	timer := time.AfterFunc(b.options.Timeout, func() { b.endPending(p, grants.OutcomeTimeout, got{said: policy.AnswerNone}) })
 	defer timer.Stop()
 	select {
 	case got := <-p.answer:
-		return got.said, got.reason, nil
+		return got, nil
 	case <-ctx.Done():
-		b.endPending(p, grants.OutcomeWithdrawn, answered{said: policy.AnswerDeny})
-		return 0, "", ctx.Err()
+		b.endPending(p, grants.OutcomeWithdrawn, got{said: policy.AnswerDeny})
+		return got{}, ctx.Err()
 	}
 }
 
@@ -101,7 +109,7 @@ func (b *Broker) newPending(c command) *pending {
 			r.Warnings = append(r.Warnings, grants.Warning{Kind: grants.WarnExecuted, Text: s.Text})
 		}
 	}
-	return &pending{Request: r, command: c, answer: make(chan answered, 1)}
+	return &pending{Request: r, command: c, answer: make(chan got, 1)}
 }
 
 // of is a reason with what is known of the container that gives it.
@@ -125,19 +133,19 @@ func digest(shown grants.CommandRequest, d policy.Decision) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// endPending ends a command that waits, once. While a decision is being written, that came first.
-func (b *Broker) endPending(p *pending, outcome grants.Outcome, got answered) {
+// endPending ends a request that waits, once. While a decision is being written, that came first.
+func (b *Broker) endPending(p *pending, outcome grants.Outcome, with got) {
 	b.mu.Lock()
 	if p.claimed {
-		p.late = func() { b.endPending(p, outcome, got) }
+		p.late = func() { b.endPending(p, outcome, with) }
 		b.mu.Unlock()
 		return
 	}
-	b.finish(p, outcome, got)
+	b.finish(p, outcome, with)
 }
 
-// finish takes a command out of those that wait, if it is there. The lock is held, and given back.
-func (b *Broker) finish(p *pending, outcome grants.Outcome, got answered) {
+// finish takes a request out of those that wait, if it is there. The lock is held, and given back.
+func (b *Broker) finish(p *pending, outcome grants.Outcome, with got) {
 	if b.pending[p.ID] != p {
 		b.mu.Unlock()
 		return
@@ -147,13 +155,14 @@ func (b *Broker) finish(p *pending, outcome grants.Outcome, got answered) {
 		clear(b.ended)
 	}
 	b.ended[p.ID] = outcome
-	p.answer <- got
+	with.outcome = outcome
+	p.answer <- with
 	b.mu.Unlock()
 	shown := p.Request
 	b.Publish(grants.Event{Kind: grants.EventRequestEnded, Session: p.Session, Request: &shown, Outcome: outcome})
 }
 
-// Decide answers a request for a command, or for a path.
+// Decide answers a request for a command, a question, or a request for a path.
 func (b *Broker) Decide(ctx context.Context, id string, d grants.Decision) (grants.Answer, error) {
 	p, err := b.claim(id, d)
 	if err != nil {
@@ -167,20 +176,30 @@ func (b *Broker) Decide(ctx context.Context, id string, d grants.Decision) (gran
 		return grants.Answer{}, unavailable(err)
 	}
 	answer := grants.Answer{RequestID: id, Granted: true, Outcome: grants.OutcomeGranted, Scope: grants.ScopeOnce}
-	got := answered{said: policy.AnswerAllowOnce}
+	with := got{said: policy.AnswerAllowOnce}
 	switch d.Kind {
+	case grants.GiveAnswer:
+		answer, with = grants.Answer{RequestID: id, Outcome: grants.OutcomeAnswered}, got{text: d.Answer}
 	case grants.AllowAlways:
-		answer.Scope, got.said = grants.ScopeAlways, policy.AnswerAllowAlways
+		answer.Scope, with.said = grants.ScopeAlways, policy.AnswerAllowAlways
 	case grants.Deny:
 		answer = grants.Answer{RequestID: id, Outcome: grants.OutcomeDenied, Reason: cmp.Or(d.Reason, defaultDenial)}
-		got = answered{policy.AnswerDeny, answer.Reason}
+		with = got{said: policy.AnswerDeny, reason: answer.Reason}
 	}
 	b.mu.Lock()
-	b.finish(p, answer.Outcome, got)
+	b.finish(p, answer.Outcome, with)
 	return answer, nil
 }
 
-// claim makes this decision the one that counts, if it is a valid one. Nil and no error: it is about no command.
+// fits holds a decision against what is asked.
+func (p *pending) fits(d grants.Decision) error {
+	if p.Question != nil {
+		return d.ForQuestion(*p.Question)
+	}
+	return d.ForCommand(*p.Outside)
+}
+
+// claim makes this decision the one that counts, if it is a valid one. Nil and no error: it is about a path.
 func (b *Broker) claim(id string, d grants.Decision) (*pending, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,7 +210,7 @@ func (b *Broker) claim(id string, d grants.Decision) (*pending, error) {
 		}
 		return nil, nil
 	}
-	if err := d.ForCommand(*p.Outside); err != nil {
+	if err := p.fits(d); err != nil {
 		return nil, err
 	}
 	if p.claimed {
@@ -214,7 +233,11 @@ func (b *Broker) release(p *pending) {
 
 // write puts a decision on record, and then what it stores: nothing takes effect before.
 func (b *Broker) write(p *pending, d grants.Decision) error {
-	if err := b.recordSynced(p.command, "command_decided", line{Decision: &d}); err != nil {
+	event := "command_decided"
+	if p.Question != nil {
+		event = "question_decided"
+	}
+	if err := b.recordSynced(p.command, event, line{Decision: &d}); err != nil {
 		return err
 	}
 	if d.Kind != grants.AllowAlways {

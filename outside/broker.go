@@ -66,12 +66,16 @@ type Broker struct {
 	onTheirWay map[askedAs]chan struct{}
 }
 
-var _ grants.Runner = (*Broker)(nil)
+var (
+	_ grants.Runner     = (*Broker)(nil)
+	_ grants.Questioner = (*Broker)(nil)
+)
 
 // agent is what is counted of one.
 type agent struct {
 	waiting, running int
 	looks            broker.Allowance
+	bothers          broker.Allowance // of questions in words
 	seen             time.Time
 }
 

@@ -95,6 +95,9 @@ const (
 	requested = "command_requested"
 	started   = "command_started"
 	ended     = "command_ended"
+
+	asked    = "question_asked" // of a person, in words
+	answered = "question_ended"
 )
 
 func (b *Broker) record(c command, event string, l line) error {
@@ -194,18 +197,18 @@ func (b *Broker) endUnfinished() {
 	var order []string
 	for raw := range lines {
 		var l line
-		if !bytes.Contains(raw, []byte(`"command_`)) || json.Unmarshal(raw, &l) != nil || l.ID == "" {
+		if !bytes.Contains(raw, []byte(`"command_`)) && !bytes.Contains(raw, []byte(`"question_`)) || json.Unmarshal(raw, &l) != nil || l.ID == "" {
 			continue
 		}
 		switch l.Event {
-		case requested:
+		case requested, asked:
 			open[l.ID] = &l
 			order = append(order, l.ID)
 		case started:
 			if first := open[l.ID]; first != nil {
 				first.Event = started
 			}
-		case ended:
+		case ended, answered:
 			delete(open, l.ID)
 			if l.Name != "" {
 				a := grants.CommandAnswer{RequestID: l.ID, Status: l.Status, Reason: l.Reason}
@@ -219,6 +222,12 @@ func (b *Broker) endUnfinished() {
 	for _, id := range order {
 		l := open[id]
 		if l == nil {
+			continue
+		}
+		if l.Event == asked {
+			l.Time, l.Event, l.Reason = time.Now().UTC(), answered, reasonRestarted
+			b.options.Audit.AppendTaking(*l)
+			b.ended[id] = grants.OutcomeDenied
 			continue
 		}
 		a := grants.CommandAnswer{RequestID: id, Status: grants.CommandDenied, Reason: reasonRestarted}

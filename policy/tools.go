@@ -112,7 +112,7 @@ func matchesTool(patterns []string, tool string) bool {
 
 // isAsking reports whether a tool only tells about the sandbox, or asks a person: an allow list need not name it, and a deny list can.
 func isAsking(tool string) bool {
-	return slices.Contains([]string{"fs_request_grant", "sandbox_explain", "changes_propose"}, tool)
+	return slices.Contains([]string{"fs_request_grant", "ask_person", "sandbox_explain", "changes_propose"}, tool)
 }
 
 // CheckTool asks every layer: one that refuses is enough. "exec", "bash" and "bash_exec" are one tool, and so are "read", "glob" and

@@ -27,7 +27,7 @@ func newApp() *cli.App {
 			"clai-sandbox shell [options]\n" +
 			"clai-sandbox agent NAME [options] [-- ARGUMENT…]\n" +
 			"clai-sandbox exec --host gateway -- COMMAND [ARGUMENT…]\n" +
-			"clai-sandbox grants review|pending|allow|deny|list|add|revoke|narrow|confirm|log|request\n" +
+			"clai-sandbox grants review|pending|allow|answer|deny|list|add|revoke|narrow|confirm|log|request\n" +
 			"clai-sandbox quarantine list|show|restore|discard\n" +
 			"clai-sandbox changes review|list|show|diff|apply|discard\n" +
 			"clai-sandbox image import|build-base|list|show|remove\n" +

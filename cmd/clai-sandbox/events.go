@@ -87,6 +87,8 @@ func eventText(e grants.Event) string {
 		return of(e.Request.ID + ": " + string(e.Outcome))
 	case e.Request != nil && e.Request.Outside != nil:
 		return of(fmt.Sprintf("%s: agent %s asks to run outside: %s", e.Request.ID, e.Request.Agent, e.Request.Outside.Text))
+	case e.Request != nil && e.Request.Question != nil:
+		return of(fmt.Sprintf("%s: agent %s asks you: %s", e.Request.ID, e.Request.Agent, e.Request.Question.Text))
 	case e.Request != nil:
 		return of(fmt.Sprintf("%s: agent %s asks to %s %s", e.Request.ID, e.Request.Agent, e.Request.RequestedAccess.Verb(), profile.Printable(e.Request.RequestedPath)))
 	case e.Grant != nil:

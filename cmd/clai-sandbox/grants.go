@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -67,6 +68,7 @@ func grantsCommand() *cli.Command {
 				&cli.BoolFlag{DisableDefaultText: true, Name: "once", Usage: "for the session that asked; this is the default"},
 				&cli.BoolFlag{DisableDefaultText: true, Name: "always", Usage: "for the agent, in later sessions too"},
 				expiry(), asJSON()),
+			sub("answer", "answer what an agent asks you in words", "ID ANSWER", "ID is a request's, as pending shows it, or its first 8 characters. ANSWER is the number of a choice, or where there are none, any\ntext. It permits the agent nothing.", grantsAnswer),
 			sub("deny", "say no; the session is not asked about it again", "ID", "ID is a request's, as pending shows it, or its first 8 characters.", grantsDeny,
 				&cli.StringFlag{Name: "reason", Usage: "tell the agent why: `TEXT`"}),
 			sub("revoke", "take a grant away, also from live sandboxes", "ID…", "ID is a grant's, as list shows it, or its beginning. What still gives the agent the path is said, and which running sandboxes could\nnot be reached; then the exit status is 1.", grantsRevoke),
@@ -247,8 +249,11 @@ func grantsAllow(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if r.Outside != nil {
+		switch {
+		case r.Outside != nil:
 			return allowCommand(ctx, c, broker, r)
+		case r.Question != nil:
+			return &usage{r.ID + " is a question, which wants an answer", "clai-sandbox grants answer " + r.ID + " ANSWER"}
 		}
 		access, err := accessFlag(c, r.RequestedAccess)
 		if err != nil {
@@ -272,6 +277,35 @@ func grantsAllow(c *cli.Context) error {
 			return printJSON(os.Stdout, answer)
 		}
 		fmt.Printf("%s may now %s %s%s\n", profile.Printable(r.Agent), answer.Access.Verb(), profile.Printable(answer.Path), lasting(answer))
+		return nil
+	})
+}
+
+// grantsAnswer answers a question. A number is a choice.
+func grantsAnswer(c *cli.Context) error {
+	if c.NArg() < 2 {
+		return &usage{"answer wants a request's ID and an answer", "clai-sandbox grants pending shows both"}
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		r, err := requestNamed(ctx, broker, c.Args().First())
+		if err != nil {
+			return err
+		}
+		if r.Question == nil {
+			return &usage{r.ID + " is no question", "clai-sandbox grants allow " + r.ID + ", or deny"}
+		}
+		d := grants.Decision{Kind: grants.GiveAnswer, Answer: strings.Join(c.Args().Tail(), " "), Via: via}
+		if choices := r.Question.Choices; len(choices) > 0 {
+			n, err := strconv.Atoi(d.Answer)
+			if err != nil || n < 1 || n > len(choices) {
+				return &usage{"the answer must be the number of a choice: 1 to " + strconv.Itoa(len(choices)), "clai-sandbox grants pending shows them"}
+			}
+			d.Answer = choices[n-1]
+		}
+		if _, err := broker.Decide(ctx, r.ID, d); err != nil {
+			return err
+		}
+		fmt.Printf("%s is told: %s\n", profile.Printable(r.Agent), oneLine(d.Answer))
 		return nil
 	})
 }

@@ -83,7 +83,12 @@ func printRequests(to io.Writer, list []grants.Request, now time.Time) {
 			fmt.Fprintln(to)
 		}
 		line := func(name, text string) { fmt.Fprintf(to, "  %-9s %s\n", name, text) }
-		if r.Outside != nil {
+		if r.Question != nil {
+			fmt.Fprintf(to, "%s  agent %s asks you\n", r.ID, profile.Printable(r.Agent))
+			for _, f := range r.Question.Facts() {
+				line(f.Name, f.Text)
+			}
+		} else if r.Outside != nil {
 			fmt.Fprintf(to, "%s  agent %s asks to run a command outside of any sandbox\n", r.ID, profile.Printable(r.Agent))
 			first, rest := r.Outside.Facts()
 			for _, f := range append(first, rest...) {
@@ -108,6 +113,10 @@ func printRequests(to io.Writer, list []grants.Request, now time.Time) {
 			line("in", profile.Printable(r.Workspace))
 		}
 		line("asked", fmt.Sprintf("%s, and waits %s more", ago(now, r.AskedAtUnixMs), rough(time.UnixMilli(r.ExpiresAtUnixMs).Sub(now))))
+	}
+	if list[0].Question != nil {
+		fmt.Fprintf(to, "\nanswer with clai-sandbox grants review, or for example:\n  clai-sandbox grants answer %s TEXT\n  clai-sandbox grants deny %s\n", list[0].ID, list[0].ID)
+		return
 	}
 	less := " --access ro"
 	if list[0].Outside != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // offered are the tools that clai-sandbox mcp has.
-var offered = []string{"bash_exec", "exec", "process", "read", "write", "edit", "apply_patch", "glob", "grep", "fs_request_grant", "sandbox_explain", "changes_propose"}
+var offered = []string{"bash_exec", "exec", "process", "read", "write", "edit", "apply_patch", "glob", "grep", "fs_request_grant", "ask_person", "sandbox_explain", "changes_propose"}
 
 // A toolPolicy says which tools one agent is offered.
 type toolPolicy struct {

@@ -26,15 +26,15 @@ func TestEveryLayerHasToAllowATool(t *testing.T) {
 	all := strings.Join(offered, " ")
 	for text, want := range map[string]string{
 		`{}`: all,
-		`{"defaults": {"execution": {"tools": {"deny": ["exec"]}}}}`:                                                                            "process read write edit apply_patch glob grep fs_request_grant sandbox_explain changes_propose",
-		`{"defaults": {"execution": {"tools": {"deny": ["group:fs", "process"]}}}}`:                                                             "bash_exec exec fs_request_grant sandbox_explain changes_propose",
-		`{"defaults": {"execution": {"tools": {"allow": ["read"]}}}}`:                                                                           "read glob grep fs_request_grant sandbox_explain changes_propose",
+		`{"defaults": {"execution": {"tools": {"deny": ["exec"]}}}}`:                                                                            "process read write edit apply_patch glob grep fs_request_grant ask_person sandbox_explain changes_propose",
+		`{"defaults": {"execution": {"tools": {"deny": ["group:fs", "process"]}}}}`:                                                             "bash_exec exec fs_request_grant ask_person sandbox_explain changes_propose",
+		`{"defaults": {"execution": {"tools": {"allow": ["read"]}}}}`:                                                                           "read glob grep fs_request_grant ask_person sandbox_explain changes_propose",
 		`{"defaults": {"execution": {"tools": {"allow": ["*"], "deny": ["fs_request_grant"]}}}}`:                                                strings.Replace(all, "fs_request_grant ", "", 1),
-		`{"defaults": {"execution": {"tools": {"allow": []}}}}`:                                                                                 "fs_request_grant sandbox_explain changes_propose",
-		`{"defaults": {"execution": {"tools": {"profile": "minimal", "alsoAllow": ["read"]}}}}`:                                                 "read glob grep fs_request_grant sandbox_explain changes_propose",
+		`{"defaults": {"execution": {"tools": {"allow": []}}}}`:                                                                                 "fs_request_grant ask_person sandbox_explain changes_propose",
+		`{"defaults": {"execution": {"tools": {"profile": "minimal", "alsoAllow": ["read"]}}}}`:                                                 "read glob grep fs_request_grant ask_person sandbox_explain changes_propose",
 		`{"defaults": {"execution": {"tools": {"profile": "coding"}}}}`:                                                                         all,
-		`{"defaults": {"execution": {"tools": {"deny": ["exec"]}}}, "agents": {"main": {"execution": {"tools": {"allow": ["exec", "read"]}}}}}`: "read glob grep fs_request_grant sandbox_explain changes_propose",
-		`{"agents": {"main": {"execution": {"sandbox": {"tools": {"deny": ["write", "edit", "apply_patch"]}}}}}}`:                               "bash_exec exec process read glob grep fs_request_grant sandbox_explain changes_propose",
+		`{"defaults": {"execution": {"tools": {"deny": ["exec"]}}}, "agents": {"main": {"execution": {"tools": {"allow": ["exec", "read"]}}}}}`: "read glob grep fs_request_grant ask_person sandbox_explain changes_propose",
+		`{"agents": {"main": {"execution": {"sandbox": {"tools": {"deny": ["write", "edit", "apply_patch"]}}}}}}`:                               "bash_exec exec process read glob grep fs_request_grant ask_person sandbox_explain changes_propose",
 		`{"agents": {"other": {"execution": {"tools": {"allow": []}}}}}`:                                                                        all,
 	} {
 		p := toolPolicyOf(t, text)

@@ -31,6 +31,8 @@ type Client struct {
 var (
 	_ grants.Broker = (*Client)(nil)
 	_ grants.Runner = (*Client)(nil)
+
+	_ grants.Questioner = (*Client)(nil)
 )
 
 // send passes a request on. Where nobody listens, it starts somebody.
@@ -63,7 +65,7 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 
 // patienceFor is how long an answer may take; 0: as long as a person does.
 func (c *Client) patienceFor(method, target string) time.Duration {
-	if method == "POST" && (target == asking || target == commands) || method == "GET" && strings.HasPrefix(target, commands+"/") {
+	if method == "POST" && (target == asking || target == commands || target == questions) || method == "GET" && strings.HasPrefix(target, commands+"/") {
 		return 0
 	}
 	return cmp.Or(c.patience, answerPatience)
@@ -71,8 +73,9 @@ func (c *Client) patienceFor(method, target string) time.Duration {
 
 // asking is where a person is asked, and commands where one is run, for which a person may be asked.
 const (
-	asking   = "/v1/grants/requests"
-	commands = "/v1/commands"
+	asking    = "/v1/grants/requests"
+	commands  = "/v1/commands"
+	questions = "/v1/questions"
 )
 
 // maxAttempts is how often something is said again, within half a second in all.
@@ -89,7 +92,7 @@ func cutOff(err error) bool {
 
 // repeatable reports whether something may be said again to another broker: what is asked within a session is not for that one.
 func repeatable(method, target string) bool {
-	return method == "GET" || target != asking && target != commands && !strings.HasSuffix(target, "/applied")
+	return method == "GET" || target != asking && target != commands && target != questions && !strings.HasSuffix(target, "/applied")
 }
 
 // call asks for something, under a name if it changes something.
@@ -252,6 +255,15 @@ func (c *Client) RunOutside(ctx context.Context, session string, inside bool, co
 		body = command
 	}
 	err = c.askAgain(ctx, commands, body, &answer)
+	return answer, err
+}
+
+// AskPerson asks in words.
+func (c *Client) AskPerson(ctx context.Context, session string, q grants.PersonQuestion) (answer grants.PersonAnswer, err error) {
+	if err := q.Check(); err != nil {
+		return answer, err
+	}
+	err = c.call(ctx, "POST", questions, grants.PersonBody{Session: session, PersonQuestion: q}, &answer)
 	return answer, err
 }
 

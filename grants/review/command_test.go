@@ -48,3 +48,36 @@ func TestACommandIsAllowedAsItIsShown(t *testing.T) {
 		t.Errorf("%+v, %s", d.broker.decided, d.message)
 	}
 }
+
+// A question is answered in words, by the number of a choice where there are some, and by no key that allows anything.
+func TestAQuestionIsAnswered(t *testing.T) {
+	r := grants.Request{ID: "0123456789abcdef", Agent: "main", Workspace: "/w", AskedAtUnixMs: 1_000_000, ExpiresAtUnixMs: 1_300_000,
+		Question: &grants.PersonQuestion{Text: "Which\x1b[2J\none?", Choices: []string{"this", "that"}}}
+	d := newDesk(t, r)
+	screen := d.screen()
+	for _, want := range []string{"main asks you", `Which\u{1B}[2J`, "one?", "1         this", "2         that"} {
+		if !strings.Contains(strings.NewReplacer(bold, "", plain, "").Replace(screen), want) {
+			t.Errorf("no %q in\n%s", want, screen)
+		}
+	}
+	for _, key := range []string{"a", "p", "r", "c"} {
+		d.keys(key)
+		if len(d.broker.decided) != 0 || d.asking != askNothing {
+			t.Errorf("%s: %+v", key, d.broker.decided)
+		}
+	}
+	d.keys("o3<enter>")
+	if len(d.broker.decided) != 0 || !strings.Contains(d.message, "from 1 to 2") {
+		t.Errorf("%+v, %s", d.broker.decided, d.message)
+	}
+	d.keys("o2<enter>")
+	if want := (grants.Decision{Kind: grants.GiveAnswer, Answer: "that", Via: via}); len(d.broker.decided) != 1 || d.broker.decided[0] != want {
+		t.Errorf("%+v", d.broker.decided)
+	}
+	r.Question = &grants.PersonQuestion{Text: "How many?"}
+	d = newDesk(t, r)
+	d.keys("o2<enter>")
+	if want := (grants.Decision{Kind: grants.GiveAnswer, Answer: "2", Via: via}); len(d.broker.decided) != 1 || d.broker.decided[0] != want {
+		t.Errorf("%+v", d.broker.decided)
+	}
+}

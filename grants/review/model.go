@@ -2,7 +2,9 @@ package review
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,9 +60,10 @@ const (
 	askPath
 	askExpiry
 	askReason
+	askAnswer
 )
 
-var prompts = []string{"", "path: ", "for how long, such as 2h (nothing: until you revoke it): ", "why not (may be empty): "}
+var prompts = []string{"", "path: ", "for how long, such as 2h (nothing: until you revoke it): ", "why not (may be empty): ", "your answer, or the number of a choice: "}
 
 // Messages.
 type (
@@ -274,6 +277,10 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 		m.message = "the window is too small to show the whole path: enlarge it first"
 	case m.busy[r.ID]:
 		m.message = "the answer is on its way"
+	case r.Question != nil && key == "o":
+		return m.ask(askAnswer, "")
+	case r.Question != nil && key != "d":
+		m.message = "this is a question: o answers it, d does not"
 	case r.Outside != nil:
 		return m.command(key, r)
 	case key == "o":
@@ -375,6 +382,16 @@ func (m *model) typed(msg tea.KeyPressMsg) tea.Cmd {
 		}
 		m.drafts[r.ID] = d
 		return nil
+	case askAnswer:
+		if choices := r.Question.Choices; len(choices) > 0 {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > len(choices) {
+				m.message = fmt.Sprintf("not taken: the number of a choice, from 1 to %d", len(choices))
+				return nil
+			}
+			text = choices[n-1]
+		}
+		return m.decide(r, grants.Decision{Kind: grants.GiveAnswer, Answer: text})
 	case askReason:
 		return m.decide(r, grants.Decision{Kind: grants.Deny, Reason: text})
 	}
@@ -414,6 +431,12 @@ func (m *model) decide(r grants.Request, d grants.Decision) tea.Cmd {
 // done says what an answer did.
 func done(r grants.Request, d grants.Decision) string {
 	agent, path := profile.Printable(r.Agent), profile.Printable(d.Path)
+	if r.Question != nil {
+		if d.Kind == grants.Deny {
+			return agent + " gets no answer"
+		}
+		return agent + " is told: " + text.Line(d.Answer)
+	}
 	if r.Outside != nil {
 		command := text.Line(r.Outside.Text)
 		switch d.Kind {

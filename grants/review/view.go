@@ -78,8 +78,11 @@ func (m *model) parts() (top, body, bottom []string) {
 		bottom = append(bottom, m.line(prompts[m.asking]), m.inputLine(), m.line("enter: done   esc: not after all"))
 	} else {
 		keys := "o once   a always   p path   r read only   c copy   d deny   ? keys   q quit"
-		if r, _, ok := m.current(); ok && r.Outside != nil {
+		switch r, _, ok := m.current(); {
+		case ok && r.Outside != nil:
 			keys = "o once   a always   d deny   ? keys   q quit"
+		case ok && r.Question != nil:
+			keys = "o answer   d deny   ? keys   q quit"
 		}
 		bottom = append(bottom, m.line(keys))
 	}
@@ -109,6 +112,14 @@ func shownTyped(text []rune) string {
 // request describes a request. The path comes apart from the rest: a person must see all of it.
 func (m *model) request(r grants.Request, d draft) (path, rest []string) {
 	add := func(name, text string) { rest = append(rest, m.wrapped(name, text, 6)...) }
+	if r.Question != nil {
+		path = append(path, m.line(bold+profile.Printable(r.Agent)+plain+" asks "+bold+"you"+plain))
+		for _, f := range r.Question.Facts() {
+			path = append(path, m.wrapped(f.Name, f.Text, maxPathLines)...)
+		}
+		m.describe(r, add)
+		return path, rest
+	}
 	if r.Outside != nil {
 		path = append(path, m.line(bold+profile.Printable(r.Agent)+plain+" asks to "+bold+"run, outside of any sandbox"+plain))
 		first, facts := r.Outside.Facts()

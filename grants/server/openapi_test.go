@@ -31,8 +31,8 @@ const openAPIFile = "openapi.json"
 var words = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[profile.Access]():      oneOf("read_only", "read_write"),
 	reflect.TypeFor[profile.OriginKind]():  oneOf(profile.OriginApproval, profile.OriginManual),
-	reflect.TypeFor[grants.DecisionKind](): oneOf(grants.Deny, grants.AllowOnce, grants.AllowAlways),
-	reflect.TypeFor[grants.Outcome]():      oneOf(grants.OutcomeGranted, grants.OutcomeDenied, grants.OutcomeNever, grants.OutcomeTimeout, grants.OutcomeWithdrawn),
+	reflect.TypeFor[grants.DecisionKind](): oneOf(grants.Deny, grants.AllowOnce, grants.AllowAlways, grants.GiveAnswer),
+	reflect.TypeFor[grants.Outcome]():      oneOf(grants.OutcomeGranted, grants.OutcomeDenied, grants.OutcomeNever, grants.OutcomeTimeout, grants.OutcomeWithdrawn, grants.OutcomeAnswered),
 	reflect.TypeFor[grants.Scope]():        oneOf(grants.ScopeOnce, grants.ScopeAlways, grants.ScopeAlready),
 	reflect.TypeFor[grants.Visibility]():   oneOf(grants.VisibleNow, grants.VisibleNextCommand),
 	reflect.TypeFor[grants.WarningKind](): oneOf(grants.WarnTooBroad, grants.WarnSensitive, grants.WarnElsewhere, grants.WarnMissing, grants.WarnSocket,

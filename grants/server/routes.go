@@ -27,6 +27,8 @@ func (s *Server) routes() []wire.Route {
 			Takes: grants.Decision{}, Gives: grants.Answer{}, Handle: s.decide},
 		{Method: "POST", Path: "/v1/commands", Summary: "have a command run outside of any sandbox, and wait for whoever decides and for its end; what waits for a person is among the requests",
 			Takes: grants.CommandBody{}, Gives: grants.CommandAnswer{}, Handle: s.runOutside},
+		{Method: "POST", Path: "/v1/questions", Summary: "ask a person in words within a session, and wait for the answer; it waits among the requests, and permits nothing",
+			Takes: grants.PersonBody{}, Gives: grants.PersonAnswer{}, Handle: s.askPerson},
 		{Method: "GET", Path: "/v1/commands/{id}", Summary: "wait for the end of a command that was accepted", Gives: grants.CommandAnswer{}, Handle: s.waitOutside},
 		{Method: "GET", Path: "/v1/grants", Summary: "list what is granted", Gives: grants.GrantList{}, Handle: s.list},
 		{Method: "POST", Path: "/v1/grants", Summary: "grant a path that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, Handle: s.add},
@@ -101,6 +103,18 @@ func (s *Server) waitOutside(_ http.ResponseWriter, r *http.Request) (any, error
 		return nil, err
 	}
 	return wire.Result(runner.WaitOutside(r.Context(), r.PathValue("id")))
+}
+
+func (s *Server) askPerson(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var body grants.PersonBody
+	if err := wire.Receive(r, &body); err != nil {
+		return nil, err
+	}
+	questioner, ok := s.broker.(grants.Questioner)
+	if !ok {
+		return nil, &grants.UnavailableError{Why: "nobody is asked in words here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
+	}
+	return wire.Result(questioner.AskPerson(r.Context(), body.Session, body.PersonQuestion))
 }
 
 func (s *Server) runner() (grants.Runner, error) {

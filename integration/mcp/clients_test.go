@@ -92,7 +92,7 @@ func TestTheOfficialInspectorCallsTools(t *testing.T) {
 		}
 		return answer
 	}
-	if tools := inspect("--method", "tools/list").Tools; len(tools) != 11 {
+	if tools := inspect("--method", "tools/list").Tools; len(tools) != 12 {
 		t.Errorf("%v", tools)
 	}
 	var r Result

@@ -301,7 +301,7 @@ func TestAnAgentsSession(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if want := []string{"apply_patch", "bash_exec", "edit", "exec", "fs_request_grant", "glob", "grep", "process", "read", "sandbox_explain", "write"}; !slices.Equal(names, want) {
+	if want := []string{"apply_patch", "ask_person", "bash_exec", "edit", "exec", "fs_request_grant", "glob", "grep", "process", "read", "sandbox_explain", "write"}; !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}
 	makefile := "all: ; cat " + secret + " > answer.h\n"
@@ -604,6 +604,7 @@ func TestHostileArguments(t *testing.T) {
 		"read":             {files.Read{Path: "../../etc/shadow"}, files.Read{Path: "a\x00b"}, files.Read{Path: long}, files.Read{Path: a.p.other}},
 		"write":            {files.Write{Path: "/usr/x", Content: "x"}, files.Write{Path: "/etc/x", Content: "x"}},
 		"fs_request_grant": {RequestGrant{Path: "a\x00", Access: "read_only"}, RequestGrant{Path: long, Access: "read_only"}, RequestGrant{Path: "/x", Access: "all"}, RequestGrant{Path: "/proc", Access: "everything"}},
+		"ask_person":       {AskPerson{}, AskPerson{Question: long}, AskPerson{Question: "x", Choices: []string{""}}},
 		"sandbox_explain":  {Explain{Path: "\x00"}, Explain{Path: long}},
 		"process":          {Process{Action: "poll", ID: "p9"}, Process{Action: "x"}, Process{Action: "start"}, Process{Action: "start", Command: "a\x00"}},
 	} {
@@ -807,7 +808,7 @@ func FuzzNoArgumentsBreakTheServer(f *testing.F) {
 	for _, seed := range []string{`{"command":"true"}`, `{"action":"poll","id":"p1","cursor":-1}`, `{"path":"\u0000"}`, `[]`, `{"argv":["a"],"host":"x"}`} {
 		f.Add(0, seed)
 	}
-	names := []string{"bash_exec", "exec", "process", "read", "write", "edit", "apply_patch", "glob", "grep", "fs_request_grant", "sandbox_explain"}
+	names := []string{"bash_exec", "exec", "process", "read", "write", "edit", "apply_patch", "glob", "grep", "fs_request_grant", "ask_person", "sandbox_explain"}
 	f.Fuzz(func(t *testing.T, which int, text string) {
 		var arguments any
 		if json.Unmarshal([]byte(text), &arguments) != nil {

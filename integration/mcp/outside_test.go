@@ -19,6 +19,8 @@ type fakeRunner struct {
 	session string
 	inside  bool
 	end     chan grants.CommandAnswer // of what was accepted
+
+	question grants.PersonQuestion
 }
 
 func (f *fakeRunner) WaitOutside(ctx context.Context, id string) (grants.CommandAnswer, error) {
@@ -98,5 +100,39 @@ func TestACallOutsideGoesOnWaiting(t *testing.T) {
 	go func() { f.end <- grants.CommandAnswer{Status: grants.CommandDenied, Reason: "no"} }()
 	for r, _ := call[Result](a, "exec", Exec{Argv: []string{"id"}, Host: "gateway"}); r.Outcome != outcomeDenied; {
 		r, _ = call[Result](a, "exec", Exec{RunID: "def"})
+	}
+}
+
+func (f *fakeRunner) AskPerson(ctx context.Context, session string, q grants.PersonQuestion) (grants.PersonAnswer, error) {
+	f.session, f.question = session, q
+	a, err := f.WaitOutside(ctx, "q")
+	return grants.PersonAnswer{RequestID: a.RequestID, Outcome: grants.Outcome(a.Status), Answer: a.Text, Reason: a.Reason}, err
+}
+
+// An agent asks its person in words, and waits across calls.
+func TestAnAgentAsksThePerson(t *testing.T) {
+	p := newPlace(t)
+	f := &fakeRunner{Client: p.person, end: make(chan grants.CommandAnswer)}
+	p.options.Session.Broker, p.options.askWait = f, 10*time.Millisecond
+	a := p.connect(nil)
+	in := AskPerson{Question: "Which one?", Choices: []string{"this", "that"}}
+	for range 2 {
+		if r, failed := call[PersonResult](a, "ask_person", in); failed || !r.Pending || r.Answered {
+			t.Errorf("%+v", r)
+		}
+	}
+	f.end <- grants.CommandAnswer{Status: grants.CommandStatus(grants.OutcomeAnswered), Text: "that"}
+	if r, failed := call[PersonResult](a, "ask_person", in); failed || !r.Answered || r.Answer != "that" || f.session == "" || f.question.Text != in.Question {
+		t.Errorf("%+v, %+v", r, f)
+	}
+	go func() {
+		f.end <- grants.CommandAnswer{Status: grants.CommandStatus(grants.OutcomeDenied), Reason: "no\x1b"}
+	}()
+	r := PersonResult{Pending: true}
+	for r.Pending {
+		r, _ = call[PersonResult](a, "ask_person", in)
+	}
+	if r.Answered || r.Outcome != "denied" || strings.Contains(r.Message, "\x1b") {
+		t.Errorf("%+v", r)
 	}
 }

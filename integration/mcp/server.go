@@ -64,6 +64,7 @@ func (s *sitting) server() *sdk.Server {
 	s.addProcess(server)
 	s.addFiles(server)
 	s.addAsk(server)
+	s.addPerson(server)
 	s.addExplain(server)
 	s.addChanges(server)
 	return server

@@ -30,6 +30,7 @@ type sitting struct {
 	launching   int // jobs that are not in the map yet
 	nextJob     int
 	asks        map[askKey]*ask
+	questions   map[string]*words      // to the person, in words
 	outside     map[string]*outsideRun // what runs or waits outside of the sandbox, by its id
 	denied      map[string]bool        // paths of which the agent has been told that they were denied
 	later       []sandbox.Notice       // for the next result
@@ -42,7 +43,7 @@ type sitting struct {
 
 // sitting is one that has not begun.
 func (o Options) sitting(ctx context.Context) *sitting {
-	s := &sitting{options: o, fields: map[string]reflect.Type{}, jobs: map[string]*job{}, asks: map[askKey]*ask{}, outside: map[string]*outsideRun{}, denied: map[string]bool{}}
+	s := &sitting{options: o, fields: map[string]reflect.Type{}, jobs: map[string]*job{}, asks: map[askKey]*ask{}, questions: map[string]*words{}, outside: map[string]*outsideRun{}, denied: map[string]bool{}}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	var err error
 	if s.bwrap, err = sandbox.FindBwrap(o.Bwrap, o.Session.Caller.Directories().State); err != nil {

@@ -138,8 +138,11 @@ func (d *desktop) show(ctx context.Context, r grants.Request) {
 		actions = append(actions, it.deny, "Deny")
 	}
 	wish := r.RequestedAccess.Verb()
-	if r.Outside != nil {
+	switch {
+	case r.Outside != nil:
 		wish = "run a command outside of any sandbox"
+	case r.Question != nil:
+		wish = "have an answer of yours"
 	}
 	summary := fmt.Sprintf("%s asks to %s", profile.Printable(r.Agent), wish)
 	var id uint32
@@ -152,13 +155,19 @@ func (d *desktop) show(ctx context.Context, r grants.Request) {
 
 // plain reports whether nothing about a request needs a second look.
 func plain(r grants.Request) bool {
-	return r.Outside == nil && len(r.Warnings) == 0 && r.ResolvedPath == r.RequestedPath && len(r.RequestedPath) <= longest && profile.Printable(r.RequestedPath) == r.RequestedPath
+	return r.Outside == nil && r.Question == nil && len(r.Warnings) == 0 && r.ResolvedPath == r.RequestedPath && len(r.RequestedPath) <= longest && profile.Printable(r.RequestedPath) == r.RequestedPath
 }
 
 func (d *desktop) body(r grants.Request) string {
 	lines := []string{profile.Printable(r.RequestedPath)}
-	if r.Outside != nil {
-		lines[0] = profile.Printable(r.Outside.Text)
+	if r.Outside != nil || r.Question != nil {
+		asked := ""
+		if r.Question != nil {
+			asked = r.Question.Text
+		} else {
+			asked = r.Outside.Text
+		}
+		lines[0] = profile.Printable(asked)
 		if command := []rune(lines[0]); len(command) > longest {
 			lines[0] = string(command[:longest]) + "…"
 		}

@@ -662,6 +662,18 @@ func (s *Session) RunOutside(ctx context.Context, c grants.Command) (grants.Comm
 	}
 }
 
+// AskPerson asks a person in words, in the session's name.
+func (s *Session) AskPerson(ctx context.Context, q grants.PersonQuestion) (grants.PersonAnswer, error) {
+	questioner, ok := s.options.Broker.(grants.Questioner)
+	if !ok {
+		return grants.PersonAnswer{}, &grants.UnavailableError{Why: "this session was started without a broker", Hint: "start it with --broker"}
+	}
+	if err := s.join(s.options.Broker); err != nil { // where the last one has ended, one is started
+		return grants.PersonAnswer{}, err
+	}
+	return questioner.AskPerson(ctx, s.ID(), q)
+}
+
 // WaitOutside waits for the end of a command that was accepted.
 func (s *Session) WaitOutside(ctx context.Context, id string) (grants.CommandAnswer, error) {
 	runner, ok := s.options.Broker.(grants.Runner)
