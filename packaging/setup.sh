@@ -28,6 +28,8 @@ list_programs() {
 		python3        -    must  python3           =               python    =               =          tests use its sockets and system calls
 		git            -    must  git               =               =         =               =          tests protect a repository with it
 		ssh            -    must  openssh-client    openssh-clients openssh   openssh-clients =          tests look for its keys and agent
+		sshd           -    nice  openssh-server    =               openssh   openssh-server  =          tests sign in to it with git
+		gpg            -    nice  gnupg             =               =         gpg2            =          tests sign commits with it
 		curl           -    must  curl              =               =         =               =          tests reach the network with it
 		dbus-daemon    -    must  dbus-daemon/dbus  dbus-daemon     dbus      dbus-1          dbus       tests start a session bus of their own
 		dbus-send      -    nice  dbus-bin/dbus     dbus-tools      dbus      dbus-1-tools    dbus       tests call services on a session bus with it

@@ -144,6 +144,7 @@ type sandboxConfig struct {
 	Publish          *[]PublishedPort `json:"publish,omitempty" jsonschema:"ports of a disabled or filtered network that are reached at the host's loopback interface: 3000, or 8080:3000 for the host's port 8080"`
 	SessionBus       *SessionBus      `json:"sessionBus,omitempty" jsonschema:"how much of the D-Bus session bus the command reaches; if nobody says, filtered; allow hands over the whole bus, which starts programs outside the sandbox"`
 	SessionBusNames  *[]busName       `json:"sessionBusNames,omitempty" jsonschema:"the names on the session bus that a filtered one lets through, in place of the usual ones; the usual ones are let through in part, any other with all that its owner does; one that ends in .* stands for all below it"`
+	SSHKeys          *[]sshKeyConfig  `json:"sshKeys,omitempty" jsonschema:"keys of the caller's ssh-agent that the command may use, each to sign in where it says; if nobody says, none"`
 	Tools            toolsConfig      `json:"tools,omitzero" jsonschema:"which tools an agent in the sandbox is offered, on top of tools"`
 	Image            *imageChoice     `json:"image,omitempty" jsonschema:"an image that stands in place of the host's system, as clai-sandbox image list names it, read-only, or with :cow behind its name copy_on_write; if nobody says, or with host, the host's own"`
 	NestedNamespaces *bool            `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
@@ -354,6 +355,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Sandbox.Publish, over.Sandbox.Publish)
 	overlay(&e.Sandbox.SessionBus, over.Sandbox.SessionBus)
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
+	overlay(&e.Sandbox.SSHKeys, over.Sandbox.SSHKeys)
 	overlay(&e.Sandbox.Image, over.Sandbox.Image)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
 	overlay(&e.MCP.TrustElicitation, over.MCP.TrustElicitation)

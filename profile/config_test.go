@@ -37,7 +37,7 @@ func load(t *testing.T, system, user string) (*Config, error) {
 func TestAMistakeIsNamedWithItsKey(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"defaults": {"execution": {"sandbox": {"netwrk": "enabled"}}}}`,
-			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: allowedDomains, deniedDomains, image, mode, nestedNamespaces, network, prune, publish, scope, sessionBus, sessionBusNames, tools, upstreamDirect, upstreamProxy)`},
+			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: allowedDomains, deniedDomains, image, mode, nestedNamespaces, network, prune, publish, scope, sessionBus, sessionBusNames, sshKeys, tools, upstreamDirect, upstreamProxy)`},
 		{"{\n\"agent\": {}}", `config.json:2:1: unknown key "agent" (known: $schema, agents, defaults, enforced, session)`},
 		{`{"agents": {"main": {"execution": {"sandbox": {"network": "on"}}}}}`,
 			`config.json:1:59: agents.main.execution.sandbox.network: "on" is not disabled, enabled or filtered`},

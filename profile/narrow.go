@@ -35,6 +35,7 @@ type narrowingSandbox struct {
 	Network          *Network      `json:"network,omitempty" jsonschema:"as much of the network as commands reach at most"`
 	DeniedDomains    *[]DomainRule `json:"deniedDomains,omitempty" jsonschema:"what they do not reach; an enabled network is filtered then, and reaches all other names"`
 	SessionBus       *SessionBus   `json:"sessionBus,omitempty" jsonschema:"as much of the session bus as they reach at most"`
+	SSHAgent         *onlyFalse    `json:"sshAgent,omitempty" jsonschema:"false: no command uses a key of the caller's ssh-agent"`
 	NestedNamespaces *onlyFalse    `json:"nestedNamespaces,omitempty" jsonschema:"false: no command makes user namespaces"`
 }
 
@@ -210,6 +211,10 @@ func (p *Profile) narrowTo(hidden []string, protected *[]protectedName, sandbox 
 	if b := sandbox.SessionBus; b != nil && *b < p.SessionBus {
 		p.SessionBus = *b
 		narrowed("sandbox.sessionBus", b.String())
+	}
+	if sandbox.SSHAgent != nil && len(p.SSHKeys) > 0 {
+		p.SSHKeys = nil
+		narrowed("sandbox.sshAgent", "false")
 	}
 	if sandbox.NestedNamespaces != nil && p.NestedNamespaces {
 		p.NestedNamespaces = false

@@ -212,6 +212,9 @@ type Profile struct {
 	// SessionBusAddress and RuntimeDirectory lead to the caller's bus: $DBUS_SESSION_BUS_ADDRESS and $XDG_RUNTIME_DIR.
 	SessionBusAddress string
 	RuntimeDirectory  string
+	// SSHKeys are those of the caller's ssh-agent that the command may use. SSHAgentSocket is that agent's: $SSH_AUTH_SOCK.
+	SSHKeys        []SSHKey
+	SSHAgentSocket string
 	// NestedNamespaces lets the command make user namespaces of its own, as a browser's or another sandbox does.
 	NestedNamespaces bool
 

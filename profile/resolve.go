@@ -35,6 +35,8 @@ type Request struct {
 	Publish          []string // PORT, or HOST:INSIDE
 	SessionBus       string   // empty: the configuration's
 	SessionBusNames  []string // besides the configuration's
+	SSHAgent         []string // HOST=KEY
+	SignCommits      []string // KEY
 	Image            string   // NAME[:ro|:cow], or HostImage; empty: the configuration's
 	NestedNamespaces bool
 	Stored           []Grant  // grants that were approved before
@@ -88,6 +90,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolveUpstream(settings, caller, r) },
 		func() error { return p.resolvePublished(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
+		func() error { return p.resolveSSHKeys(settings, caller, r) },
 		func() error { return p.resolveImage(settings, caller, r) },
 		func() error { return p.resolveLimits(settings.Limits, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },

@@ -23,7 +23,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"profile", "what one agent's sandbox may see and do; the configuration files and their schema; the environment", "profile/variables"},
 	{"profile/preset", "what programs of agents, and the tools that they use, need of a sandbox: a file of JSON each", "profile"},
 	{"wire", "HTTP and JSON by tables of routes: limits, streams of events", ""},
-	{"sandbox", "profile → plan → bwrap's arguments and trees of mounts → a running command → result; what goes wrong, and why", "profile sandbox/bus sandbox/cow sandbox/cow/changes sandbox/descriptor sandbox/egress sandbox/image sandbox/landlock sandbox/limits sandbox/links sandbox/mounts sandbox/process sandbox/protect sandbox/publish sandbox/repository sandbox/seccomp sandbox/server sandbox/trampoline"},
+	{"sandbox", "profile → plan → bwrap's arguments and trees of mounts → a running command → result; what goes wrong, and why", "profile sandbox/bus sandbox/cow sandbox/cow/changes sandbox/descriptor sandbox/egress sandbox/image sandbox/landlock sandbox/limits sandbox/links sandbox/mounts sandbox/process sandbox/protect sandbox/publish sandbox/repository sandbox/seccomp sandbox/server sandbox/sshagent sandbox/trampoline"},
 	{"sandbox/bus", "the session bus for a command: addresses, the names and calls that are let through, the socket, the proxy, the relay", "sandbox/descriptor sandbox/process"},
 	{"sandbox/bus/bustest", "tests alone: a session bus of a test's own, with services on it", "sandbox/process/processtest"},
 	{"sandbox/cow", "the layers of what is seen copy on write: made, found again, locked while in use", "sandbox/mounts"},
@@ -48,6 +48,8 @@ var rooms = []struct{ path, holds, imports string }{
 	{"sandbox/repository", "git's settings: which do no harm, how their file is read and changed; what executes is taken out of a repository made inside; whether an index, an object or a pack is what it says", ""},
 	{"sandbox/seccomp", "the filter of system calls: the table of what is refused and why, and the program for the kernel", ""},
 	{"sandbox/server", "what starts the commands of a session in its one sandbox: in all of its namespaces but that of process ids", "sandbox/trampoline"},
+	{"sandbox/sshagent", "what a launcher and the program that serves a sandbox's ssh-agent say to each other", "profile"},
+	{"sandbox/sshagent/serve", "that program: what of an ssh-agent's protocol passes, to which hosts, with which keys", "profile sandbox/sshagent"},
 	{"sandbox/trampoline", "programs of some forty instructions that carry out lists of system calls", ""},
 	{"policy", "whether a command may leave the sandbox: shell lines, allowlists, the approvals file, what an approval is bound to", "profile/variables"},
 	{"policy/host", "what decides on this machine: the configuration and the approvals file, put together", "policy profile"},
@@ -74,7 +76,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"integration/session", "one agent's sitting: its sandboxes show what is granted when they start and while they run", "grants profile sandbox"},
 	{"cmd/clai-sandbox", "the command: flags in, one call, output out", "cmd/hosted grants grants/client integration/instructions integration/rooms integration/session profile profile/preset sandbox sandbox/lack sandbox/mounts sandbox/protect sandbox/repository"},
 	{"cmd/clai-sandbox-hostexec", "the program that a container has: it asks at the door", "outside/container"},
-	{"cmd/clai-sandboxd", "the long-running modes, and what is too heavy for a start of the command: `agents`, `approvals`, `config`, `explain --host`, `grants review`, `image`, `mcp`", "audit cmd/hosted grants grants/client grants/review grants/store integration/gateway integration/mcp integration/mcp/files integration/session outside/container outside/door outside/runner policy policy/host profile sandbox sandbox/cow/changes sandbox/cow/changes/screen sandbox/image sandbox/image/store sandbox/image/unpack"},
+	{"cmd/clai-sandboxd", "the long-running modes, and what is too heavy for a start of the command: `agents`, `approvals`, `config`, `explain --host`, `grants review`, `image`, `mcp`", "audit cmd/hosted grants grants/client grants/review grants/store integration/gateway integration/mcp integration/mcp/files integration/session outside/container outside/door outside/runner policy policy/host profile sandbox sandbox/cow/changes sandbox/cow/changes/screen sandbox/image sandbox/image/store sandbox/image/unpack sandbox/sshagent/serve"},
 	{"cmd/hosted", "the command lines of what `clai-sandbox` leaves to `clai-sandboxd`", "profile"},
 	{"packaging/bench", "the benchmark", ""},
 	{"packaging/mutate", "takes each condition of the security decisions out once, to see that a test notices", ""},
@@ -88,7 +90,7 @@ var everywhere = []string{"profile/text", "profile/aside", "profile/whole", "pro
 var (
 	quick = []string{"cmd/clai-sandbox", "integration/mcp/files"}
 	heavy = []string{"net/http", "crypto/tls", "github.com/google/jsonschema-go", "github.com/cpuguy83/go-md2man", "github.com/containers/storage",
-		"go.etcd.io/bbolt", "charm.land", "github.com/godbus", "mvdan.cc/sh"}
+		"go.etcd.io/bbolt", "charm.land", "github.com/godbus", "golang.org/x/crypto", "mvdan.cc/sh"}
 )
 
 const ours = "github.com/clairun/clai-sandbox/"

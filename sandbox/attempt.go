@@ -66,8 +66,9 @@ type attempt struct {
 	output        *process.Meter // nil: not measured
 	cgroup        *limits.Cgroup // nil: none
 	process       *process.Process
-	bus           *bus.Listener // nil: none
-	heard         chan struct{} // closed when signals for the command come to this process
+	bus           *bus.Listener  // nil: none
+	agent         *agentListener // nil: none
+	heard         chan struct{}  // closed when signals for the command come to this process
 	ended         chan struct{}
 	why           atomic.Pointer[Notice] // why this process ended it, if it did and the Outcome does not say so
 }
@@ -191,7 +192,7 @@ func (a *attempt) open(l Launcher) (err error) {
 
 // bwrapArgs are the options for the base, whose sources it opens. What it leaves out, the plan has no more.
 func (a *attempt) bwrapArgs(l Launcher, base *Plan) ([]string, error) {
-	steps, operands, err := a.pin(base.Steps, l.Bwrap.Has(optionBindFD))
+	steps, operands, err := a.pin(l, base.Steps, l.Bwrap.Has(optionBindFD))
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +247,7 @@ type operand struct{ option, operand string }
 
 // pin opens the source of each bind and copy. A source that is gone or has become a link since Build looked is left out
 // with a notice, unless it is the workspace.
-func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, error) {
+func (a *attempt) pin(l Launcher, wanted []Step, byDescriptor bool) ([]Step, []operand, error) {
 	steps := make([]Step, 0, len(wanted))
 	var operands []operand
 	for _, step := range wanted {
@@ -283,7 +284,12 @@ func (a *attempt) pin(wanted []Step, byDescriptor bool) ([]Step, []operand, erro
 			}
 			operands = append(operands, operand{"", a.pass(nothing)})
 		case step.Kind == Socket && step.Source == "":
-			o, ok := a.busOperand(step, byDescriptor)
+			o, ok := operand{}, false
+			if step.Path == agentPlace {
+				o, ok = a.agentOperand(l, step, byDescriptor)
+			} else {
+				o, ok = a.busOperand(step, byDescriptor)
+			}
 			if !ok {
 				continue
 			}
@@ -444,6 +450,7 @@ func (a *attempt) close() {
 	a.settingsWatch.end()
 	a.settings.close()
 	a.bus.Close()
+	a.agent.close()
 	a.ports.close()
 	a.cgroup.Remove()
 	for i := range a.files {

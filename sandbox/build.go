@@ -42,6 +42,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	}
 	b.home()
 	reached := b.sessionBus()
+	agent := b.sshAgent()
 	b.network()
 	b.ask()
 	if err := b.leadThroughImage(); err != nil {
@@ -56,8 +57,9 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		Published:        p.Published,
 		SessionBus:       p.SessionBus,
 		Bus:              reached,
+		SSHAgent:         agent,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      asking(&p, proxied(&p, busEnvironment(reached, withPath(p.Environment, found)))),
+		Environment:      asking(&p, agent.environment(proxied(&p, busEnvironment(reached, withPath(p.Environment, found))))),
 		WorkingDirectory: p.WorkingDirectory,
 		Limits:           p.Limits,
 		Hidden:           b.hidden,

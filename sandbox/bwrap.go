@@ -194,8 +194,11 @@ func remember(cache, identity string, options []string) {
 
 // writableBy says which writable bind of the plan holds this bwrap, or nothing. A command that could replace bwrap would
 // own every sandbox after its own.
-func (b Bwrap) writableBy(p *Plan, tree Tree) string {
-	w, err := follow(tree, b.Path)
+func (b Bwrap) writableBy(p *Plan, tree Tree) string { return p.writes(b.Path, tree) }
+
+// writes is the writable bind that holds a program of the host's, or a link to it; or nothing.
+func (p *Plan) writes(program string, tree Tree) string {
+	w, err := follow(tree, program)
 	if err != nil {
 		return ""
 	}

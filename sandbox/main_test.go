@@ -14,6 +14,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 	"github.com/clairun/clai-sandbox/sandbox/process/processtest"
+	"github.com/clairun/clai-sandbox/sandbox/sshagent/serve"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -21,6 +22,12 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that a test needs to run in a process of its own.
 func TestMain(m *testing.M) {
 	InsideMain()
+	if len(os.Args) == 2 && os.Args[1] == agentProgram {
+		if err := serve.Program(); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
 	if err := nomount.Apply(); err != nil {
 		panic(err)
 	}
@@ -30,6 +37,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// agentProgram makes the test binary the program that serves a sandbox's ssh-agent, which has no variables.
+const agentProgram = "ssh-agent"
 
 // helpers are programs inside the test binary, by name.
 var helpers = map[string]func(){}

@@ -57,7 +57,7 @@ func proxyVariables(p *profile.Profile) []profile.Variable {
 			profile.Variable{Name: strings.ToLower(v[0]), Value: v[1], Origin: origin})
 	}
 	return append(list,
-		profile.Variable{Name: "GIT_SSH_COMMAND", Value: "ssh -o 'ProxyCommand=" + insideProgram + " %h %p'", Origin: origin},
+		profile.Variable{Name: sshCommandVariable, Value: "ssh -o 'ProxyCommand=" + insideProgram + " %h %p'", Origin: origin},
 		profile.Variable{Name: "NODE_USE_ENV_PROXY", Value: "1", Origin: origin})
 }
 

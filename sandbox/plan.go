@@ -26,6 +26,7 @@ type Plan struct {
 	Published        []profile.PublishedPort
 	SessionBus       profile.SessionBus
 	Bus              bus.Bus
+	SSHAgent         SSHAgent
 	NestedNamespaces bool
 
 	Environment      []profile.Variable
@@ -132,6 +133,7 @@ const (
 	NoticeProtected     NoticeKind = "protected_path"    // what is executed outside was made, or could not be protected
 	NoticeGitSetting    NoticeKind = "git_setting"       // a change of git's settings that was not carried over
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
+	NoticeSSHAgent      NoticeKind = "ssh_agent"         // the ssh-agent is absent, or what it refused
 	NoticeNetwork       NoticeKind = "network_refused"   // a connection that a filtered network refused
 	NoticePort          NoticeKind = "port_unpublished"  // something listens inside where nothing outside reaches it
 	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much

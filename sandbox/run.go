@@ -19,6 +19,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/process"
+	"github.com/clairun/clai-sandbox/sandbox/sshagent"
 )
 
 // A Launcher carries out plans with one bwrap.
@@ -42,6 +43,11 @@ type Launcher struct {
 	// AskNetwork decides about a connection of a filtered network that no rule of the plan's names; see egress.Proxy. Nil
 	// refuses.
 	AskNetwork func(context.Context, profile.Destination) egress.Answer
+
+	// SSHAgent is the program that serves a sandbox's ssh-agent, with its arguments: see package sshagent. AskSSH decides about a host
+	// that nobody named for a key; nil refuses.
+	SSHAgent []string
+	AskSSH   func(context.Context, sshagent.Question) sshagent.Answer
 
 	// Unpublished, if it is not nil, is told while the command runs of a port of its own network at which it listens and that nothing
 	// outside reaches.
@@ -266,7 +272,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	replaced = append(replaced, a.leads.end()...)
 	set := a.watch.end(l, a.plan.Protection)
 	notCarried := append(a.settings.carryOver(l.quarantine(a.plan.Protection)), a.bringHome(l, began)...)
-	result := Result{Duration: took, Notices: append(a.endBus(a.plan.Notices), set...)}
+	result := Result{Duration: took, Notices: append(a.agent.notices(a.endBus(a.plan.Notices)), set...)}
 	result.Notices = append(result.Notices, a.ports.news()...)
 	for _, n := range replaced {
 		if !slices.ContainsFunc(result.Notices, func(told Notice) bool { return told.Path == n.Path }) {

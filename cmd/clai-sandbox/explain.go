@@ -90,6 +90,7 @@ type explanation struct {
 	UpstreamProxy    string                  `json:"upstreamProxy,omitempty" jsonschema:"the proxy through which a filtered network connects, without what it is told of who asks"`
 	Published        []profile.PublishedPort `json:"published" jsonschema:"ports of a disabled or filtered network that the host reaches at its loopback interface"`
 	SessionBus       string                  `json:"sessionBus" jsonschema:"how much of the D-Bus session bus the command reaches"`
+	SSHKeys          []sshKeyExplained       `json:"sshKeys" jsonschema:"the keys of the ssh-agent that the command may use"`
 	SessionBusNames  []string                `json:"sessionBusNames" jsonschema:"the names that a filtered one lets through; none where there is no bus"`
 	Environment      []variableOrigin        `json:"environment" jsonschema:"the command's variables, without their values, which may be secrets"`
 	TimeoutSeconds   float64                 `json:"timeoutSeconds" jsonschema:"when the command is ended; 0: never"`
@@ -124,6 +125,40 @@ func domainOrigins(plan *sandbox.Plan, rules []profile.DomainRule) []domainOrigi
 	return list
 }
 
+type sshKeyExplained struct {
+	Key         string         `json:"key" jsonschema:"as it was named"`
+	Hosts       []string       `json:"hosts" jsonschema:"where it signs in without a question"`
+	SignCommits bool           `json:"signCommits" jsonschema:"whether it signs git's commits and tags"`
+	Unbound     bool           `json:"unbound" jsonschema:"whether it signs in anywhere"`
+	Origin      profile.Origin `json:"origin"`
+}
+
+func explainedKeys(keys []profile.SSHKey) []sshKeyExplained {
+	list := []sshKeyExplained{}
+	for _, k := range keys {
+		e := sshKeyExplained{k.Name, []string{}, k.SignCommits, k.Unbound, k.Origin}
+		for _, h := range k.Hosts {
+			e.Hosts = append(e.Hosts, h.String())
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+func (e sshKeyExplained) String() string {
+	text := e.Key + " for " + strings.Join(e.Hosts, ", ")
+	switch {
+	case e.Unbound:
+		text = e.Key + " for every host"
+	case len(e.Hosts) == 0:
+		text = e.Key + " for no host"
+	}
+	if e.SignCommits {
+		text += ", and commits"
+	}
+	return text
+}
+
 func newExplanation(j job) explanation {
 	e := explanation{
 		Agent:            j.profile.Agent,
@@ -141,6 +176,7 @@ func newExplanation(j job) explanation {
 		Published:        append([]profile.PublishedPort{}, j.plan.Published...),
 		SessionBus:       j.plan.SessionBus.String(),
 		SessionBusNames:  append([]string{}, j.plan.Bus.Names...),
+		SSHKeys:          explainedKeys(j.plan.SSHAgent.Keys),
 		TimeoutSeconds:   j.plan.Limits.Timeout.Seconds(),
 		Limits:           j.plan.HeldLimits(),
 		Protections:      sandbox.Protections(&j.plan),
@@ -185,6 +221,9 @@ func (e explanation) print() {
 		fmt.Fprintf(table, "published\t127.0.0.1:%d leads to port %d inside\t%s\n", port.Host, port.Inside, oneLine(port.Origin.String()))
 	}
 	fmt.Fprintf(table, "session bus\t%s\n", oneLine(e.bus))
+	for _, k := range e.SSHKeys {
+		fmt.Fprintf(table, "ssh-agent\t%s (%s)\n", oneLine(k.String()), oneLine(k.Origin.String()))
+	}
 	if e.TimeoutSeconds > 0 {
 		fmt.Fprintf(table, "timeout\t%g s\n", e.TimeoutSeconds)
 	}

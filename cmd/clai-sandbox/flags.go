@@ -50,7 +50,7 @@ func prepareRequest(request profile.Request, options session.Options, how prepar
 	if err := j.makeDirectories(); err != nil {
 		return j, err
 	}
-	j.broker, options.Caller, options.Config, options.Request = options.Broker, caller, config, request
+	j.broker, options.Caller, options.Config, options.Request, options.SSHAgent = options.Broker, caller, config, request, sshAgent
 	if j.session, err = session.Open(context.Background(), options); err != nil {
 		return j, err
 	}

@@ -111,6 +111,12 @@ func explainOutside(c *cli.Context) error {
 	return handOver(append(append(args, "--"), c.Args().Slice()...))
 }
 
+// sshAgent is the other program as what serves a sandbox's ssh-agent.
+func sshAgent() ([]string, error) {
+	path, err := daemonPath()
+	return []string{path, hosted.SSHAgent}, err
+}
+
 // daemonPath is where the other program lies.
 func daemonPath() (string, error) {
 	if path := os.Getenv(daemonVariable); path != "" {

@@ -26,6 +26,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/sshagent/serve"
 )
 
 // version is set when the program is built.
@@ -48,6 +49,13 @@ func main() {
 	if len(os.Args) == 2 && os.Args[0] == files.Place && os.Args[1] == files.Stays {
 		os.Exit(files.Stay(os.Stdin, os.Stdout))
 	}
+	if len(os.Args) == 2 && os.Args[1] == hosted.SSHAgent { // a launcher starts it
+		if err := serve.Program(); err != nil {
+			fmt.Fprintln(os.Stderr, text.Line(err.Error()))
+			os.Exit(statusFailed)
+		}
+		return
+	}
 	app := newApp()
 	typed := len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "audit", "changes", "config", "explain", "image", "mcp", "token", hosted.Review}, os.Args[1])
 	if typed { // by a person, as clai-sandbox
@@ -68,6 +76,12 @@ func oneLine(err error) string {
 		text += "; " + open.Hint
 	}
 	return text
+}
+
+// sshAgent is this program as what serves a sandbox's ssh-agent.
+func sshAgent() ([]string, error) {
+	self, err := os.Executable()
+	return []string{self, hosted.SSHAgent}, err
 }
 
 func newApp() *cli.App {

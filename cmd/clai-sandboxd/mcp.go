@@ -64,7 +64,7 @@ func mcpAction(c *cli.Context) error {
 		}
 	}
 	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation, OutputLimit: c.Int("output-limit"),
-		Session: session.Options{Caller: caller, Config: config, Request: request, Command: "clai-sandbox mcp"}}
+		Session: session.Options{Caller: caller, Config: config, Request: request, SSHAgent: sshAgent, Command: "clai-sandbox mcp"}}
 	switch stay, never := c.Bool("session-sandbox"), c.Bool("sandbox-per-call"); {
 	case stay && never:
 		return &misuse{"--session-sandbox and --sandbox-per-call contradict each other", "leave one of them out"}

@@ -13,6 +13,9 @@ const Program = "clai-sandboxd"
 // Review is its mode that clai-sandbox grants review becomes.
 const Review = "grants-review"
 
+// SSHAgent is its mode that serves a sandbox's ssh-agent.
+const SSHAgent = "ssh-agent"
+
 // Actions do the commands, by the name of a command below approvals.
 type Actions func(name string) cli.ActionFunc
 

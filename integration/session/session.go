@@ -28,6 +28,8 @@ type Options struct {
 	Live bool
 	// PrivateTmp stands at /tmp in each sandbox of the session; see profile.Profile.
 	PrivateTmp string
+	// SSHAgent finds the program that serves a sandbox's ssh-agent; see sandbox.Launcher. Nil: there is none.
+	SSHAgent func() ([]string, error)
 	// Furnish puts into the agent's own home, where it has one, what belongs there. Nothing runs in it meanwhile.
 	Furnish func(home string) error
 	// Command tells the person who decides what the session runs.
@@ -366,6 +368,11 @@ func (p *Prepared) enter(ctx context.Context, l *sandbox.Launcher) (_ context.Co
 	leave = func() {}
 	if err := p.takeHome(); err != nil {
 		return nil, nil, err
+	}
+	if o := p.session.options; len(p.Plan.SSHAgent.Keys) > 0 && o.SSHAgent != nil {
+		if l.SSHAgent, err = o.SSHAgent(); err != nil {
+			return nil, nil, err
+		}
 	}
 	if s := p.session; s.options.Live && s.options.Broker != nil && sandbox.CanBeLive(p.Profile) == "" {
 		r := &running{live: &sandbox.Live{}, request: p.request}

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -56,33 +55,12 @@ func Listen(bus Bus) (*Listener, error) {
 	if l.directory, err = newDirectory(bus.Directories); err != nil {
 		return nil, err
 	}
-	if err := l.open(); err != nil {
+	if l.socket, l.listening, err = l.directory.listen(); err != nil {
 		l.directory.remove()
-		l.socket.Close()
 		return nil, fmt.Errorf("session bus: %w", err)
 	}
 	l.served.Go(l.serve)
 	return l, nil
-}
-
-func (l *Listener) open() error {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(
-		unix.Fchmod(fd, 0o600), // before there is a file: bind gives it this mode
-		unix.Bind(fd, &unix.SockaddrUnix{Name: l.directory.name(socketName)}),
-		unix.Listen(fd, maxConnections))
-	if err == nil {
-		l.socket, err = l.directory.open(socketName)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return err
-	}
-	l.listening, err = newConn(descriptor.File(fd))
-	return err
 }
 
 // serve lets connections in, as many as there are slots.
@@ -231,6 +209,5 @@ func (l *Listener) Close() error {
 
 // Place is the socket's file, to be bound: a descriptor of the caller's own.
 func (l *Listener) Place() (descriptor.File, error) {
-	fd, err := unix.FcntlInt(uintptr(l.socket), unix.F_DUPFD_CLOEXEC, 0)
-	return descriptor.File(max(fd, 0)), err
+	return duplicate(uintptr(l.socket))
 }
