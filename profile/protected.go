@@ -77,6 +77,28 @@ var projectFiles = []string{
 	"jupyter_server_config.json", "jupyter_lab_config.py", "jupyter_lab_config.json",
 }
 
+// An executed is what a program executes, or is led by, without being asked, of what lies in a project. New names come here: with the program,
+// what it does, and where that is written.
+type executed struct {
+	Program string
+	Does    string
+	Source  string // documentation, or what was tried: a row of docs/campaign-names.md
+	Names   []string
+}
+
+var executedFiles = []executed{
+	{"clojure-lsp", "runs :classpath-cmd of :project-specs when an editor starts it", "https://clojure-lsp.io/settings/", []string{".lsp/config.edn"}},
+	{"rust-analyzer", "runs check.overrideCommand and others when an editor starts it", "https://rust-analyzer.github.io/book/configuration.html", []string{"rust-analyzer.toml"}},
+	{"YouCompleteMe", "executes the file as Python; asked about once, by its path", "https://github.com/ycm-core/YouCompleteMe#the-gycm_confirm_extra_conf-option", []string{".ycm_extra_conf.py"}},
+	{"lazy.nvim", "executes the file as Lua (local_spec)", "https://lazy.folke.io/configuration", []string{".lazy.lua"}},
+	{"opencode", "starts servers of the Model Context Protocol and of languages", "https://github.com/opencode-ai/opencode#configuration", []string{".opencode.json"}},
+	{"Hermit", "its shell hook activates an environment on entering the directory", "https://cashapp.github.io/hermit/usage/shell", []string{"bin/hermit.hcl", "bin/activate-hermit", "bin/activate-hermit.fish"}},
+	{"fnox", "its shell hook asks providers, which are commands", "row 174", []string{"fnox.toml"}},
+	{"pkgx dev", "its shell hook chooses programs and sets variables", "https://docs.pkgx.sh/using-dev/dev", []string{".pkgx.yaml", ".pkgx.yml", "pkgx.yaml", "pkgx.yml"}},
+	{"aqua", "its proxies execute what the file says", "row 174", []string{"aqua.yaml", "aqua.yml", ".aqua.yaml", ".aqua.yml"}},
+	{"git-lfs", "goes where lfs.url says, with credentials, at a push", "git-lfs-config(5)", []string{".lfsconfig"}},
+}
+
 // startupFiles are what shells and sessions execute, in a home directory.
 var startupFiles = []string{
 	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout",
@@ -89,6 +111,15 @@ var homeFiles = []string{
 	".bashrc.d", ".bash_completion", ".config/zsh", ".config/emacs", ".emacs", ".emacs.d", ".vim", ".oh-my-zsh", ".nvm", ".cargo/env", ".cargo/bin", "go/bin", ".screenrc", ".curlrc", ".wgetrc",
 	".local/share/applications", ".local/bin", "bin",
 }
+
+// rewrittenFiles are what a tool writes anew whenever it is used, through a symbolic link if there is one: to wherever that leads.
+var rewrittenFiles = []string{
+	"package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "deno.lock", "Cargo.lock", "go.sum", "go.work.sum",
+	"poetry.lock", "pdm.lock", "uv.lock", "Pipfile.lock", "Gemfile.lock", "composer.lock", "mix.lock", "flake.lock", "pubspec.lock",
+}
+
+// RewrittenFiles are names under which no symbolic link may come into being.
+func RewrittenFiles() []string { return slices.Clone(rewrittenFiles) }
 
 // packageDirectories are filled by package managers, with thousands of packages that bring an .npmrc or a .vscode of their own,
 // which nobody opens: of the names above, none counts below them. What git executes counts there as everywhere.
@@ -105,13 +136,16 @@ func StartupFiles() []string { return slices.Concat(startupFiles, homeFiles) }
 func PackageDirectories() []string { return slices.Clone(packageDirectories) }
 
 func protectedByDefault(isHome bool) []ProtectedPath {
-	list := make([]ProtectedPath, 0, len(projectFiles)+len(startupFiles)+len(homeFiles))
+	list := make([]ProtectedPath, 0, len(projectFiles)+len(startupFiles)+len(homeFiles)+2*len(executedFiles))
 	add := func(names []string, home bool) {
 		for _, name := range names {
 			list = append(list, ProtectedPath{name, home, Origin{OriginDefault, "protectedPaths"}})
 		}
 	}
 	add(projectFiles, false)
+	for _, e := range executedFiles {
+		add(e.Names, false)
+	}
 	add(startupFiles, false)
 	if isHome {
 		add(homeFiles, true)

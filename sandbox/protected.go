@@ -156,6 +156,11 @@ func (b *builder) protectedNames() *protect.Names {
 		}
 		names = append(names, n)
 	}
+	for _, name := range profile.RewrittenFiles() {
+		if b.profile.Protects(name) {
+			names = append(names, protect.Name{Path: name, Link: true})
+		}
+	}
 	names = append(append(names, b.personsRelative()...), b.shadows()...)
 	compiled := protect.NewNames(names, profile.PackageDirectories())
 	for _, name := range b.profile.Unprotected {
@@ -235,6 +240,9 @@ func (b *builder) protectIn(root string) {
 		return
 	}
 	b.protection.Roots = append(b.protection.Roots, root)
+	for _, found := range result.Links { // the person's own
+		b.protection.known[found.Path] = true
+	}
 	for _, found := range result.Found {
 		if found.Stray {
 			b.stray(found.Path)
