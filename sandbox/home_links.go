@@ -34,8 +34,8 @@ const (
 // unitParents hold what belongs to many programs.
 var unitParents = []string{".config", ".local", ".local/share", ".local/state"}
 
-// homeLinks protects what links in the home lead to. Links in directories that are called "bin" are programs that a person types: where one
-// leads into a project, it is the project's own, as its other programs are.
+// homeLinks protects what links in the home lead to. Those in a directory of PATH are programs that a person types: where one leads into a
+// project, it is the project's own, as its other programs are.
 func (b *builder) homeLinks(origin profile.Origin) {
 	entries, err := b.tree.ReadDir(b.profile.Home)
 	if err != nil {
@@ -86,12 +86,13 @@ func (b *builder) homeDirectory(dir string, seen *homeMemory, origin profile.Ori
 		return nil
 	}
 	links, dirs := seen.read(b.tree, dir)
+	typed := dir == join(b.profile.Home, ".local/bin") || slices.Contains(b.profile.PersonsPath, dir)
 	for _, name := range links {
 		if b.homeLinked++; b.homeLinked > maxHomeLinked {
 			b.unseen = append(b.unseen, dir)
 			break
 		}
-		if baseName(dir) != "bin" {
+		if !typed {
 			b.lead(join(dir, name), origin)
 		}
 	}

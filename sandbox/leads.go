@@ -401,7 +401,10 @@ func (b *builder) addLate(names []protect.Name) {
 // before it executes them.
 func (b *builder) guardLate() {
 	if b.again != nil { // what the first look had is protected
-		b.late = slices.DeleteFunc(b.late, func(name protect.Name) bool { return slices.Contains(b.again.names.List, name) })
+		b.late = slices.DeleteFunc(b.late, func(name protect.Name) bool { return b.again.late[name] || slices.Contains(b.again.names.List, name) })
+		for _, name := range b.late {
+			b.again.late[name] = true
+		}
 	}
 	if len(b.late) == 0 {
 		return

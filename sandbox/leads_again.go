@@ -123,16 +123,18 @@ func (s *sources) ReadFile(path string, limit int) (string, error) {
 	return s.Host.ReadFile(path, limit)
 }
 
-// watchLeads begins to look after what is named elsewhere. The command has begun.
-func (a *attempt) watchLeads() {
-	p := a.plan.Protection
-	if p == nil || p.strict || a.watch == nil {
-		return
-	}
+// newLeadsWatch is for a command that has not begun.
+func newLeadsWatch(a *attempt, p *Protection) *leadsWatch {
 	l := &leadsWatch{attempt: a, protection: p, over: make(chan struct{}), directory: map[int32]string{},
 		names: map[string]map[string]bool{}, guards: map[string]bool{}, known: map[string]bool{}, named: map[protect.Name]bool{}}
-	l.follow(p)
-	a.leads = l
+	return l
+}
+
+// begin begins to look after what is named elsewhere. The command has begun.
+func (l *leadsWatch) begin() {
+	if l == nil {
+		return
+	}
 	go func() {
 		select {
 		case <-l.over:
@@ -290,7 +292,9 @@ func (l *leadsWatch) look() (took time.Duration) {
 		return 0
 	default:
 	}
-	l.changed = false
+	if l.changed = false; len(l.named) == 0 {
+		l.follow(l.protection)
+	}
 	found, err := l.protection.look(&sources{used: l.used})
 	if err != nil {
 		l.attempt.endFor(Notice{Kind: NoticeProtected, Text: "the command was ended: what your settings and links name has changed, and cannot be protected: " + printable(err.Error())})

@@ -49,8 +49,9 @@ type Protection struct {
 	lookout          *Lookout // what watches the roots already, if something does
 	builder          builder  // as it was before anything was protected, to look again: see leads_again.go
 	seen             map[string]protect.Result
-	guards           map[string]bool // what is read-only because it is protected
-	unseen           []string        // directories of the home, in which not all links were looked for
+	guards           map[string]bool       // what is read-only because it is protected
+	late             map[protect.Name]bool // that were looked for again
+	unseen           []string              // directories of the home, in which not all links were looked for
 }
 
 // A Lookout is the host, for a plan that is run next: the directories that its command may write are watched from before Build looks
@@ -99,7 +100,7 @@ func (b *builder) protect() {
 }
 
 func (b *builder) protectAll() {
-	b.protection = &Protection{names: b.protectedNames(), seen: map[string]protect.Result{}, known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{}, strays: map[string]string{},
+	b.protection = &Protection{names: b.protectedNames(), seen: map[string]protect.Result{}, late: map[protect.Name]bool{}, known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{}, strays: map[string]string{},
 		strict: b.profile.ProtectMode == profile.ProtectStrict, agent: b.profile.Agent, workspace: b.profile.Workspace}
 	for path, step := range b.layers {
 		b.protection.apart[path] = step.Purpose != Anchors || step.Kind != Bind // an anchor is a part of the directory above it

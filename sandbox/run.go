@@ -253,7 +253,7 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	if problem == nil {
 		a.process.Begin()
 		watching.Go(func() { a.watchPorts(l) })
-		a.watchLeads()
+		a.leads.begin()
 		l.Live.begin(a)
 		if l.session != nil && !a.unreleased {
 			close(l.session.begun)

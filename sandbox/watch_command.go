@@ -70,6 +70,9 @@ func (a *attempt) watchDirectories(l Launcher) error {
 		return nil
 	}
 	a.watch = w
+	if watches {
+		a.leads = newLeadsWatch(a, p)
+	}
 	var err error
 	if w.watch, err = lookout.take(); err != nil {
 		return &SetupError{Why: "watch the directories that the command may write: " + err.Error(),

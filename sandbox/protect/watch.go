@@ -462,8 +462,9 @@ func (w *Watch) meet(path string) {
 	}
 }
 
-// Guard is for a path that is made read-only by a mount now, and could be written until now: nobody has a file there open for writing
-// afterwards, and what comes to be in it is set aside. inside are the directories there.
+// Guard is for a path that is made read-only by a mount now, and could be written until now: no process of the command has a file there open
+// afterwards, even for reading (by /proc/self/fd it would be opened again, without that mount), nor anybody for writing, and what comes to
+// be in it is set aside. inside are the directories there.
 func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -477,7 +478,14 @@ func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := closeWriters(fd, base(path), &copying{bytes: maxCopyBytes, names: maxCopyNames}, 0); err != nil {
+	held := map[object]bool{}
+	if w.options.Held != nil {
+		w.options.Held(func(device, inode uint64) bool {
+			held[object{device, inode}] = true
+			return false
+		})
+	}
+	if err := closeHolders(fd, base(path), held, &copying{bytes: maxCopyBytes, names: maxCopyNames}, 0); err != nil {
 		return nil, err
 	}
 	w.meet(path)
@@ -499,15 +507,15 @@ func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
 	return inside, nil
 }
 
-// closeWriters puts copies in the place of files that somebody has open for writing.
-func closeWriters(dir int, name string, c *copying, depth int) error {
+// closeHolders puts copies in the place of files that are held, or that somebody has open for writing.
+func closeHolders(dir int, name string, held map[object]bool, c *copying, depth int) error {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	switch kindOf(stat.Mode) {
 	case File:
-		if is, _ := isOpen(dir, name); is {
+		if is, _ := isOpen(dir, name); is || held[objectOf(&stat)] {
 			return detach(dir, name, c, depth)
 		}
 	case Directory:
@@ -522,7 +530,7 @@ func closeWriters(dir int, name string, c *copying, depth int) error {
 		names, err := namesIn(fd, c.names)
 		for _, name := range names {
 			if err == nil {
-				err = closeWriters(fd, name, c, depth+1)
+				err = closeHolders(fd, name, held, c, depth+1)
 			}
 		}
 		return err
