@@ -395,6 +395,7 @@ func (l *leadsWatch) follows(p *Protection) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.follow(l.protection)
 	l.follow(p)
 }
 
