@@ -147,14 +147,14 @@ func (l *leadsWatch) begin() {
 			l.inotify = os.NewFile(uintptr(fd), "inotify")
 		}
 		l.unwatched = err != nil
-		took := l.look()
+		l.look()
 		l.mu.Unlock()
-		l.wait(took)
+		l.wait()
 	}()
 }
 
 // wait looks again whenever something has changed.
-func (l *leadsWatch) wait(took time.Duration) {
+func (l *leadsWatch) wait() {
 	changed := make(chan struct{}, 1)
 	if l.inotify != nil {
 		defer l.inotify.Close()
@@ -174,7 +174,7 @@ func (l *leadsWatch) wait(took time.Duration) {
 		case <-again:
 		}
 		l.mu.Lock()
-		took = l.look()
+		took := l.look()
 		l.mu.Unlock()
 		select {
 		case <-l.over:
