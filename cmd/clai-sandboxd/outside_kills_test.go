@@ -79,7 +79,7 @@ func TestManyCommandsWithKillsRunOnceAndOnRecord(t *testing.T) {
 	})
 	var mu sync.Mutex
 	decided := map[string]string{} // what the person said of a command, by its words
-	others.Go(func() { // the person
+	others.Go(func() {             // the person
 		for !over.Load() {
 			list, err := d.client.Pending(t.Context())
 			if err != nil || len(list) == 0 {
