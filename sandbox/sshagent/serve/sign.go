@@ -55,7 +55,7 @@ func (c *client) bind(raw []byte) error {
 		return errors.New("a second session on one connection to the agent")
 	case len(said.Session) < 20 || len(said.Session) > 64: // a hash
 		return errors.New("a session's id that is none")
-	case err != nil || signature.Format == ssh.KeyAlgoRSA || signature.Format == ssh.InsecureKeyAlgoDSA || host.Verify(said.Session, signature) != nil: // not by SHA-1
+	case err != nil || signature.Format == ssh.KeyAlgoRSA || signature.Format == "ssh-dss" || host.Verify(said.Session, signature) != nil: // not by SHA-1
 		return errors.New("a session that its host has not signed")
 	}
 	s := c.server
