@@ -10,9 +10,13 @@ import (
 	"github.com/clairun/clai-sandbox/profile/variables"
 )
 
-// passedByDefault are the caller's variables that every command gets: where programs are, and how to speak to the
-// person. None of them says anything about the caller's accounts.
-var passedByDefault = []string{"PATH", "LANG", "TZ", "TERM", "COLORTERM", "NO_COLOR", "LC_*"}
+// passedByDefault are the caller's variables that every command gets: where programs are, how to speak to the person, and whom they
+// trust. None of them says anything about the caller's accounts.
+var passedByDefault = append([]string{"PATH", "LANG", "TZ", "TERM", "COLORTERM", "NO_COLOR", "LC_*"}, CertificateVariables...)
+
+// CertificateVariables name files and directories of certificates: without a company's own, nothing behind its proxy can be reached.
+var CertificateVariables = []string{"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
+	"GIT_SSL_CAPATH", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"}
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -59,7 +59,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		Bus:              reached,
 		SSHAgent:         agent,
 		NestedNamespaces: p.NestedNamespaces,
-		Environment:      asking(&p, agent.environment(proxied(&p, busEnvironment(reached, withPath(p.Environment, found))))),
+		Environment:      asking(&p, agent.environment(proxied(&p, busEnvironment(reached, withPath(b.trusting(p.Environment), found))))),
 		WorkingDirectory: p.WorkingDirectory,
 		Limits:           p.Limits,
 		Hidden:           b.hidden,
