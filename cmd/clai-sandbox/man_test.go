@@ -61,7 +61,8 @@ func manData(t *testing.T) map[string]any {
 			"Made": made("the configuration's schema, docs/config.md and clai-sandbox-config.5.in"),
 			"Top":  top, "Keys": keys, "DefaultAgent": profile.DefaultAgent,
 			"Example":   fromManual(t, "```jsonc\n", "\n```"),
-			"Variables": "Every" + fromManual(t, "\nEvery", "\n\n"), "Refused": "Some" + fromManual(t, "\nSome", "\n\n"),
+			"Variables": strings.Split("Every command gets"+fromManual(t, "\nEvery command gets", "\n\nSome are refused"), "\n\n"),
+			"Refused":   "Some are refused" + fromManual(t, "\nSome are refused", "\n\n"),
 		},
 	}
 }
