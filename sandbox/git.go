@@ -197,6 +197,9 @@ func (b *builder) isWhole(dir string) bool {
 
 // gitDirectory protects one git directory below a writable one. worktree is where its files are checked out, if anywhere.
 func (b *builder) gitDirectory(root, dir, worktree string) {
+	if b.again != nil && !b.again.git[dir] && b.writable(dir) { // made since the first look, so perhaps by the command: the watch looks after it
+		return
+	}
 	b.anchor(dir)
 	whole := b.isWhole(dir)
 	if whole {
