@@ -7,7 +7,7 @@ mkdir -p bin
 go build -o bin/testreport ./packaging/testreport
 
 # What a test finds depends on the machine, so no result is taken from go's cache (-count=1). Vet ran before. Tests wait more than they
-# compute, so one package more runs than there are processors. The tests of ./sandbox take as long as all others together, one after the
+# compute, so more packages run at a time than there are processors. The tests of ./sandbox take as long as all others together, one after the
 # other: they run in two halves, by their names' first letters.
 half='^(Test|Fuzz|Example)[A-G]'
 run_tests() { # USER SKIPPED-TESTS PACKAGES-BUT-SANDBOX... -- GO-TEST-ARGUMENT...
@@ -16,7 +16,7 @@ run_tests() { # USER SKIPPED-TESTS PACKAGES-BUT-SANDBOX... -- GO-TEST-ARGUMENT..
 	while [ "$1" != -- ]; do packages+=("$1") && shift; done
 	shift
 	echo "== tests as $user"
-	test=(go test -json -count=1 -vet=off -timeout=20m -p "$(nproc)" "$@")
+	test=(go test -json -count=1 -vet=off -timeout=20m -p "$(($(nproc) + 1))" "$@")
 	bin/testreport -as "$user" -log "bin/test-$user.log" \
 		<("${test[@]}" -run "$half" -skip "$skip" ./sandbox) <("${test[@]}" -skip "$skip|$half" ./sandbox) <("${test[@]}" -skip "$skip" "${packages[@]}")
 }
@@ -39,7 +39,7 @@ unset CLAI_SANDBOX_TEST_PER_CALL
 if [ "$root" ]; then
 	if user=$(packaging/test-as-user.sh); then
 		but='/sandbox$'
-		mapfile -t all < <(packages "$@")
+		mapfile -t all < <(packages ./cmd/clai-sandbox ./sandbox/cow/changes ./integration/mcp ./sandbox/lack "$@")
 		run_tests "$user" '^$' "${all[@]}" -- -exec="'$PWD/packaging/test-as-user.sh'" || status=1
 	else
 		echo "FAIL: the tests did not run as an ordinary user" >&2
