@@ -110,7 +110,11 @@ func TestAProposalWaitsForACommandThatRuns(t *testing.T) {
 	p := copying(t, `{"apply": ["**"]}`)
 	a := p.connect(nil)
 	a.sh("echo x >a")
-	started, _ := call[ProcessResult](a, "process", Process{Action: "start", Command: "sleep 60"})
+	started, _ := call[ProcessResult](a, "process", Process{Action: "start", Command: "echo runs; sleep 60"})
+	p.until("it runs", func() bool {
+		r, _ := call[ProcessResult](a, "process", Process{Action: "poll", ID: started.Processes[0].ID})
+		return r.Output == "runs\n"
+	})
 	if got := a.became(ProposeChanges{Paths: []string{"a"}}); got != "a waiting, in use" {
 		t.Error(got)
 	}
