@@ -197,9 +197,19 @@ func (b *builder) isWhole(dir string) bool {
 
 // gitDirectory protects one git directory below a writable one. worktree is where its files are checked out, if anywhere.
 func (b *builder) gitDirectory(root, dir, worktree string) {
-	if b.again != nil && !b.again.git[dir] && b.writable(dir) { // made since the first look, so perhaps by the command: the watch looks after it
+	switch {
+	case b.again == nil:
+		b.ownFiles(dir)
+	case !b.again.git[dir] && b.writable(dir): // made since the first look, so perhaps by the command: the watch looks after it
 		return
 	}
+	b.leadsOf(dir, worktree)
+	b.gitDirectories(root, join(dir, "modules"), 4)
+	b.gitDirectories(root, join(dir, "worktrees"), 1)
+}
+
+// ownFiles protects what git believes in a git directory. What comes into being of it later, the watch looks after.
+func (b *builder) ownFiles(dir string) {
 	b.anchor(dir)
 	whole := b.isWhole(dir)
 	if whole {
@@ -215,9 +225,6 @@ func (b *builder) gitDirectory(root, dir, worktree string) {
 	for _, name := range []string{"remotes", "branches"} { // an old way to say where "git push" goes
 		b.lead(join(dir, name), gitOrigin)
 	}
-	b.leadsOf(dir, worktree)
-	b.gitDirectories(root, join(dir, "modules"), 4)
-	b.gitDirectories(root, join(dir, "worktrees"), 1)
 }
 
 // guardGit protects a path of git's, unless git is told not to be.
@@ -238,10 +245,14 @@ func (b *builder) gitDirectories(root, dir string, depth int) {
 		return
 	}
 	if len(entries) > maxModules {
-		b.guard(dir, gitOrigin)
+		if b.again == nil {
+			b.guard(dir, gitOrigin)
+		}
 		return
 	}
-	b.anchor(dir)
+	if b.again == nil {
+		b.anchor(dir)
+	}
 	for _, entry := range entries {
 		below := join(dir, entry.Name)
 		if !entry.Dir {
