@@ -308,7 +308,7 @@ func (l *leadsWatch) protect(found protectedAgain) {
 	w := l.attempt.watch
 	var guards []string
 	for path := range found.guards {
-		if !l.guards[path] && !l.awaits(path) {
+		if !l.guards[path] {
 			guards = append(guards, path)
 		}
 	}
@@ -350,14 +350,6 @@ func (l *leadsWatch) protect(found protectedAgain) {
 				Text: "read-only since it came to be named by your settings, links or environment while the command ran: " + printable(path)})
 		}
 	}
-}
-
-// awaits reports whether a path was named before, when nothing was there: the watch looks after what has come into being.
-func (l *leadsWatch) awaits(path string) bool {
-	name := protect.Name{Path: baseName(path), In: parent(path), Rule: baseName(path)}
-	leaf := name
-	leaf.Leaf = true
-	return l.named[name] || l.named[leaf]
 }
 
 // namesOf are for what is read-only by a mount only since the command runs: the directories above are no mounts, so that the command can

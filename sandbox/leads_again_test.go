@@ -153,3 +153,23 @@ func TestStrictGoesByWhatThePersonNamesAtTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What git makes in its own directory while a command runs, and writes again later, is looked after as what comes into being is: nobody named it.
+func TestWhatGitMakesIsNothingThatThePersonNames(t *testing.T) {
+	const looked = "sleep 0.4" // the watch begins after leadsAfter, and looks again when something has changed
+	for name, line := range map[string]string{
+		"settings of a worktree": "git sparse-checkout set a && " + looked + " && git sparse-checkout disable && " + looked + " && git sparse-checkout set a",
+		"a worktree":             "git worktree add -q tree && " + looked + " && cd tree && git commit -q --allow-empty -m there && git config user.name 'A B'",
+		"a submodule":            "git -c protocol.file.allow=always submodule --quiet add REMOTE lib && " + looked + " && cd lib && git config user.name 'A B' && git checkout -q -b x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			needMounts(t)
+			t.Parallel()
+			h, remote := settingsHost(t)
+			r := h.run("/bin/sh", "-c", looked+"; { "+strings.ReplaceAll(line, "REMOTE", "file://"+remote)+"; } 2>&1")
+			if r.Failure != nil || r.ExitCode != 0 || len(r.Notices) != 0 {
+				t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Out, r.Notices)
+			}
+		})
+	}
+}
