@@ -109,7 +109,7 @@ var (
 	times    = regexp.MustCompile(`(Wall time: |after )[0-9.]+( ?s)`)
 	grantIDs = regexp.MustCompile(`\(grant g[a-z2-7]+\)`)
 	manyX    = regexp.MustCompile(`x{100,}`)
-	groups   = regexp.MustCompile(`(Process Group PGID: |Chunk ID: )[0-9a-f]+`)
+	groups   = regexp.MustCompile(`(Process Group PGID: |Chunk ID: |Original token count: )[0-9a-f]+`)
 	unnamed  = regexp.MustCompile(`(email address \(got ').*('\))`)
 	waits    = regexp.MustCompile(`(?m)^fs_request_grant: waiting for a person.*\n`)
 	duration = regexp.MustCompile(`("durationMs":)\d+`)
