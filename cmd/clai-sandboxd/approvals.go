@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/policy"
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // approvalsAction is what a command below approvals does.
@@ -240,7 +241,47 @@ func addAction(c *cli.Context, deny bool) error {
 		return printJSON(listed{agent, name, entryFields(e)})
 	}
 	fmt.Println(at)
+	h, err = newHost(agent)
+	if err != nil {
+		return err
+	}
+	for _, line := range meaning(agent, e, deny, h.Outside) {
+		fmt.Fprintln(os.Stderr, "clai-sandbox: "+line)
+	}
 	return nil
+}
+
+// meaning is what an entry now does, and what is still missing for it to count.
+func meaning(agent string, e policy.Entry, deny bool, outside profile.Outside) []string {
+	who, key := "agent "+policy.DisplayText(agent), "agents."+policy.DisplayText(agent)
+	if agent == "*" {
+		who, key = "every agent", "defaults"
+	}
+	what := policy.DisplayText(e.Pattern)
+	if e.ArgPattern != "" {
+		what += " with arguments that match " + policy.DisplayText(e.ArgPattern)
+	} else {
+		what += " with any arguments"
+	}
+	if deny {
+		return []string{who + " may not run " + what + " outside the sandbox, whatever else allows it"}
+	}
+	lines := []string{who + " may run " + what + " outside the sandbox, without a question"}
+	if filepath.IsAbs(e.Pattern) && !strings.ContainsAny(e.Pattern, "*?[") {
+		if _, err := os.Stat(e.Pattern); errors.Is(err, os.ErrNotExist) {
+			lines = append(lines, "but there is no "+policy.DisplayText(e.Pattern)+" now")
+		}
+	}
+	set := func(name, to, now string) {
+		lines = append(lines, fmt.Sprintf("but not yet: outside.%s is %s; to change it: clai-sandbox config set %s.execution.outside.%s %s", name, now, key, name, to))
+	}
+	if outside.Security == "" || outside.Security == "deny" {
+		set("security", "allowlist", "deny")
+	}
+	if outside.Host == "" || outside.Host == "sandbox" {
+		set("host", "auto", "sandbox")
+	}
+	return lines
 }
 
 // checkEntry refuses what would do nothing, or not what was meant.
