@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -38,15 +39,10 @@ type runLayer struct {
 	held  bool // it held changes before the run
 }
 
-// onSuccess reads the option. Nothing has been run yet.
+// onSuccess reads the option, without which all is kept. Nothing has been run yet.
 func onSuccess(c *cli.Context, plan sandbox.Plan, agent string) (afterRun, error) {
 	a := afterRun{word: c.String("on-success")}
-	if !c.IsSet("on-success") {
-		return a, nil
-	}
-	switch a.word {
-	case onSuccessApply, onSuccessAsk, onSuccessDiscard:
-	default:
+	if known := []string{onSuccessApply, onSuccessAsk, onSuccessDiscard}; c.IsSet("on-success") && !slices.Contains(known, a.word) {
 		return a, &usage{fmt.Sprintf("--on-success %q is not apply, ask or discard", a.word), "ask leaves all of it to you"}
 	}
 	for _, step := range plan.Steps {
@@ -56,7 +52,7 @@ func onSuccess(c *cli.Context, plan sandbox.Plan, agent string) (afterRun, error
 			a.layers = append(a.layers, l)
 		}
 	}
-	if len(a.layers) == 0 {
+	if len(a.layers) == 0 && c.IsSet("on-success") {
 		return a, &usage{"--on-success is about changes that are kept apart, and nothing is seen copy on write", "add --workspace-access cow"}
 	}
 	return a, nil
@@ -83,8 +79,8 @@ func (a afterRun) done(succeeded bool) (notices []sandbox.Notice) {
 			notices = append(notices, sandbox.Notice{Kind: sandbox.NoticeChanges, Path: l.path, Text: text})
 		}
 		switch {
-		case !succeeded:
-			tell("what the command changed in " + profile.Printable(l.path) + " is kept: " + l.command("show"))
+		case !succeeded, a.word == "":
+			tell("what the command changed in " + profile.Printable(l.path) + " is kept apart: " + l.command("show"))
 		case a.word == onSuccessDiscard && l.held:
 			tell("nothing is thrown away, because earlier commands changed something in " + profile.Printable(l.path) + ", too: " + l.command("review"))
 		case a.word == onSuccessAsk && atTerminal():

@@ -96,6 +96,9 @@ func TestARunSaysWhatBecomesOfItsChanges(t *testing.T) {
 	} {
 		p.wants(p.fails("clai-sandbox run "+options+" -- touch $PWD/ran"), want)
 	}
+	// What is kept is told to whoever said nothing about it.
+	p.wants(p.sh(cow+"-- touch a 2>&1"), "what the command changed in "+p.dir+" is kept apart: clai-sandbox changes show "+p.dir)
+	p.sh("$" + daemonVariable + " changes discard --json --agent main $PWD")
 	// Without rules everything waits, whatever the command was.
 	p.wants(p.sh(cow+"--on-success apply -- touch a 2>&1"), "no rules", "are kept: clai-sandbox changes review "+p.dir)
 	p.wants(p.sh(cow+"--on-success ask -- touch b </dev/null 2>&1"), "waits for you: clai-sandbox changes review "+p.dir)
@@ -111,7 +114,7 @@ func TestARunSaysWhatBecomesOfItsChanges(t *testing.T) {
 		t.Error(got)
 	}
 	// A command that failed leaves its changes where they can be seen, and its exit status is its own.
-	p.wants(p.sh(cow+"--on-success apply -- sh -c 'mkdir src; touch src/a; exit 7' 2>&1 || echo status $?"), "is kept: clai-sandbox changes show "+p.dir, "status 7")
+	p.wants(p.sh(cow+"--on-success apply -- sh -c 'mkdir src; touch src/a; exit 7' 2>&1 || echo status $?"), "is kept apart: clai-sandbox changes show "+p.dir, "status 7")
 	p.wants(p.sh(cow+"--on-success discard --timeout 1s -- sleep 9 2>&1 || echo status $?"), "is kept", "status 124")
 	// Rules apply, and standard output is the command's.
 	p.write(".config/clai-sandbox/config.json", rules)
