@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -203,7 +204,7 @@ func (e explanation) print() {
 	for _, step := range e.Mounts {
 		switch {
 		case step.Kind == sandbox.Seal, step.Purpose == sandbox.Leads && !step.Image:
-		case step.Purpose == sandbox.Caches && step.Kind != sandbox.Bind: // one line for all of them
+		case step.Purpose == sandbox.Caches && step.Kind != sandbox.Bind: // a few to a line
 			if step.Kind == sandbox.Symlink {
 				caches = append(caches, strings.TrimPrefix(step.Path, e.home+"/"))
 			}
@@ -211,8 +212,8 @@ func (e explanation) print() {
 			fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(step.Path), oneLine(what(step)), oneLine(step.Origin.String()))
 		}
 	}
-	if len(caches) > 0 {
-		fmt.Fprintf(table, "%s/{%s}\tthe agent's own, writable\tdefault caches\n", oneLine(e.home), oneLine(strings.Join(caches, ",")))
+	for some := range slices.Chunk(caches, 4) {
+		fmt.Fprintf(table, "%s/{%s}\tthe agent's own, writable\tdefault caches\n", oneLine(e.home), oneLine(strings.Join(some, ",")))
 	}
 	fmt.Fprintln(table, "everything else\tnot there")
 	fmt.Fprintln(table)

@@ -482,7 +482,7 @@ func (l *learner) offer(agent, network string, needs []need) error {
 	if err != nil {
 		return err
 	}
-	l.tell("%d runs, %v: it needs %d paths and %d domains", l.runs, time.Since(l.began).Round(100*time.Millisecond), len(paths), len(domains))
+	l.tell("%s, %v: it needs %s and %s", count(l.runs, "run"), time.Since(l.began).Round(100*time.Millisecond), count(len(paths), "path"), count(len(domains), "domain"))
 	fmt.Println(string(patch))
 	if !atTerminal() {
 		return nil
@@ -495,4 +495,12 @@ func (l *learner) offer(agent, network string, needs []need) error {
 	put := exec.Command(l.self, "config", "patch")
 	put.Stdin, put.Stderr = bytes.NewReader(patch), os.Stderr
 	return put.Run()
+}
+
+// count is a number of things, in words.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
