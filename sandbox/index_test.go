@@ -74,3 +74,41 @@ git init -q --object-format=sha256 long; cd long; echo x > x; git add x; git com
 		t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Err, r.Notices)
 	}
 }
+
+// git copies what is at a path in MERGE_RR to rr-cache at the person's next commit, where a command reads it.
+func TestConflictsThatNoMergeHasAreSetAside(t *testing.T) {
+	const id = "0123456789012345678901234567890123456789"
+	for name, c := range map[string]struct {
+		inside, repository string
+		told               bool
+	}{
+		"beside the workspace":   {`printf '$id\t../secret\0' > $g/MERGE_RR`, ".git", true},
+		"by its whole path":      {`printf '$id\t/etc/hostname\0$id\t'$HOME'/secret\0' > $g/MERGE_RR`, ".git", true},
+		"with a variant":         {`printf '$id.1\t../secret\0' > x; mv x $g/MERGE_RR`, ".git", true},
+		"written in its place":   {`: > $g/MERGE_RR; sleep 0.1; printf '$id\t../secret\0' >> $g/MERGE_RR`, ".git", true},
+		"in git's own directory": {`printf '$id\t.git/config\0' > $g/MERGE_RR`, ".git", true},
+		"not as git writes it":   {`printf '$id ../secret\0' > $g/MERGE_RR`, ".git", true},
+		"a worktree's":           {`git worktree add -q w; printf '$id\t../../secret\0' > $g/worktrees/w/MERGE_RR`, ".git/worktrees/w", true},
+		"of a conflict":          {`git config rerere.enabled true; for b in a b; do git checkout -qb $b main; echo $b > file; git commit -qam $b; done; ! git merge -q a; test -s $g/MERGE_RR`, ".git", false},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%v", name, strict), func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := gitHost(t)
+				if strict {
+					h.strict()
+				}
+				h.write(h.profile.Home+"/secret", "secret\n")
+				r := h.run("/bin/sh", "-ec", strings.ReplaceAll("g=.git; mkdir -p .git/rr-cache/"+id+"; echo x > .git/rr-cache/"+id+"/preimage\n"+c.inside, "$id", id))
+				file := h.profile.Workspace + "/" + c.repository + "/MERGE_RR"
+				if r.Failure != nil || r.ExitCode != 0 || c.told != slices.ContainsFunc(r.Notices, func(n Notice) bool { return n.Path == file }) {
+					t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Err, r.Notices)
+				}
+				if _, err := os.Lstat(file); c.told != (err != nil) {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+	}
+}

@@ -216,10 +216,11 @@ func (w *Watch) writes(path string) bool {
 // CheckIndex says what is wrong with an index in an open directory: git believes the paths in it, and writes where they say.
 type CheckIndex func(dir int, name string) error
 
-// isIndex reports whether git takes a file in one of its directories for an index, or for a part of one.
+// isIndex reports whether git takes a file in one of its directories for an index, or for a part of one; or for the list of conflicts that
+// "git rerere" resolves, which has paths that git believes, too.
 func isIndex(name string) bool {
 	digest, is := strings.CutPrefix(fold(name), "sharedindex.")
-	return isNamed(name, "index") || is && digest != "" && strings.Trim(digest, "0123456789abcdef") == ""
+	return isNamed(name, "index") || isNamed(name, "merge_rr") || is && digest != "" && strings.Trim(digest, "0123456789abcdef") == ""
 }
 
 // indexPatience is how long an index may be half written: some programs do not rename it.

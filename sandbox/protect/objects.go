@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -247,10 +248,16 @@ func (o *objectLook) areObjects(dir int, path string, changed bool) bool {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		if !filepath.IsAbs(line) {
-			line = filepath.Join(parent(path), line)
+		if line[0] == '"' || strings.IndexFunc(line, unicode.IsControl) >= 0 { // git reads something else in it
+			if changed {
+				return false
+			}
+			continue
 		}
-		real, err := filepath.EvalSymlinks(line)
+		if !filepath.IsAbs(line) {
+			line = parent(path) + "/" + line
+		}
+		real, err := filepath.EvalSymlinks(filepath.Clean(line)) // git leaves "x/.." out, too, whatever x is
 		if err != nil && changed || err == nil && !isNamed(base(real), "objects") && (changed || o.writes(real)) {
 			return false
 		}

@@ -25,7 +25,7 @@ const (
 func Redirects(text, before string, isRemote func(name string) bool) (kept string, out []string) {
 	remotes, known := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(text) {
-		_, ref, _ := strings.Cut(line, " ")
+		ref, _ := packedRef(line)
 		if name, is := strings.CutPrefix(ref, "refs/remotes/"); is {
 			name, _, _ = strings.Cut(name, "/")
 			remotes[name] = true
@@ -33,13 +33,15 @@ func Redirects(text, before string, isRemote func(name string) bool) (kept strin
 	}
 	for line := range strings.Lines(before) {
 		known[strings.TrimSpace(line)] = true
-		if _, ref, is := strings.Cut(line, " "); is && !strings.HasPrefix(ref, "refs/replace/") {
+		if ref, is := packedRef(line); is && !strings.HasPrefix(ref, "refs/replace/") {
 			known[strings.TrimSpace(ref)] = true // a branch or tag that is called so may be moved
 		}
 	}
 	redirects := func(line string) bool {
-		_, ref, _ := strings.Cut(line, " ")
-		ref = strings.TrimSpace(ref)
+		ref, is := packedRef(line)
+		if !is { // no line of git's: it may read another name in it
+			return line[0] != '^' && !known[strings.TrimSpace(line)]
+		}
 		if fold(ref) != ref && strings.HasPrefix(fold(ref), "refs/replace/") || strings.HasPrefix(ref, "refs/replace/") {
 			return !known[strings.TrimSpace(line)]
 		}
@@ -64,6 +66,12 @@ func Redirects(text, before string, isRemote func(name string) bool) (kept strin
 		}
 	}
 	return b.String(), out
+}
+
+// packedRef is the name in a line of it as git writes one.
+func packedRef(line string) (ref string, is bool) {
+	digest, ref, is := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+	return ref, is && (len(digest) == 40 || len(digest) == 64) && strings.Trim(digest, "0123456789abcdefABCDEF") == "" && strings.IndexFunc(ref, func(r rune) bool { return r <= ' ' }) < 0
 }
 
 // readPacked reads the file in an open directory.

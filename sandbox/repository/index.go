@@ -33,7 +33,33 @@ func CheckIndex(dir int, settings []int, name string) error {
 	if err != nil {
 		return err
 	}
+	if strings.EqualFold(name, "MERGE_RR") {
+		return checkConflicts(text)
+	}
 	return checkIndex([]byte(text), formatIn(settings))
+}
+
+// checkConflicts reads what "git rerere" (or "git commit", where there is a directory rr-cache) keeps of conflicts: git copies what is at each path to where a command
+// reads it, and writes there. No merge can leave a path that no commit can have.
+func checkConflicts(text string) error {
+	for record := range strings.SplitSeq(strings.TrimSuffix(text, "\x00"), "\x00") {
+		id, name, found := strings.Cut(record, "\t")
+		if text == "" {
+			return nil
+		}
+		id, variant, _ := strings.Cut(id, ".")
+		if !found || !isHex(id) || strings.Trim(variant, "0123456789") != "" {
+			return fmt.Errorf("%w: a line of it is none of git's", errPath)
+		}
+		if err := checkPath(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isHex(id string) bool {
+	return (len(id) == 40 || len(id) == 64) && strings.Trim(id, "0123456789abcdef") == ""
 }
 
 // checkIndex reads an index with names of objects of either length. It must be right with those that the repository has, and with no others: the

@@ -304,8 +304,11 @@ func packedBranches(dir int) (map[string]bool, error) {
 	}
 	lines := bufio.NewScanner(io.LimitReader(file, maxRefs))
 	for lines.Scan() {
-		if _, branch, is := strings.Cut(lines.Text(), " refs/heads/"); is {
-			branches[branch] = true
+		line := lines.Text()
+		if i := strings.IndexAny(line, " \t\r\v\f"); i >= 0 { // git takes any of them
+			if branch, is := strings.CutPrefix(line[i+1:], "refs/heads/"); is {
+				branches[branch] = true
+			}
 		}
 	}
 	return branches, lines.Err()
