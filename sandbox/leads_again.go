@@ -3,10 +3,13 @@ package sandbox
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -306,9 +309,10 @@ func (l *leadsWatch) look() (took time.Duration) {
 
 func (l *leadsWatch) protect(found protectedAgain) {
 	w := l.attempt.watch
+	isAwaited := l.awaited()
 	var guards []string
 	for path := range found.guards {
-		if !l.guards[path] {
+		if !l.guards[path] && !isAwaited(path) {
 			guards = append(guards, path)
 		}
 	}
@@ -330,7 +334,7 @@ func (l *leadsWatch) protect(found protectedAgain) {
 	}
 	known := map[string]bool{}
 	for path := range found.known {
-		if !l.known[path] {
+		if !l.known[path] && !isAwaited(path) {
 			l.known[path], known[path] = true, true
 		}
 	}
@@ -340,7 +344,11 @@ func (l *leadsWatch) protect(found protectedAgain) {
 	w.watch.Also(names, known)
 	for _, path := range guards {
 		l.guards[path] = true
-		if err := l.guard(path); err != nil {
+		switch err := l.guard(path); {
+		case errors.Is(err, unix.ENOENT): // it was there a moment ago: what comes to be there from now on is set aside
+			w.watch.Gone(path)
+			continue
+		case err != nil:
 			l.attempt.endFor(Notice{Kind: NoticeProtected, Path: path, Text: fmt.Sprintf("the command was ended: %s is named by your settings, links or environment since it began, and could not be made read-only: %s",
 				printable(path), printable(err.Error()))})
 			return
@@ -349,6 +357,26 @@ func (l *leadsWatch) protect(found protectedAgain) {
 			l.notices = append(l.notices, Notice{Kind: NoticeProtected, Path: path,
 				Text: "read-only since it came to be named by your settings, links or environment while the command ran: " + printable(path)})
 		}
+	}
+}
+
+// awaited tells of a path whether it is one that was set aside until now when something came into being there. What is there even so is about to be,
+// or is what the watch lets stay: it may be the command's, and must not become what was there before.
+func (l *leadsWatch) awaited() func(path string) bool {
+	names := sync.OnceValue(func() *protect.Names {
+		return protect.NewNames(slices.Collect(maps.Keys(l.named)), profile.PackageDirectories())
+	})
+	return func(path string) bool {
+		p := Protection{names: names(), Roots: l.protection.Roots}
+		if _, is := p.awaits(path); is {
+			return true
+		}
+		if _, is := p.names.MatchLeaf(parent(path), baseName(path), strings.Contains(path, ".git/")); is {
+			return true
+		}
+		_, is := p.names.MatchLink(parent(path), baseName(path))
+		object, err := Host{}.Lstat(path)
+		return is && err == nil && object.Mode&fs.ModeSymlink != 0
 	}
 }
 

@@ -173,3 +173,44 @@ func TestWhatGitMakesIsNothingThatThePersonNames(t *testing.T) {
 		})
 	}
 }
+
+// What was awaited is set aside when the command makes it, however it does, and never becomes what was there before, because a look that the making
+// itself brings about finds it there.
+func TestWhatIsAwaitedIsNotTakenForThePersonsWhenItComesIntoBeing(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, made string
+		set          func(p *profile.Profile)
+	}{
+		"a file of a variable":       {"true", "kc", func(p *profile.Profile) { p.PersonsNamed = []string{p.Home + "/work/kc"} }},
+		"settings that are included": {"git config --global include.path $W/gc", "gc", nil},
+		"what a link leads to":       {"ln -s work/rc $HOME/.bashrc", "rc", nil},
+		"what a hook leads to":       {"git init -q; ln -s ../../pc .git/hooks/pre-commit", "pc", nil},
+		"hooks":                      {"git config --global core.hooksPath $W/hk", "hk/pre-commit", nil},
+		"a filter's program":         {"git init -q; git config filter.x.clean tools/x", "tools/x", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			needMounts(t)
+			t.Parallel()
+			h := newHost(t)
+			work := h.profile.Workspace
+			h.write(h.profile.Home+"/.gitconfig", "[init]\n\tdefaultBranch = main\n")
+			cmd := exec.Command("sh", "-c", "W="+work+"; HOME="+h.profile.Home+"; "+c.before)
+			cmd.Dir, cmd.Env = work, h.gitEnvironment()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+			if c.set != nil {
+				c.set(&h.profile)
+			}
+			// The looks that the making brings about come while it goes on.
+			r := h.run("/bin/sh", "-c", `sleep 0.15; mkdir -p n; for i in 1 2 3; do mkdir -p n/d; echo x > n/d/$(basename `+c.made+`)
+if test `+c.made+` = hk/pre-commit; then mv n/d hk; else mkdir -p $(dirname `+c.made+`); mv n/d/* `+c.made+`; fi; sleep 0.05; done`)
+			if r.Failure != nil || r.Outcome != Exited {
+				t.Errorf("%v %s %v", r.Failure, r.Outcome, r.Notices)
+			}
+			if _, err := os.Lstat(work + "/" + c.made); err == nil {
+				t.Errorf("it is there: %v", r.Notices)
+			}
+		})
+	}
+}
