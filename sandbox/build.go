@@ -36,6 +36,7 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b.keepBack()
 	b.hold()
 	b.hide()
+	b.made = b.madeBefore()
 	b.protect()
 	if b.refused != nil {
 		return Plan{}, b.refused
@@ -95,7 +96,8 @@ type builder struct {
 	homeLinked int            // links in the home that were followed
 	unseen     []string       // directories of the home, in which not all links were looked for
 	protection *Protection
-	again      *Protection // what a first look found; nil: this is the first
+	again      *Protection     // what a first look found; nil: this is the first
+	made       map[string]bool // what is known of repositories that commands made; nil: not asked
 	refused    error
 	links      []Link
 	notices    []Notice

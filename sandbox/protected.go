@@ -46,8 +46,9 @@ type Protection struct {
 	persons          []repository.Setting // of git's, those that count in all repositories
 	strict           bool                 // nothing that the command writes there is on the host before it has ended: see strict.go
 	agent, workspace string
-	lookout          *Lookout // what watches the roots already, if something does
-	builder          builder  // as it was before anything was protected, to look again: see leads_again.go
+	lookout          *Lookout        // what watches the roots already, if something does
+	builder          builder         // as it was before anything was protected, to look again: see leads_again.go
+	made             map[string]bool // git directories of commands before: see made.go
 	seen             map[string]protect.Result
 	guards           map[string]bool       // what is read-only because it is protected
 	late             map[protect.Name]bool // that were looked for again
@@ -100,7 +101,7 @@ func (b *builder) protect() {
 }
 
 func (b *builder) protectAll() {
-	b.protection = &Protection{names: b.protectedNames(), seen: map[string]protect.Result{}, late: map[protect.Name]bool{}, known: map[string]bool{}, git: map[string]bool{}, apart: map[string]bool{}, strays: map[string]string{},
+	b.protection = &Protection{names: b.protectedNames(), seen: map[string]protect.Result{}, late: map[protect.Name]bool{}, known: map[string]bool{}, git: map[string]bool{}, made: map[string]bool{}, apart: map[string]bool{}, strays: map[string]string{},
 		strict: b.profile.ProtectMode == profile.ProtectStrict, agent: b.profile.Agent, workspace: b.profile.Workspace}
 	for path, step := range b.layers {
 		b.protection.apart[path] = step.Purpose != Anchors || step.Kind != Bind // an anchor is a part of the directory above it
@@ -251,7 +252,7 @@ func (b *builder) protectIn(root string) {
 		if !b.writable(found.Path) {
 			continue
 		}
-		if found.Rule == "" && !found.Repository {
+		if found.Rule == "" && !found.Repository || found.Repository && b.isMade(found.Path) {
 			continue
 		}
 		f, ok := look(b.tree, found.Path, profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"})

@@ -66,6 +66,7 @@ func (a *attempt) watchDirectories(l Launcher) error {
 	if watches {
 		lookout = p.lookout
 		options.Roots, options.Names, options.Known, options.Git, options.Apart = p.Roots, p.names, maps.Clone(p.known), maps.Clone(p.git), p.apart
+		options.Made = p.made
 	} else if len(covers) == 0 {
 		return nil
 	}
@@ -452,7 +453,9 @@ func (w *commandWatch) end(l Launcher, p *Protection) []Notice {
 		return nil
 	}
 	q := l.quarantine(p)
-	notices := reported(q, w.watch.End(q))
+	report := w.watch.End(q)
+	rememberMade(l.State, report.Made)
+	notices := reported(q, report)
 	w.close()
 	for _, n := range w.notices {
 		if !slices.ContainsFunc(notices, func(told Notice) bool { return told.Path == n.Path }) {

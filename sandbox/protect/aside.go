@@ -223,6 +223,7 @@ type Report struct {
 	More  int                // how many more there were
 	Taken map[string][]Taken // out of repositories that came into being
 	Why   string             // the command was ended
+	Made  []string           // repositories that commands alone have written: see Made
 }
 
 // newsPatience bounds how long News looks for more.
@@ -282,6 +283,7 @@ func (w *Watch) End(q *Quarantine) Report {
 	for _, told := range w.removeInto(q) {
 		tell(told)
 	}
+	report.Made = w.made()
 	w.options.Record.remove()
 	slices.SortFunc(report.Told, func(a, b Told) int { return strings.Compare(a.Path, b.Path) })
 	return report

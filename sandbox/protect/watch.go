@@ -25,6 +25,7 @@ type Options struct {
 	Names  *Names
 	Known  map[string]bool  // protected paths that were there before, which are mounts
 	Git    map[string]bool  // git directories that were there before
+	Made   map[string]bool  // git directories that other commands made, and that nobody else has written since: as if this one made them
 	Apart  map[string]bool  // directories below the roots that the command may not write, or that are roots themselves
 	Covers map[string]Cover // paths at which something is mounted that has to stay
 	// Disarm takes out of a directory what git executes there, if it is one of git's. Nil does not.
@@ -404,6 +405,9 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 	n.part = partIn(above.part, base(path), n.git)
 	w.attach(n, above, base(path))
 	n.placed = true
+	if w.options.Made[path] {
+		w.disarmLater(n)
+	}
 }
 
 // Add watches one more directory, with what is protected there already. What counts by its name from now on counts everywhere.
