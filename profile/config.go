@@ -147,6 +147,7 @@ type sandboxConfig struct {
 	SSHKeys          *[]sshKeyConfig  `json:"sshKeys,omitempty" jsonschema:"keys of the caller's ssh-agent that the command may use, each to sign in where it says; if nobody says, none"`
 	Tools            toolsConfig      `json:"tools,omitzero" jsonschema:"which tools an agent in the sandbox is offered, on top of tools"`
 	Image            *imageChoice     `json:"image,omitempty" jsonschema:"an image that stands in place of the host's system, as clai-sandbox image list names it, read-only, or with :cow behind its name copy_on_write; if nobody says, or with host, the host's own"`
+	Devices          *[]deviceName    `json:"devices,omitempty" jsonschema:"devices of the host that the command has: gpu for all that compute for graphics, kvm, or a path as /dev/fuse; if nobody says, none; most are refused"`
 	NestedNamespaces *bool            `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
 }
 
@@ -357,6 +358,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.Sandbox.SessionBusNames, over.Sandbox.SessionBusNames)
 	overlay(&e.Sandbox.SSHKeys, over.Sandbox.SSHKeys)
 	overlay(&e.Sandbox.Image, over.Sandbox.Image)
+	overlay(&e.Sandbox.Devices, over.Sandbox.Devices)
 	overlay(&e.Sandbox.NestedNamespaces, over.Sandbox.NestedNamespaces)
 	overlay(&e.MCP.TrustElicitation, over.MCP.TrustElicitation)
 	overlay(&e.HostExec.AutoApprove, over.HostExec.AutoApprove)

@@ -37,7 +37,7 @@ func load(t *testing.T, system, user string) (*Config, error) {
 func TestAMistakeIsNamedWithItsKey(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"defaults": {"execution": {"sandbox": {"netwrk": "enabled"}}}}`,
-			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: allowedDomains, deniedDomains, image, mode, nestedNamespaces, network, prune, publish, scope, sessionBus, sessionBusNames, sshKeys, tools, upstreamDirect, upstreamProxy)`},
+			`config.json:1:41: defaults.execution.sandbox: unknown key "netwrk" (known: allowedDomains, deniedDomains, devices, image, mode, nestedNamespaces, network, prune, publish, scope, sessionBus, sessionBusNames, sshKeys, tools, upstreamDirect, upstreamProxy)`},
 		{"{\n\"agent\": {}}", `config.json:2:1: unknown key "agent" (known: $schema, agents, defaults, enforced, session)`},
 		{`{"agents": {"main": {"execution": {"sandbox": {"network": "on"}}}}}`,
 			`config.json:1:59: agents.main.execution.sandbox.network: "on" is not disabled, enabled or filtered`},
@@ -106,7 +106,7 @@ func TestANearMissIsAnsweredWithTheKeyThatWasMeant(t *testing.T) {
 
 // everyKey is a file that has each key once.
 const everyKey = `{"$schema": "s", "defaults": {}, "agents": {"a": {"execution": {"filesystem": {"extraPaths": [{"path": "/x", "access": "read_only", "explicit": true}], "hiddenPaths": ["~/y"], "protectedPaths": ["z"], "unprotectedPaths": [".vscode"]},
-	"sandbox": {"network": "filtered", "allowedDomains": ["a.example"], "deniedDomains": ["b.example"], "sessionBus": "deny", "publish": ["3000", "8080:3001"], "upstreamProxy": "environment", "upstreamDirect": ["a.example"], "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1, "memory": "2GiB", "processes": 100, "cpuSeconds": 60, "fileSize": "1GiB", "openFiles": 1024, "outputBytes": "16MiB"}, "changes": {"apply": ["src/**"], "ask": ["**"], "never": [".github/**"], "deletions": "ask"},
+	"sandbox": {"network": "filtered", "allowedDomains": ["a.example"], "deniedDomains": ["b.example"], "sessionBus": "deny", "publish": ["3000", "8080:3001"], "devices": ["gpu", "kvm", "/dev/fuse"], "upstreamProxy": "environment", "upstreamDirect": ["a.example"], "sessionBusNames": ["a.b"], "nestedNamespaces": true}, "environment": {"pass": ["B"], "set": {"A": "v"}}, "limits": {"timeoutSeconds": 1, "memory": "2GiB", "processes": 100, "cpuSeconds": 60, "fileSize": "1GiB", "openFiles": 1024, "outputBytes": "16MiB"}, "changes": {"apply": ["src/**"], "ask": ["**"], "never": [".github/**"], "deletions": "ask"},
 	"outside": {"host": "gateway", "security": "allowlist", "ask": "on-miss", "node": "n", "strictInlineEval": true, "safeBins": ["wc"],
 	"safeBinProfiles": {"jq": {"minPositional": 0, "maxPositional": 1, "allowedValueFlags": ["--arg"], "booleanFlags": ["-r"], "deniedFlags": ["-f"]}}}}}}}`
 
@@ -140,7 +140,7 @@ func TestNullIsNeverAValue(t *testing.T) {
 		}
 	}
 	try(whole, func(v any) { whole = v })
-	if tried != 73 {
+	if tried != 77 {
 		t.Errorf("%d places for null", tried)
 	}
 }

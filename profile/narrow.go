@@ -36,6 +36,7 @@ type narrowingSandbox struct {
 	DeniedDomains    *[]DomainRule `json:"deniedDomains,omitempty" jsonschema:"what they do not reach; an enabled network is filtered then, and reaches all other names"`
 	SessionBus       *SessionBus   `json:"sessionBus,omitempty" jsonschema:"as much of the session bus as they reach at most"`
 	SSHAgent         *onlyFalse    `json:"sshAgent,omitempty" jsonschema:"false: no command uses a key of the caller's ssh-agent"`
+	Devices          *[]deviceName `json:"devices,omitempty" jsonschema:"the devices of the host that commands have at most, as devices of an agent names them; an empty list: none"`
 	NestedNamespaces *onlyFalse    `json:"nestedNamespaces,omitempty" jsonschema:"false: no command makes user namespaces"`
 }
 
@@ -215,6 +216,9 @@ func (p *Profile) narrowTo(hidden []string, protected *[]protectedName, sandbox 
 	if sandbox.SSHAgent != nil && len(p.SSHKeys) > 0 {
 		p.SSHKeys = nil
 		narrowed("sandbox.sshAgent", "false")
+	}
+	if d := sandbox.Devices; d != nil && p.narrowDevices(*d) {
+		narrowed("sandbox.devices", deviceList(p.Devices))
 	}
 	if sandbox.NestedNamespaces != nil && p.NestedNamespaces {
 		p.NestedNamespaces = false

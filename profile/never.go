@@ -14,7 +14,11 @@ func NeverGrantable(path string) (why string, never bool) {
 	}
 	for _, tree := range neverGrantable {
 		if path == tree || strings.HasPrefix(path, tree+"/") {
-			return "nothing of " + tree + " is ever granted", true
+			why := "nothing of " + tree + " is ever granted"
+			if tree == "/dev" && path != tree {
+				why += "; for a device: --device " + shorten(path)
+			}
+			return why, true
 		}
 	}
 	return "", false

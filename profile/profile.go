@@ -215,6 +215,8 @@ type Profile struct {
 	// SSHKeys are those of the caller's ssh-agent that the command may use. SSHAgentSocket is that agent's: $SSH_AUTH_SOCK.
 	SSHKeys        []SSHKey
 	SSHAgentSocket string
+	// Devices of the host's are shown besides the few that every sandbox has.
+	Devices []Device
 	// NestedNamespaces lets the command make user namespaces of its own, as a browser's or another sandbox does.
 	NestedNamespaces bool
 

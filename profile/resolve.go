@@ -38,6 +38,7 @@ type Request struct {
 	SSHAgent         []string // HOST=KEY
 	SignCommits      []string // KEY
 	Image            string   // NAME[:ro|:cow], or HostImage; empty: the configuration's
+	Devices          []string // gpu, kvm or /dev/NAME; besides the configuration's
 	NestedNamespaces bool
 	Stored           []Grant  // grants that were approved before
 	Preset           []Grant  // what presets add to the configuration's
@@ -91,6 +92,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.resolvePublished(settings, r) },
 		func() error { return p.resolveModes(settings, caller, r) },
 		func() error { return p.resolveSSHKeys(settings, caller, r) },
+		func() error { return p.resolveDevices(settings, r) },
 		func() error { return p.resolveImage(settings, caller, r) },
 		func() error { return p.resolveLimits(settings.Limits, r) },
 		func() error { return p.resolveEnvironment(settings, caller, r) },

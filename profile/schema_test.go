@@ -56,6 +56,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 		reflect.TypeFor[DomainRule]():      {Type: "string", Pattern: domainRule, MaxLength: new(maxRuleBytes)},
 		reflect.TypeFor[upstreamChoice]():  {Type: "string", Pattern: "^(none|environment|http://.+)$", MaxLength: new(2000)},
 		reflect.TypeFor[PublishedPort]():   {Type: "string", Pattern: publishedPort, MaxLength: new(11)},
+		reflect.TypeFor[deviceName]():      {Type: "string", Pattern: "^(gpu|kvm|/dev/[^\\x00-\\x1f]+)$", MaxLength: new(255)},
 		reflect.TypeFor[sshKeyName]():      {Type: "string", Pattern: "^[^\\x00-\\x1f]+$"},
 		reflect.TypeFor[sshHostConfig]():   {Type: "string", Pattern: "^([!-?A-~]+@)?[^\\s@/]+$"},
 		reflect.TypeFor[passedVariable]():  {Type: "string", Pattern: variableName},

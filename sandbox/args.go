@@ -23,6 +23,8 @@ func (p *Plan) Args() []string {
 			return "", os.DevNull
 		case Private:
 			return "--bind", step.Source
+		case Device:
+			return optionDevice, step.Source
 		}
 		return bindOption(step.Access), step.Source
 	})
@@ -57,7 +59,8 @@ func (p *Plan) args(source func(Step) (option, operand string)) []string {
 
 	for _, step := range p.Steps {
 		option, operand := "", ""
-		if step.Kind == Bind || step.Kind == Copy || step.Kind == Empty || step.Kind == Socket || step.Kind == Private && step.Source != "" {
+		if step.Kind == Bind || step.Kind == Copy || step.Kind == Empty || step.Kind == Socket || step.Kind == Device ||
+			step.Kind == Private && step.Source != "" {
 			option, operand = source(step)
 		}
 		args = append(args, step.args(option, operand)...)
@@ -72,7 +75,7 @@ func (p *Plan) args(source func(Step) (option, operand string)) []string {
 func (s Step) args(option, operand string) []string {
 	perms := fmt.Sprintf("%04o", uint32(s.Mode))
 	switch s.Kind {
-	case Bind:
+	case Bind, Device:
 		return []string{option, operand, s.Path}
 	case Socket:
 		if operand == "" {
@@ -101,6 +104,9 @@ func (s Step) args(option, operand string) []string {
 	}
 	panic("sandbox: a step without a kind")
 }
+
+// optionDevice binds, and leaves devices what they are.
+const optionDevice = "--dev-bind"
 
 func bindOption(access profile.Access) string {
 	if access == profile.ReadWrite {
@@ -173,6 +179,8 @@ func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
 			return bindOption(step.Access), source
 		case Private:
 			return "--bind", source
+		case Device:
+			return optionDevice, source
 		case Empty:
 			source = os.DevNull
 		}

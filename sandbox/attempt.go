@@ -277,6 +277,12 @@ func (a *attempt) pin(l Launcher, wanted []Step, byDescriptor bool) ([]Step, []o
 			writable := step
 			writable.Access = profile.ReadWrite
 			operands = append(operands, a.bindDescriptor(writable, file, byDescriptor))
+		case step.Kind == Device:
+			file, err := a.openDevice(step)
+			if err != nil {
+				return nil, nil, err
+			}
+			operands = append(operands, operand{optionDevice, "/proc/self/fd/" + a.pass(file)})
 		case step.Kind == Empty:
 			nothing, err := descriptor.Open(os.DevNull)
 			if err != nil {

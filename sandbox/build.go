@@ -44,6 +44,9 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b.home()
 	reached := b.sessionBus()
 	agent := b.sshAgent()
+	if err := b.devices(); err != nil {
+		return Plan{}, err
+	}
 	b.network()
 	b.ask()
 	if err := b.leadThroughImage(); err != nil {
@@ -86,6 +89,7 @@ type builder struct {
 	kept    []Step  // what is shown again of covered directories
 
 	processes []Step // in /proc, besides what all have
+	nodes     []Step // in /dev, besides what all have
 
 	hidden     []string
 	forGood    []string
@@ -447,6 +451,7 @@ func (b *builder) steps() []Step {
 	list = append(list, b.processSteps()...)
 	list = append(list, b.processes...)
 	list = append(list, deviceSteps...)
+	list = append(list, b.nodes...)
 	shallowestFirst(list)
 	list = largestLast(list)
 

@@ -51,11 +51,18 @@ func (in inside) Lstat(path string) (Object, error) {
 		return Object{Mode: fs.ModeSocket | 0o600}, nil
 	case step != nil && step.Path == path && (step.Kind == Copy || step.Kind == Empty):
 		return Object{Mode: step.Mode}, nil
+	case step != nil && step.Kind == Device:
+		return in.host.Lstat(step.Source)
 	case inProcesses(path):
 		// The sandbox has its own processes. What the host has under these names is not looked at: there are links from there to
 		// wherever a process is.
 		return Object{Mode: fs.ModeDir | 0o555}, nil
 	case step != nil && (step.Kind == Proc || step.Kind == Dev):
+		if name, below := strings.CutPrefix(path, "/dev/"); step.Kind == Dev && below && !in.hasBelow(path) {
+			if name, _, _ = strings.Cut(name, "/"); !slices.Contains(ownDevices, name) {
+				return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
+			}
+		}
 		return in.host.Lstat(path) // much the same there; nothing of it comes from the host's files
 	case in.hasBelow(path):
 		return Object{Mode: fs.ModeDir | 0o755}, nil
@@ -218,6 +225,8 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 	switch {
 	case !s.Visible:
 		return profile.NoAccess, "it does not exist"
+	case step.Kind == Device:
+		return profile.ReadWrite, "a device of this machine: " + step.Origin.String()
 	case step.Kind == Dev:
 		return profile.ReadWrite, "one of the sandbox's own few devices"
 	}

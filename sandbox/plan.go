@@ -58,10 +58,11 @@ const (
 	Proc                        // a new /proc
 	Dev                         // a small /dev
 	Seal                        // no more writing to a Private, Mask or Dev directory, or to the root
+	Device                      // a device of the host's
 	Socket                      // a unix socket: the host's, or where there is no Source, one of the launcher's
 )
 
-var stepNames = []string{"", "bind", "private", "mask", "empty", "symlink", "copy", "dir", "proc", "dev", "seal", "socket"}
+var stepNames = []string{"", "bind", "private", "mask", "empty", "symlink", "copy", "dir", "proc", "dev", "seal", "device", "socket"}
 
 func (k StepKind) String() string               { return stepNames[k] }
 func (k StepKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
@@ -79,7 +80,7 @@ func (k *StepKind) UnmarshalText(text []byte) error {
 type Step struct {
 	Kind   StepKind       `json:"kind" jsonschema:"how it is made"`
 	Path   string         `json:"path" jsonschema:"inside; no component is a symbolic link"`
-	Source string         `json:"source,omitempty" jsonschema:"of bind, copy and socket, and of a private directory that outlives the sandbox: the path on the host; of symlink: its text"`
+	Source string         `json:"source,omitempty" jsonschema:"of bind, copy, device and socket, and of a private directory that outlives the sandbox: the path on the host; of symlink: its text"`
 	Layer  string         `json:"layer,omitempty" jsonschema:"of what is copy_on_write: where changes are kept; of what is read_write: where they are kept until the command has ended"`
 	Access profile.Access `json:"access,omitempty" jsonschema:"of bind and socket: what the command may do there"`
 	Mode   fs.FileMode    `json:"mode,omitempty" jsonschema:"of private, mask, empty, copy and dir: the permission bits"`
@@ -103,6 +104,7 @@ type Step struct {
 	made     string // of the directory of the caches: what is in it
 	inLayer  bool   // of what hides: what it stands on is seen copy on write
 	veiled   string // of what is seen copy on write: what the host does not have and must not show, each ended by a NUL
+	number   uint64 // of a device
 	narrows  bool   // it is read-only in something writable: without it, the command could do more
 	// expected is the object that has to be there, where a person allowed that one.
 	expected *profile.Expected
@@ -134,6 +136,7 @@ const (
 	NoticeGitSetting    NoticeKind = "git_setting"       // a change of git's settings that was not carried over
 	NoticeSessionBus    NoticeKind = "session_bus"       // the session bus is absent, or a way out
 	NoticeSSHAgent      NoticeKind = "ssh_agent"         // the ssh-agent is absent, or what it refused
+	NoticeDevice        NoticeKind = "device"            // a device of the host's that the command does not have, or cannot open
 	NoticeNetwork       NoticeKind = "network_refused"   // a connection that a filtered network refused
 	NoticePort          NoticeKind = "port_unpublished"  // something listens inside where nothing outside reaches it
 	NoticeLimitReached  NoticeKind = "limit_reached"     // the command was ended because it took too much

@@ -39,6 +39,9 @@ var (
 	}
 )
 
+// ownDevices are what bubblewrap's /dev has.
+var ownDevices = []string{"null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx", "shm", "fd", "stdin", "stdout", "stderr", "core", "console"}
+
 // Without capabilities root is still the owner of root's files, and may do there what their permissions let the owner do.
 // So for root alone the system's secrets and the kernel's own directories that are closed to others are covered, and its settings outside of
 // /proc/sys are read-only: sysrq-trigger restarts the machine. What needs a capability to be written is left as it is.

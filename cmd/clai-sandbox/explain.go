@@ -335,6 +335,8 @@ func what(s sandbox.Step) string {
 		if s.Source == os.DevNull {
 			text = "covered"
 		}
+	case sandbox.Device:
+		text = "this machine's device"
 	case sandbox.Proc:
 		text = "the sandbox's own processes"
 	case sandbox.Dev:

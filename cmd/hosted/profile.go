@@ -46,6 +46,7 @@ func ProfileFlags() []cli.Flag {
 		&cli.StringFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m; a bare number is seconds"},
 		&cli.StringSliceFlag{Name: "limit", KeepSpace: true, Usage: "let the command take only so much, as `NAME=AMOUNT`: " + strings.Join(profile.LimitNames(), ", ") + "; such as memory=2GiB; 0 for no limit; may be repeated"},
 		&cli.StringFlag{Name: "image", Usage: "show the files of image `NAME`[:ro|:cow] in place of the host's system, read-only if not said; host is no image (default: the configuration's, else host)"},
+		&cli.StringSliceFlag{Name: "device", KeepSpace: true, Usage: "let the command have a `DEVICE` of this machine: gpu, kvm, or a path as /dev/fuse; most are refused; may be repeated"},
 		&cli.BoolFlag{DisableDefaultText: true, Name: "allow-nesting", Usage: "let the command make user namespaces, as a browser or another sandbox does"},
 	}
 }
@@ -79,6 +80,7 @@ func RequestFrom(c *cli.Context) (profile.Request, error) {
 		Caches:           c.String("caches"),
 		Home:             c.String("home"),
 		Image:            c.String("image"),
+		Devices:          c.StringSlice("device"),
 		NestedNamespaces: c.Bool("allow-nesting"),
 	}
 	if c.IsSet("session") && !c.IsSet("agent") {

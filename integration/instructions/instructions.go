@@ -58,6 +58,9 @@ func Text(a About) string {
 		add("Writable as a copy: %s. Your changes there last, but reach nobody else until a person has applied them; the tool changes_propose, where you have it, has them looked at.", listed(copied))
 	}
 	add("Readable: the system%s%s. Everything else of the machine is not there: a path that exists on the host may be missing here.", system(a.Plan), also(granted(a.Plan, profile.ReadOnly, "")))
+	if nodes := devices(a.Plan); nodes != nil {
+		add("Devices of the machine: %s.", listed(nodes))
+	}
 	if hidden := len(a.Plan.Hidden); hidden > 0 {
 		add("Credential stores are hidden, also below readable directories.")
 	}
@@ -104,6 +107,16 @@ func granted(plan *sandbox.Plan, access profile.Access, besides string) []string
 		}
 	}
 	return slices.Compact(list)
+}
+
+// devices are those of the host's that are shown.
+func devices(plan *sandbox.Plan) (list []string) {
+	for _, step := range plan.Steps {
+		if step.Kind == sandbox.Device {
+			list = append(list, profile.Printable(step.Path))
+		}
+	}
+	return list
 }
 
 // also lists what comes after something else.

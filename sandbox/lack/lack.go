@@ -201,6 +201,9 @@ func (d *diagnosis) complaint(lines []string, i int) (list []Lack) {
 	if found := d.outside(line); found != nil {
 		return found
 	}
+	if found := d.device(line); found != nil {
+		return found
+	}
 	if name := missingCommand(line); name != "" {
 		return d.program(name)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 // outside is what no sandbox has, and what programs say then. Where what they say is not known, as at a terminal, it is told of those that
@@ -18,7 +19,7 @@ var outside = []struct {
 	{lazily(`"no new privileges" flag|is .* on a file system with the 'nosuid' option|must be setuid root|^(Password: )?su: |: must be superuser to `),
 		[]string{"sudo", "su", "doas", "pkexec"},
 		"no command in a sandbox gets another user's rights", "what needs them is typed outside, without clai-sandbox"},
-	{lazily(`/var/lib/dpkg/lock|/var/lib/apt/lists/|^dpkg: error: requested operation requires superuser|^(error: )?(this command has to be run with superuser|you cannot perform this operation unless you are root)|unable to lock database: |^npm \S+ (path|dest) /usr/`),
+	{lazily(`/var/lib/dpkg/lock|/var/lib/apt/lists/|^dpkg: error: requested operation requires superuser|^(error: )?(this command has to be run with superuser|you cannot perform this operation unless you are root)|unable to lock database: |^npm \S+ (path|dest) /usr/|^npm \S+ \S+ E[A-Z]+: .*'/usr/`),
 		[]string{"apt", "apt-get", "dpkg", "dnf", "yum", "pacman", "zypper", "apk"},
 		"a sandbox only reads the system, and nothing is installed into it", "install it outside; or in the workspace, as npm install and python3 -m venv do"},
 	{lazily(`(?i)cannot connect to (the docker daemon|podman)|trying to connect to the docker|docker\.sock: connect: `),
@@ -59,6 +60,37 @@ var logins = []struct {
 	{lazily(`the connection to the server localhost:8080 was refused`), ".kube", profile.ReadOnly},
 	{lazily(`you do not currently have an active account selected`), ".config/gcloud", profile.ReadOnly},
 	{lazily(`fe_sendauth: no password supplied`), ".pgpass", profile.ReadOnly},
+}
+
+// nodes are what programs say that miss a device of the machine, without its path.
+var nodes = []struct {
+	said *pattern
+	path string
+}{
+	{lazily(`could not access kvm kernel module|failed to initialize kvm|kvm is required|requires? hardware acceleration`), "/dev/kvm"},
+	{lazily(`^fuse: device not found|^fusermount3?: fuse device`), "/dev/fuse"},
+	{lazily(`cannot open tun/tap dev`), "/dev/net/tun"},
+}
+
+var devicePath = lazily(`/dev/[a-z0-9/_-]*[a-z0-9]`)
+
+// device is about a device of the machine's that the command has not, and that a person may let it have.
+func (d *diagnosis) device(line string) []Lack {
+	small := strings.ToLower(line)
+	path := ""
+	if saidIn(line) == noSuchFile {
+		path = devicePath.FindString(small)
+	}
+	for _, n := range nodes {
+		if n.said.MatchString(small) {
+			path = n.path
+		}
+	}
+	if path == "" || !sandbox.OffersDevice(d.Host, path) || d.Plan.Look(d.Host, path).Visible {
+		return nil
+	}
+	return []Lack{{Kind: Machine, Why: OutsideOnly, Hint: "the sandbox has no " + path + "; ask the person, who can start it with --device " + path,
+		instead: "the sandbox has no " + path + "; to let this command have it: clai-sandbox run --device " + path + " …"}}
 }
 
 // outside is what a line says that no sandbox has, or that this one does not show who the person is.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox"
 )
 
 // The words are those that the programs said in a sandbox.
@@ -45,10 +46,19 @@ func TestWhatNoSandboxHasIsTold(t *testing.T) {
 		{"git config --global a.b c", "error: could not lock config file {home}/.gitconfig: Read-only file system\n", "type it outside, without clai-sandbox; or leave --global out"},
 		{"npm config set fund false", "npm error rofs EROFS: read-only file system, open '{home}/.npmrc'\n", "touch {home}/.npmrc && clai-sandbox run --grant {home}/.npmrc:rw …"},
 		{"ssh-keygen -f ~/.ssh/id", "Saving key \"{home}/.ssh/id\" failed: No such file or directory\n", "mkdir -pm 700 {home}/.ssh && clai-sandbox run --grant {home}/.ssh:rw …"},
+		{"qemu-system-x86_64 -accel kvm", "Could not access KVM kernel module: No such file or directory\nqemu-system-x86_64: -accel kvm: failed to initialize kvm: No such file or directory\n", "{kvm}"},
+		{"python3 vm.py", "Traceback (most recent call last):\n  File \"vm.py\", line 2, in <module>\nFileNotFoundError: [Errno 2] No such file or directory: '/dev/kvm'\n", "{kvm}"},
+		{"cat /dev/mem", "cat: /dev/mem: No such file or directory\n", ""},
+		{"ls /dev/no-such", "ls: cannot access '/dev/no-such': No such file or directory\n", ""},
 		// What is complained about last, and is something else.
 		{"make test", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\nError: assertion failed: 1 != 2\n", ""},
 		{"sudo true", "sudo: command not found\n", ""},
 	} {
+		if c.remedy == "{kvm}" {
+			if c.remedy = ""; sandbox.OffersDevice(sandbox.Host{}, "/dev/kvm") {
+				c.remedy = "the sandbox has no /dev/kvm; to let this command have it: clai-sandbox run --device /dev/kvm …"
+			}
+		}
 		list := Of(Failure{Plan: &plan, Command: []string{"bash", "-c", c.command}, ExitCode: 2, Stderr: []byte(h.fill(c.said))})
 		got := ""
 		if len(list) > 0 {

@@ -22,4 +22,6 @@ func (p *pattern) compiled() *regexp.Regexp {
 
 func (p *pattern) MatchString(s string) bool { return p.compiled().MatchString(s) }
 
+func (p *pattern) FindString(s string) string { return p.compiled().FindString(s) }
+
 func (p *pattern) FindStringSubmatch(s string) []string { return p.compiled().FindStringSubmatch(s) }

@@ -47,6 +47,7 @@ type Object struct {
 	UID  uint32 // its owner
 	// Device and Inode say which object it is, where the tree knows.
 	Device, Inode uint64
+	Rdev          uint64 // of a device: its number
 }
 
 // Host is the real file system.
@@ -58,7 +59,7 @@ func (Host) Lstat(path string) (Object, error) {
 	if err := unix.Lstat(path, &stat); err != nil {
 		return Object{}, err
 	}
-	return Object{Mode: FileMode(stat.Mode), UID: stat.Uid, Device: stat.Dev, Inode: stat.Ino}, nil
+	return Object{Mode: FileMode(stat.Mode), UID: stat.Uid, Device: stat.Dev, Inode: stat.Ino, Rdev: stat.Rdev}, nil
 }
 
 // FileMode is a mode of stat(2)'s as Go writes it.
@@ -134,7 +135,11 @@ func (Host) ReadFile(path string, limit int) (string, error) {
 	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return "", cmp.Or(err, error(syscall.EINVAL))
 	}
-	content := make([]byte, min(limit, int(stat.Size)+1))
+	size := int(stat.Size) + 1
+	if stat.Size == 0 { // or a file of the kernel's, which does not say
+		size = limit
+	}
+	content := make([]byte, min(limit, size))
 	n := 0
 	for n < len(content) {
 		read, err := unix.Read(fd, content[n:])

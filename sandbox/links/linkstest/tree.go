@@ -2,15 +2,18 @@
 package linkstest
 
 import (
+	"fmt"
 	"io/fs"
 	"path"
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/sandbox/links"
 )
 
-// A Tree is a file system as a list of lines: "/dir/", "/file", "/link -> text", "/dev/x c", "/closed/ !" (a directory
+// A Tree is a file system as a list of lines: "/dir/", "/file", "/link -> text", "/dev/x c" (or with its number, "c 10:232", "b 8:0"), "/closed/ !" (a directory
 // that may not be searched). Parents are there by themselves.
 type Tree map[string]string
 
@@ -45,8 +48,16 @@ func (t Tree) Lstat(name string) (links.Object, error) {
 		return links.Object{Mode: fs.ModeDir | 0o755}, nil
 	case strings.HasPrefix(what, "-> "):
 		return links.Object{Mode: fs.ModeSymlink | 0o777}, nil
-	case what == "c":
-		return links.Object{Mode: fs.ModeDevice | fs.ModeCharDevice | 0o666}, nil
+	case what == "c", strings.HasPrefix(what, "c "), strings.HasPrefix(what, "b "):
+		object := links.Object{Mode: fs.ModeDevice | fs.ModeCharDevice | 0o666}
+		if what[0] == 'b' {
+			object.Mode &^= fs.ModeCharDevice
+		}
+		var major, minor uint32
+		if n, _ := fmt.Sscanf(what[1:], "%d:%d", &major, &minor); n == 2 {
+			object.Rdev = unix.Mkdev(major, minor)
+		}
+		return object, nil
 	default:
 		return links.Object{Mode: 0o644}, nil
 	}
@@ -64,7 +75,7 @@ func (t Tree) ReadDir(name string) ([]links.Entry, error) {
 	var list []links.Entry
 	for entry, what := range t {
 		if path.Dir(entry) == name && entry != "/" {
-			list = append(list, links.Entry{Name: path.Base(entry), Dir: strings.HasPrefix(what, "/")})
+			list = append(list, links.Entry{Name: path.Base(entry), Dir: strings.HasPrefix(what, "/"), Link: strings.HasPrefix(what, "-> ")})
 		}
 	}
 	return list, nil
