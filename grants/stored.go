@@ -12,12 +12,6 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// Stored returns the grants that a run of an agent is to show, from the snapshot in the state directory. See Current.
-func Stored(dir, agent string, now time.Time) ([]profile.Grant, []Notice) {
-	list, notices := Current(dir, agent, now)
-	return Profiles(list), notices
-}
-
 // Current returns the grants of an agent that hold now: those whose time
 // is not over and whose path still leads to the object that was granted. Notices tell of the others. It does not wait for
 // the broker, and leaves word for it of what was used. Nothing stored can keep a run from starting.

@@ -445,7 +445,7 @@ func tryInline(t *trial) outcome {
 	t.into(t.Input, &in)
 	t.into(t.Expect, &want)
 	if in.AllowlistPattern != nil {
-		if got := InterpreterLike(*in.AllowlistPattern); got != want.InterpreterLike {
+		if got := interpreterLike(*in.AllowlistPattern); got != want.InterpreterLike {
 			return judge(!got, !want.InterpreterLike, "inline code")
 		}
 		return equal
@@ -496,4 +496,24 @@ func trySafeBinUsage(t *trial) outcome {
 		reason = "jq"
 	}
 	return judge(got, want, reason)
+}
+
+// payloadOf is the line that a shell behind the wrappers is given with -c.
+func payloadOf(u Unwrapped) (string, bool) {
+	if u.Blocked != "" || len(u.Argv) == 0 || !isShell(baseOf(u.Argv[0])) {
+		return "", false
+	}
+	use := shellUse(baseOf(u.Argv[0]), u.Argv)
+	return use.Payload, use.Inline
+}
+
+// changesEnvironment says whether an env with assignments or options stands before a command.
+func changesEnvironment(argv []string) bool {
+	u := Unwrap(argv)
+	return u.Blocked == "env"
+}
+
+// interpreterLike reports whether a pattern names a program that runs what its arguments say. An allow-always stores no path for it.
+func interpreterLike(pattern string) bool {
+	return interpreter(familyOf(baseOf(strings.TrimSpace(pattern))))
 }

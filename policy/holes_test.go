@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 	"testing"
 )
@@ -790,4 +791,14 @@ func TestTheLoaderIsAskedAboutByAnyName(t *testing.T) {
 			t.Errorf("%s: %v", name, d.Verdict)
 		}
 	}
+}
+
+// programNames are the names of all tables, in order.
+func programNames() []string {
+	var names []string
+	for name := range programs() {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
 }

@@ -325,11 +325,6 @@ func looksInline(text string) (Inline, bool) {
 	return Inline{}, false
 }
 
-// InterpreterLike says whether a pattern names a program that runs what its arguments say. An allow-always stores no path for it.
-func InterpreterLike(pattern string) bool {
-	return interpreter(familyOf(baseOf(strings.TrimSpace(pattern))))
-}
-
 func interpreter(family string) bool {
 	switch family {
 	case "awk", "gawk", "mawk", "nawk", "original-awk", "sed", "gsed", "find", "gfind", "xargs", "gxargs", "make", "gmake", "git-shell":

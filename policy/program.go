@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 )
@@ -237,15 +236,5 @@ func canonicalNames(base string) []string {
 			add(n[j+len("-linux-gnu-"):])
 		}
 	}
-	return names
-}
-
-// programNames are the names of all tables, in order.
-func programNames() []string {
-	var names []string
-	for name := range programs() {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	return names
 }

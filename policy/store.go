@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -244,13 +242,6 @@ func globQuoted(path string) string {
 func (s Store) write(text []byte) error {
 	s.removeLeft()
 	return whole.Write(s.Path, temporaryName, text)
-}
-
-// NewToken is a secret for the socket.
-func NewToken() string {
-	var b [24]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
 // A Used entry was what let a command run.

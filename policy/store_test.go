@@ -290,12 +290,6 @@ func TestAWordThatNobodyKnowsIsTheStrictest(t *testing.T) {
 	}
 }
 
-func TestTokensAreLongAndDiffer(t *testing.T) {
-	if a, b := NewToken(), NewToken(); a == b || len(a) != 32 {
-		t.Errorf("%s %s", a, b)
-	}
-}
-
 func TestTheManualsExampleOfAFileIsRead(t *testing.T) {
 	manual, err := os.ReadFile("../docs/policy.md")
 	if err != nil {

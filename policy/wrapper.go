@@ -228,18 +228,3 @@ func flagLength(name, word string) int {
 	}
 	return 0
 }
-
-// payloadOf is the line that a shell behind the wrappers is given with -c.
-func payloadOf(u Unwrapped) (string, bool) {
-	if u.Blocked != "" || len(u.Argv) == 0 || !isShell(baseOf(u.Argv[0])) {
-		return "", false
-	}
-	use := shellUse(baseOf(u.Argv[0]), u.Argv)
-	return use.Payload, use.Inline
-}
-
-// changesEnvironment says whether an env with assignments or options stands before a command.
-func changesEnvironment(argv []string) bool {
-	u := Unwrap(argv)
-	return u.Blocked == "env"
-}

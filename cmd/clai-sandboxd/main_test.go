@@ -142,7 +142,7 @@ func TestAnAgentAsksAndAPersonAnswers(t *testing.T) {
 	if out, status := ask("/a", "--reason", strings.Repeat("x", 2000)); status != client.AskMisused {
 		t.Errorf("%d: %s", status, out)
 	}
-	if shown, notices := grants.Stored(home+"/state/clai-sandbox", "main", time.Now()); len(shown) != 1 || len(notices) != 0 {
+	if shown, notices := grants.Current(home+"/state/clai-sandbox", "main", time.Now()); len(shown) != 1 || len(notices) != 0 {
 		t.Errorf("%+v %+v", shown, notices)
 	}
 }

@@ -238,7 +238,7 @@ func TestASymlinkSwappedAtAnyMomentLeadsNowhereElse(t *testing.T) {
 				if g != nil && g.Resolved != target {
 					t.Errorf("granted %+v", g)
 				}
-				list, _ := grants.Stored(b.state, "main", time.Now())
+				list, _ := grants.Current(b.state, "main", time.Now())
 				for _, p := range list {
 					if p.Path != target {
 						t.Errorf("shown %+v", p)

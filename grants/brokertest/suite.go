@@ -553,7 +553,7 @@ func once(t *testing.T, start starter) {
 	if answer := b.must(t, s.ID, path, rw); answer.Scope != grants.ScopeAlready {
 		t.Errorf("%+v", answer)
 	}
-	if list, notices := grants.Stored(b.State, "main", time.Now()); len(list)+len(notices) != 0 {
+	if list, notices := grants.Current(b.State, "main", time.Now()); len(list)+len(notices) != 0 {
 		t.Errorf("stored: %+v %+v", list, notices)
 	}
 	b.ask(t.Context(), other.ID, path, ro)
@@ -573,7 +573,7 @@ func always(t *testing.T, start starter) {
 	s := b.open(t, grants.SessionSpec{})
 	answer := b.granted(t, s, b.Home+"/dir", allowAlways(b.Home+"/dir", ro))
 	// It was stored before it was delivered.
-	list, notices := grants.Stored(b.State, "main", time.Now())
+	list, notices := grants.Current(b.State, "main", time.Now())
 	if len(list) != 1 || len(notices) != 0 || list[0].Path != b.Home+"/dir" || list[0].Access != ro {
 		t.Fatalf("%+v %+v", list, notices)
 	}
@@ -610,7 +610,7 @@ func revokes(t *testing.T, start starter) {
 			t.Errorf("%+v", e)
 		}
 		b.nothingGranted(t)
-		if list, notices := grants.Stored(b.State, "main", time.Now()); len(list)+len(notices) != 0 {
+		if list, notices := grants.Current(b.State, "main", time.Now()); len(list)+len(notices) != 0 {
 			t.Errorf("stored: %+v %+v", list, notices)
 		}
 		if _, err := b.Revoke(t.Context(), answer.GrantID); err == nil {
@@ -644,7 +644,7 @@ func adds(t *testing.T, start starter) {
 	if err != nil || g.Path != path || g.Origin.Kind != profile.OriginManual || g.ID == "" {
 		t.Fatalf("%+v, %v", g, err)
 	}
-	if list, _ := grants.Stored(b.State, "main", time.Now()); len(list) != 1 {
+	if list, _ := grants.Current(b.State, "main", time.Now()); len(list) != 1 {
 		t.Errorf("%+v", list)
 	}
 	var never *grants.NeverError
@@ -669,7 +669,7 @@ func narrowed(t *testing.T, start starter) {
 	if e := next(t, s.Events, grants.EventNarrowed); e.Grant.Access != ro {
 		t.Errorf("%+v", e)
 	}
-	if list, _ := grants.Stored(b.State, "main", time.Now()); len(list) != 1 || list[0].Access != ro {
+	if list, _ := grants.Current(b.State, "main", time.Now()); len(list) != 1 || list[0].Access != ro {
 		t.Errorf("%+v", list)
 	}
 	if _, err := b.Narrow(t.Context(), answer.GrantID); err == nil {
@@ -726,7 +726,7 @@ func confirms(t *testing.T, start starter) {
 	if e := next(t, s.Events, grants.EventStale); e.Grant.ID != answer.GrantID {
 		t.Errorf("%+v", e)
 	}
-	if list, notices := grants.Stored(b.State, "main", time.Now()); len(list) != 0 || len(notices) != 1 {
+	if list, notices := grants.Current(b.State, "main", time.Now()); len(list) != 0 || len(notices) != 1 {
 		t.Errorf("%+v %+v", list, notices)
 	}
 	var changed *grants.ChangedError
@@ -736,7 +736,7 @@ func confirms(t *testing.T, start starter) {
 	if g, err := b.Confirm(t.Context(), answer.GrantID, other); err != nil || g.Stale != "" || g.Resolved != other {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if list, notices := grants.Stored(b.State, "main", time.Now()); len(list) != 1 || len(notices) != 0 {
+	if list, notices := grants.Current(b.State, "main", time.Now()); len(list) != 1 || len(notices) != 0 {
 		t.Errorf("%+v %+v", list, notices)
 	}
 }

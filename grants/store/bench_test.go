@@ -53,7 +53,7 @@ func BenchmarkRunWithTwentyOfTenThousand(b *testing.B) {
 	}
 	apply(b, s, Change{Put: list})
 	for b.Loop() {
-		if shown, notices := grants.Stored(dir, "agent-7", time.Now()); len(shown) != 20 {
+		if shown, notices := grants.Current(dir, "agent-7", time.Now()); len(shown) != 20 {
 			b.Fatal(len(shown), notices)
 		}
 	}

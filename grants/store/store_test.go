@@ -140,7 +140,7 @@ func TestASnapshotOfAnotherTransactionIsNotUsed(t *testing.T) {
 	if list, err := grants.ReadSnapshot(dir, "main"); err == nil || list != nil {
 		t.Errorf("a revoked grant is used: %+v", list)
 	}
-	shown, notices := grants.Stored(dir, "main", time.Now())
+	shown, notices := grants.Current(dir, "main", time.Now())
 	if len(shown) != 0 || len(notices) != 1 || notices[0].Kind != grants.NoticeStore {
 		t.Errorf("%+v, %+v", shown, notices)
 	}
@@ -167,7 +167,7 @@ func TestASnapshotWithoutItsDatabaseIsNotUsed(t *testing.T) {
 }
 
 func TestNothingStoredIsNoError(t *testing.T) {
-	shown, notices := grants.Stored(t.TempDir(), "main", time.Now())
+	shown, notices := grants.Current(t.TempDir(), "main", time.Now())
 	if len(shown) > 0 || len(notices) > 0 {
 		t.Errorf("%+v, %+v", shown, notices)
 	}
@@ -214,7 +214,7 @@ func TestRunsAreCounted(t *testing.T) {
 	apply(t, s, Change{Put: []grants.Grant{g}})
 	now := time.UnixMilli(1000)
 	for range 3 {
-		if shown, notices := grants.Stored(dir, "main", now); len(shown) != 1 || len(notices) != 0 {
+		if shown, notices := grants.Current(dir, "main", now); len(shown) != 1 || len(notices) != 0 {
 			t.Fatalf("%+v, %+v", shown, notices)
 		}
 	}
@@ -242,7 +242,7 @@ func TestAGrantThatLeadsElsewhereIsLeftOutUntilAPersonConfirms(t *testing.T) {
 	apply(t, s, Change{Put: []grants.Grant{g}})
 	os.Rename(target, target+".old")
 	os.Symlink("/etc", target)
-	shown, notices := grants.Stored(dir, "main", time.Now())
+	shown, notices := grants.Current(dir, "main", time.Now())
 	if len(shown) != 0 || len(notices) != 1 || notices[0].Kind != grants.NoticePathDenied {
 		t.Errorf("%+v, %+v", shown, notices)
 	}
@@ -252,12 +252,12 @@ func TestAGrantThatLeadsElsewhereIsLeftOutUntilAPersonConfirms(t *testing.T) {
 	// Back as it was: somebody changed it all the same.
 	os.Remove(target)
 	os.Rename(target+".old", target)
-	shown, notices = grants.Stored(dir, "main", time.Now())
+	shown, notices = grants.Current(dir, "main", time.Now())
 	if len(shown) != 0 || len(notices) != 1 {
 		t.Errorf("%+v, %+v", shown, notices)
 	}
 	apply(t, s, Change{Put: []grants.Grant{g}})
-	if shown, _ = grants.Stored(dir, "main", time.Now()); len(shown) != 1 {
+	if shown, _ = grants.Current(dir, "main", time.Now()); len(shown) != 1 {
 		t.Error("not shown after it was confirmed")
 	}
 }
@@ -275,7 +275,8 @@ func TestRunsSeeTheWidestOfWhatIsStored(t *testing.T) {
 		apply(t, s, Change{Put: []grants.Grant{g}})
 	}
 	show := func(at int64) string {
-		shown, _ := grants.Stored(dir, "main", time.UnixMilli(at))
+		stored, _ := grants.Current(dir, "main", time.UnixMilli(at))
+		shown := grants.Profiles(stored)
 		var list []string
 		for _, g := range shown {
 			list = append(list, strings.TrimPrefix(g.Path, home)+":"+g.Access.String())
