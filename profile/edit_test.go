@@ -171,8 +171,11 @@ func TestOnlyThePersonsOwnFileIsChanged(t *testing.T) {
 	}{
 		{"a symbolic link; change", func() error { return errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path)) }},
 		{"has another name", func() error { return errors.Join(os.Remove(path), os.Link(elsewhere, path)) }},
-		{"others can write it", func() error { return errors.Join(os.Remove(elsewhere), os.Chmod(path, 0o666)) }},
-		{"not a regular file", func() error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }},
+		{"others can write it", func() error { return errors.Join(os.Remove(elsewhere), os.Chmod(path, 0o602)) }},
+		{"others can write it", func() error { return os.Chmod(path, 0o620) }},
+		{"others can write its directory", func() error { return errors.Join(os.Chmod(path, 0o600), os.Chmod(d.Config, 0o720)) }},
+		{"others can write its directory", func() error { return os.Chmod(d.Config, 0o702) }},
+		{"not a regular file", func() error { return errors.Join(os.Chmod(d.Config, 0o700), os.Remove(path), os.Mkdir(path, 0o700)) }},
 		{"a symbolic link leads there", func() error {
 			return errors.Join(os.Remove(path), os.Rename(filepath.Dir(d.Config), dir+"/real"), os.Symlink(dir+"/real", filepath.Dir(d.Config)))
 		}},

@@ -15,14 +15,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 	"golang.org/x/crypto/ssh/knownhosts"
+	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/sshagent"
@@ -387,6 +390,38 @@ func TestNothingElseIsSigned(t *testing.T) {
 				E, N []byte
 			}{ssh.KeyAlgoRSA, []byte{1, 0, 1}, append([]byte{0x7f}, make([]byte, 100_000)...)})
 		}, "a kind that is not understood"},
+		"a host's key that is long": {func(t *testing.T, w *world, a *attempt) {
+			a.bind.HostKey = ssh.Marshal(struct {
+				Kind        string
+				Key         []byte
+				Application string
+			}{ssh.KeyAlgoSKED25519, make([]byte, ed25519.PublicKeySize), strings.Repeat("x", maxHostKey)})
+		}, "a kind that is not understood"},
+		"a long certificate of a key that was named": {func(_ *testing.T, w *world, a *attempt) {
+			certificate := &ssh.Certificate{Key: w.named, CertType: ssh.UserCert, KeyId: strings.Repeat("x", 2*maxHostKey), ValidBefore: ssh.CertTimeInfinity}
+			if err := certificate.SignCert(rand.Reader, w.other); err != nil {
+				w.t.Fatal(err)
+			}
+			a.key, a.auth = certificate, signIn(certificate, session)
+		}, "a key that was not named"},
+		"a host with a certificate": {func(t *testing.T, w *world, a *attempt) {
+			host := certified(t, w.host)
+			w.setup.KnownHosts = append(w.setup.KnownHosts, knownhosts.Line([]string{"github.com"}, host.PublicKey())+"\n")
+			*a.bind = bindFor(t, host, session)
+		}, "is a certificate"},
+		"an unbound key after a session that was refused": {func(_ *testing.T, w *world, a *attempt) {
+			w.setup.Keys[0].Unbound, a.bind.Forwarding = true, true
+		}, "after a session that was refused"},
+		"an unbound key after a session without a host": {func(_ *testing.T, w *world, a *attempt) {
+			w.setup.Keys[0].Unbound, a.bind, a.first = true, nil, bindMessage{}.bytes()
+		}, "after a session that was refused"},
+		"an unbound key in another session than the one it is bound to": {func(_ *testing.T, w *world, a *attempt) {
+			w.setup.Keys[0].Unbound, a.auth.Session = true, bytes.Repeat([]byte{8}, 32)
+		}, "for another session"},
+		"a host that nobody named, where nobody is asked and the answer would be yes": {func(t *testing.T, w *world, a *attempt) {
+			w.answers = true
+			*a.bind = bindFor(t, w.other, session)
+		}, "--ssh-agent example.org:2222=named"},
 		"a host's key that is none":         {func(_ *testing.T, w *world, a *attempt) { a.bind.HostKey = []byte("x") }, "a kind that is not understood"},
 		"a commit by a key that signs none": {func(_ *testing.T, w *world, a *attempt) { a.data = commit("git", "", "sha512", 64) }, "--sign-commits named"},
 		"a file": {func(_ *testing.T, w *world, a *attempt) {
@@ -427,11 +462,29 @@ func TestNothingElseIsSigned(t *testing.T) {
 			if n := w.keyring.count(); n != 0 {
 				t.Errorf("the person's agent signed %d times", n)
 			}
+			if len(w.asked) != 0 {
+				t.Errorf("a person was asked: %+v", w.asked)
+			}
 			if !strings.Contains(w.tells(), c.told) || strings.ContainsRune(w.tells(), '\x1b') {
 				t.Errorf("told %q, want %q", w.tells(), c.told)
 			}
 		})
 	}
+}
+
+// certified is a host whose key is a certificate.
+func certified(t *testing.T, host ssh.Signer) ssh.Signer {
+	t.Helper()
+	certificate := &ssh.Certificate{Key: host.PublicKey(), CertType: ssh.HostCert, ValidPrincipals: []string{"github.com"}, ValidBefore: ssh.CertTimeInfinity}
+	err := certificate.SignCert(rand.Reader, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ssh.NewCertSigner(certificate, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func TestASessionCountsOnce(t *testing.T) {
@@ -546,6 +599,33 @@ func TestWhatComesFromInsideIsBounded(t *testing.T) {
 	if answered != maxRequests {
 		t.Errorf("%d requests on one connection", answered)
 	}
+	// What one sandbox may have signed, which sessions it may name, and what a person is asked: of each the last one, and no more.
+	asked := 0
+	w.setup.Asks = true
+	full := New(w.setup, func(context.Context, sshagent.Question) sshagent.Answer { asked++; return sshagent.Answer{} }, func(string) {})
+	full.signed = maxSignatures - 1
+	for i := range maxBound - 1 {
+		full.bound[fmt.Sprint(i)] = true
+	}
+	for i := range maxQuestions - 1 {
+		full.answered[sshagent.Question{Host: fmt.Sprint(i)}] = sshagent.Answer{}
+	}
+	for i, want := range [][]byte{{agentSuccess}, {agentFailure}} {
+		if got := say(t, w.again(full), bindFor(t, w.host, bytes.Repeat([]byte{byte(i)}, 32)).bytes()); !bytes.Equal(got, want) {
+			t.Errorf("session %d: %v", maxBound+i, got)
+		}
+	}
+	for i, want := range []byte{agentSignResponse, agentFailure} {
+		if got := say(t, w.again(full), request(w.rsa, commit("git", "", "sha512", 64), 4)); got[0] != want {
+			t.Errorf("signature %d: %v", maxSignatures+i, got)
+		}
+	}
+	for i := range 2 {
+		full.mayHave(t.Context(), sshagent.Question{Host: fmt.Sprint("more", i)})
+	}
+	if asked != 1 {
+		t.Errorf("a person was asked %d more questions, want 1", asked)
+	}
 	told := 0
 	s := New(w.setup, nil, func(string) { told++ })
 	for i := range 10 * maxReports {
@@ -565,10 +645,40 @@ func TestAnotherUsersAgentIsNotAsked(t *testing.T) {
 	if _, err := s.dial(); err != nil {
 		t.Fatal(err)
 	}
+	w.setup.Server = anotherUsers(t)
+	if _, err := New(w.setup, nil, nil).dial(); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+		t.Errorf("another user's: %v", err)
+	}
 	w.setup.Server = filepath.Join(t.TempDir(), "none")
 	if _, err := New(w.setup, nil, nil).dial(); err == nil {
 		t.Error("an agent that is not there")
 	}
+}
+
+// anotherUsers is a socket at which another user listens.
+func anotherUsers(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "agent")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		t.Cleanup(func() { unix.Close(fd) })
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	listening := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread is another user's from here on
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
+			listening <- errno
+			return
+		}
+		listening <- unix.Listen(fd, 1)
+	}()
+	if err := <-listening; err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestKnownHostsAreReadAsSSHReadsThem(t *testing.T) {
