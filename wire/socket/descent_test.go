@@ -57,6 +57,72 @@ func TestADescendantIsKnownHoweverItWasStarted(t *testing.T) {
 	}
 }
 
+// Whoever can add parents, hide one or take what it needs to look at them from this process is not taken for somebody else.
+func TestParentsThatCannotBeToldMakeNobodyElse(t *testing.T) {
+	is := func(pid int, err error) func(int) (int, error) { return func(int) (int, error) { return pid, err } }
+	for name, c := range map[string]struct {
+		from   func(pid int) (int, error) // of the caller, which is 10,000
+		is     bool
+		failed bool
+	}{
+		"a child of the ancestor":   {is(3, nil), true, false},
+		"a child of another":        {is(4, nil), false, false},
+		"one that has ended":        {is(0, unix.ESRCH), false, true},
+		"one that is hidden itself": {is(0, errHidden), false, true},
+		"as many parents as are followed": {func(pid int) (int, error) {
+			if pid == 10_000-maxGenerations+2 {
+				return 3, nil
+			}
+			return pid - 1, nil
+		}, true, false},
+		"one more": {func(pid int) (int, error) {
+			if pid == 10_000-maxGenerations+1 {
+				return 3, nil
+			}
+			return pid - 1, nil
+		}, false, true},
+		"parents without end": {func(pid int) (int, error) { return pid + 1, nil }, false, true},
+		"no descriptor is left for the second look": {func(pid int) (int, error) {
+			if pid == 10_000 {
+				return 9_999, nil
+			}
+			return 0, unix.EMFILE
+		}, false, true},
+		"a parent that is hidden": {func(pid int) (int, error) {
+			if pid == 10_000 {
+				return 9_999, nil
+			}
+			return 0, errHidden
+		}, false, false},
+	} {
+		got, err := descends(10_000, func(pid int) (int, error) {
+			if pid <= 4 {
+				return 0, nil
+			}
+			return c.from(pid)
+		}, []int{3})
+		if got != c.is || (err != nil) != c.failed {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestTheParentOfAHiddenProcessIsKnown(t *testing.T) {
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	parent, err := hiddenParentOf(child.Process.Pid)
+	if err != errHidden && (err != nil || parent != os.Getpid()) { // before Linux 6.13 it is not
+		t.Errorf("%d, %v", parent, err)
+	}
+	child.Process.Kill()
+	child.Wait()
+	if parent, err := hiddenParentOf(child.Process.Pid); err == nil || err == errHidden {
+		t.Errorf("of one that has ended: %d, %v", parent, err)
+	}
+}
+
 // Whom admit does not want has no answer, and takes no room.
 func TestAGuardTurnsAwayWhomItIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
