@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -53,6 +52,7 @@ type leadsWatch struct {
 	guards     map[string]bool            // what is read-only for it
 	known      map[string]bool            // what was found to be protected, once: later, it may be the command's
 	named      map[protect.Name]bool
+	awaited    map[string][]protect.Name // those that count in one directory, by their paths
 	notices    []Notice
 }
 
@@ -100,36 +100,53 @@ func (l layers) clone() layers {
 	return same
 }
 
-// sources is the host, and tells what was looked at: in a directory, a name, or all.
+// sources is the host, and tells what was looked at: in a directory, a name, or all. What was not there when it came to be named is never
+// there: the watch looks after what comes, and it may be the command's.
 type sources struct {
 	Host
-	used func(dir, name string)
+	used   func(dir, name string)
+	awaits func(path string, mode fs.FileMode) bool
 }
 
 func (s *sources) Lstat(path string) (Object, error) {
 	s.used(parent(path), baseName(path))
-	return s.Host.Lstat(path)
+	object, err := s.Host.Lstat(path)
+	if err == nil && s.awaits(path, object.Mode) {
+		return Object{}, notThere("lstat", path)
+	}
+	return object, err
 }
 
 func (s *sources) Readlink(path string) (string, error) {
 	s.used(parent(path), baseName(path))
+	if s.awaits(path, fs.ModeSymlink) {
+		return "", notThere("readlink", path)
+	}
 	return s.Host.Readlink(path)
 }
 
 func (s *sources) ReadDir(path string) ([]Entry, error) {
 	s.used(path, "")
+	if s.awaits(path, fs.ModeDir) {
+		return nil, notThere("open", path)
+	}
 	return s.Host.ReadDir(path)
 }
 
 func (s *sources) ReadFile(path string, limit int) (string, error) {
 	s.used(parent(path), baseName(path))
+	if s.awaits(path, 0) {
+		return "", notThere("open", path)
+	}
 	return s.Host.ReadFile(path, limit)
 }
+
+func notThere(op, path string) error { return &fs.PathError{Op: op, Path: path, Err: unix.ENOENT} }
 
 // newLeadsWatch is for a command that has not begun.
 func newLeadsWatch(a *attempt, p *Protection) *leadsWatch {
 	l := &leadsWatch{attempt: a, protection: p, over: make(chan struct{}), directory: map[int32]string{},
-		names: map[string]map[string]bool{}, guards: map[string]bool{}, known: map[string]bool{}, named: map[protect.Name]bool{}}
+		names: map[string]map[string]bool{}, guards: map[string]bool{}, known: map[string]bool{}, named: map[protect.Name]bool{}, awaited: map[string][]protect.Name{}}
 	return l
 }
 
@@ -298,7 +315,7 @@ func (l *leadsWatch) look() (took time.Duration) {
 	if l.changed = false; len(l.named) == 0 {
 		l.follow(l.protection)
 	}
-	found, err := l.protection.look(&sources{used: l.used})
+	found, err := l.protection.look(&sources{used: l.used, awaits: l.awaits})
 	if err != nil {
 		l.attempt.endFor(Notice{Kind: NoticeProtected, Text: "the command was ended: what your settings and links name has changed, and cannot be protected: " + printable(err.Error())})
 		return time.Since(began)
@@ -309,18 +326,16 @@ func (l *leadsWatch) look() (took time.Duration) {
 
 func (l *leadsWatch) protect(found protectedAgain) {
 	w := l.attempt.watch
-	isAwaited := l.awaited()
 	var guards []string
 	for path := range found.guards {
-		if !l.guards[path] && !isAwaited(path) {
+		if !l.guards[path] {
 			guards = append(guards, path)
 		}
 	}
 	slices.Sort(guards)
 	var names []protect.Name
 	add := func(name protect.Name) {
-		if !l.named[name] {
-			l.named[name] = true
+		if l.name(name) {
 			names = append(names, name)
 		}
 	}
@@ -334,7 +349,7 @@ func (l *leadsWatch) protect(found protectedAgain) {
 	}
 	known := map[string]bool{}
 	for path := range found.known {
-		if !l.known[path] && !isAwaited(path) {
+		if !l.known[path] {
 			l.known[path], known[path] = true, true
 		}
 	}
@@ -344,11 +359,14 @@ func (l *leadsWatch) protect(found protectedAgain) {
 	w.watch.Also(names, known)
 	for _, path := range guards {
 		l.guards[path] = true
-		switch err := l.guard(path); {
-		case errors.Is(err, unix.ENOENT): // it was there a moment ago: what comes to be there from now on is set aside
+		err := l.guard(path)
+		if _, gone := (Host{}).Lstat(path); errors.Is(err, unix.ENOENT) && gone != nil { // what comes there is set aside: it is named already
 			w.watch.Gone(path)
+			delete(l.guards, path)
+			delete(l.known, path)
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			l.attempt.endFor(Notice{Kind: NoticeProtected, Path: path, Text: fmt.Sprintf("the command was ended: %s is named by your settings, links or environment since it began, and could not be made read-only: %s",
 				printable(path), printable(err.Error()))})
 			return
@@ -360,36 +378,21 @@ func (l *leadsWatch) protect(found protectedAgain) {
 	}
 }
 
-// awaited tells of a path whether it is one that was set aside until now when something came into being there. What is there even so is about to be,
-// or is what the watch lets stay: it may be the command's, and must not become what was there before.
-func (l *leadsWatch) awaited() func(path string) bool {
-	names := sync.OnceValue(func() *protect.Names {
-		return protect.NewNames(slices.Collect(maps.Keys(l.named)), profile.PackageDirectories())
-	})
-	return func(path string) bool {
-		p := Protection{names: names(), Roots: l.protection.Roots}
-		if _, is := p.awaits(path); is {
-			return true
-		}
-		if _, is := p.names.MatchLeaf(parent(path), baseName(path), strings.Contains(path, ".git/")); is {
-			return true
-		}
-		_, is := p.names.MatchLink(parent(path), baseName(path))
-		object, err := Host{}.Lstat(path)
-		return is && err == nil && object.Mode&fs.ModeSymlink != 0
-	}
-}
-
 // namesOf are for what is read-only by a mount only since the command runs: the directories above are no mounts, so that the command can
 // rename them, and make others.
 func (p *Protection) namesOf(guards []string) (names []protect.Name) {
 	for _, path := range guards {
 		names = append(names, protect.Name{Path: baseName(path), In: parent(path), Rule: baseName(path)})
-		for dir := parent(path); slices.ContainsFunc(p.Roots, func(root string) bool { return within(dir, root) && dir != root }); dir = parent(dir) {
+		for dir := parent(path); p.isBelowRoot(dir); dir = parent(dir) {
 			names = append(names, protect.Name{Path: baseName(dir), In: parent(dir), Rule: baseName(dir), Link: true})
 		}
 	}
 	return names
+}
+
+// isBelowRoot reports whether a path is in one of the directories that the command may write.
+func (p *Protection) isBelowRoot(path string) bool {
+	return slices.ContainsFunc(p.Roots, func(root string) bool { return within(path, root) && path != root })
 }
 
 // guard makes a path read-only that the command could write until now.
@@ -432,8 +435,27 @@ func (l *leadsWatch) follow(p *Protection) {
 	maps.Copy(l.guards, p.guards)
 	maps.Copy(l.known, p.known)
 	for _, name := range p.names.List {
-		l.named[name] = true
+		l.name(name)
 	}
+}
+
+// name remembers that a name is set aside when it comes into being.
+func (l *leadsWatch) name(name protect.Name) (isNew bool) {
+	if l.named[name] {
+		return false
+	}
+	l.named[name] = true
+	if path := join(name.In, name.Path); name.In != "" && l.protection.isBelowRoot(path) {
+		l.awaited[path] = append(l.awaited[path], name)
+	}
+	return true
+}
+
+// awaits reports whether something at a path came since that was named.
+func (l *leadsWatch) awaits(path string, mode fs.FileMode) bool {
+	return !l.known[path] && !l.guards[path] && slices.ContainsFunc(l.awaited[path], func(name protect.Name) bool {
+		return (!name.Link || mode&fs.ModeSymlink != 0) && (!name.Leaf || !mode.IsDir())
+	})
 }
 
 // end ends the watch, and returns what there is to tell.

@@ -214,3 +214,51 @@ if test `+c.made+` = hk/pre-commit; then mv n/d hk; else mkdir -p $(dirname `+c.
 		})
 	}
 }
+
+// What is not there when it comes to be named is set aside when a command makes it, and never taken for the person's by a later look.
+func TestWhatACommandMakesUnderANameIsNotThePersons(t *testing.T) {
+	for name, c := range map[string]struct {
+		before string // the person; $W is the workspace
+		made   string // the command, where the watch has not seen it yet
+		awaits string
+		set    func(p *profile.Profile)
+	}{
+		"a file that a variable names":      {made: "echo x > kc", awaits: "kc", set: func(p *profile.Profile) { p.PersonsNamed = []string{p.Workspace + "/kc"} }},
+		"a link in its place":               {made: "echo x > f; ln -s f kc", awaits: "kc f", set: func(p *profile.Profile) { p.PersonsNamed = []string{p.Workspace + "/kc"} }},
+		"included settings":                 {before: "git config --global include.path $W/inc", made: "echo x > more; printf '[include]\n\tpath = more\n' > inc", awaits: "inc more"},
+		"what a shell's file leads to":      {before: "ln -s work/dot/rc $HOME/.bashrc", made: "mkdir dot; echo x > dot/rc", awaits: "dot/rc"},
+		"a directory of hooks":              {before: "git config core.hooksPath tools/hooks", made: "mkdir -p tools/hooks; echo x > f; ln -s ../../f tools/hooks/pre-commit", awaits: "tools/hooks f"},
+		"where a hook that is a link leads": {before: "ln -s ../../pc .git/hooks/pre-commit", made: "echo x > pc", awaits: "pc"},
+		"a program of settings":             {before: "git config core.fsmonitor tools/fm", made: "mkdir tools; echo x > tools/fm", awaits: "tools/fm"},
+		"a file in a directory's place":     {before: "mkdir d; git config core.fsmonitor ./d", made: "rmdir d; echo x > d", awaits: "d"},
+		"what a link there leads to":        {before: "git config core.fsmonitor ./d/fm", made: "mkdir e; echo x > e/fm; ln -s e d", awaits: "d e/fm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			work := h.profile.Workspace
+			script := func(script string) {
+				cmd := exec.Command("sh", "-c", "export W='"+work+"' HOME='"+h.profile.Home+"'\n"+script)
+				cmd.Dir, cmd.Env = work, h.gitEnvironment()
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v %s", script, err, out)
+				}
+			}
+			script("git init -q; " + c.before)
+			if c.set != nil {
+				c.set(&h.profile)
+			}
+			l := newLeadsWatch(nil, h.lookOut().Protection)
+			l.follow(l.protection)
+			script(c.made)
+			found, err := l.protection.look(&sources{used: func(dir, name string) {}, awaits: l.awaits})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for path := range strings.FieldsSeq(c.awaits) {
+				if path = work + "/" + path; found.guards[path] || found.known[path] {
+					t.Errorf("%s is taken for the person's: read-only %t, known %t", path, found.guards[path], found.known[path])
+				}
+			}
+		})
+	}
+}
