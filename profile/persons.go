@@ -50,7 +50,7 @@ func (p *Profile) personsEnvironment(caller Caller) {
 	}
 	for _, dir := range filepath.SplitList(values["PATH"]) {
 		parts := strings.Split(dir, "/")
-		if filepath.IsAbs(dir) && !slices.ContainsFunc(parts, func(part string) bool {
+		if !slices.ContainsFunc(parts, func(part string) bool {
 			return slices.Contains(environments, part) || slices.Contains(packageDirectories, part)
 		}) {
 			p.PersonsPath = append(p.PersonsPath, filepath.Clean(dir))

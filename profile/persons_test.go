@@ -23,3 +23,20 @@ func TestWhatTheEnvironmentNamesIsProtected(t *testing.T) {
 		}
 	}
 }
+
+// A relative directory of PATH counts, as an empty one does, which is the directory where one is.
+func TestRelativeDirectoriesOfPATHCount(t *testing.T) {
+	for value, want := range map[string][]string{
+		"/usr/bin:.:bin/": {"/usr/bin", ".", "bin"},
+		":/bin":           {".", "/bin"},
+		"/bin::/sbin":     {"/bin", ".", "/sbin"},
+		"./node_modules/.bin:.venv/bin:/w/venv/bin": nil,
+		"": nil,
+	} {
+		var p Profile
+		p.personsEnvironment(Caller{Environ: []string{"PATH=" + value}})
+		if !slices.Equal(p.PersonsPath, want) {
+			t.Errorf("%q: %q", value, p.PersonsPath)
+		}
+	}
+}

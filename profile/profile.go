@@ -247,7 +247,8 @@ type Profile struct {
 	PersonsGit, PersonsFiles []string
 	// PersonsNamed are what other variables name that choose code: files count, and directories do not.
 	PersonsNamed []string
-	// PersonsPath are the directories of the caller's PATH, but for those that package managers fill.
+	// PersonsPath are the directories of the caller's PATH, but for those that package managers fill. A relative one is in whatever directory the
+	// caller is.
 	PersonsPath []string
 	// Written is the file with the directories that commands could write.
 	Written string

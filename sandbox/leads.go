@@ -321,8 +321,12 @@ func (b *builder) personsRelative() []protect.Name {
 
 // shadows are the names of programs that a command could put before others: in a directory that it may write, and that the caller's PATH has.
 func (b *builder) shadows() []protect.Name {
-	var before, others []string
+	var before, relative, others []string
 	for _, dir := range b.profile.PersonsPath {
+		if !path.IsAbs(dir) {
+			relative = append(relative, dir)
+			continue
+		}
 		w, err := follow(b.tree, dir)
 		if err != nil && b.writable(w.Real) && !slices.Contains(w.Rest, "..") { // it may be made
 			before = append(before, join(w.Real, strings.Join(w.Rest, "/")))
@@ -332,7 +336,7 @@ func (b *builder) shadows() []protect.Name {
 			others = append(others, w.Real)
 		}
 	}
-	if len(before) == 0 {
+	if len(before)+len(relative) == 0 {
 		return nil
 	}
 	var names []protect.Name
@@ -346,6 +350,9 @@ func (b *builder) shadows() []protect.Name {
 		for _, entry := range entries {
 			for _, in := range before {
 				names = append(names, protect.Name{Path: entry.Name, In: in})
+			}
+			for _, dir := range relative {
+				names = append(names, b.relative(dir+"/"+entry.Name, true)...)
 			}
 		}
 	}

@@ -105,6 +105,9 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"a directory of PATH that is not there": {
 			before: "true", inside: "plant bin/ls", after: "PATH=$W/bin:$PATH; ls",
 			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin"} }},
+		"a relative directory of PATH, and the one where one is": {
+			before: "mkdir d", inside: "plant ls; plant d/id; plant d/rel/cat; mkdir wc; plant bin/mine", after: "test -d wc || touch $W/executed; PATH=.:rel:$PATH; ls; cd d; id; cat /dev/null",
+			set: func(p *profile.Profile) { p.PersonsPath = []string{".", "rel", "/usr/bin", "/bin"} }},
 		"a link in the place of a directory of PATH": {
 			before: "mkdir bin", inside: "plant b2/ls; rmdir bin; ln -s b2 bin", after: "PATH=$W/bin:$PATH; ls",
 			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin"} }},
