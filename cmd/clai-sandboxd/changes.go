@@ -422,7 +422,7 @@ func diffChanges(ctx context.Context, c *cli.Context) error {
 			return false
 		}
 		fmt.Print(out)
-		shown.Add(&change)
+		shown.Add(&change, d)
 		return true
 	})
 	if err != nil || len(shown) == 0 {

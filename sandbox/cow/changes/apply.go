@@ -59,6 +59,7 @@ type applier struct {
 	step    func()              // a test's
 	noSync  bool                // a test's
 	dry     bool
+	seen    Shown
 }
 
 // hooks are a test's, in a context.
@@ -97,7 +98,7 @@ func (l Layer) Apply(ctx context.Context, s Selection) (*Result, error) {
 	}
 	a := newApplier(ctx, o, result)
 	defer a.parents.close()
-	a.dry = s.DryRun
+	a.dry, a.seen = s.DryRun, s.Seen
 	for _, name := range s.Force {
 		a.named[path.Clean(name)] = true
 	}

@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"strings"
@@ -410,5 +411,63 @@ func TestADirectoryThatIsExchangedGetsNothing(t *testing.T) {
 		if len(now) < len(kept) {
 			t.Errorf("step %d of %d: keep has %v: %+v", n, total, now, result)
 		}
+	}
+}
+
+// dirty maps a file of the layer and writes a first byte: from here on it is written without a change of any of the file's times.
+func (b *bench) dirty(name string) []byte {
+	b.t.Helper()
+	file, err := os.OpenFile(b.upper+"/"+name, os.O_RDWR, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	mapped, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { unix.Munmap(mapped) })
+	copy(mapped, bytes.Clone(mapped))
+	return mapped
+}
+
+func TestWhatIsWrittenThroughAMappingAfterItWasShownIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		text  string
+		parts []int
+	}{"added": {text: "harmless\n"}, "changed": {text: "harmless\n"}, "binary": {text: "\x00 harmless"}, "parts": {"harmless\n", []int{1}}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			if name != "added" && name != "binary" {
+				b.files("file")
+			}
+			b.begin().write(b.upper+"/file", c.text)
+			before := content(t, b.host)
+			mapped := b.dirty("file")
+			seen, review := Shown{}, b.review()
+			err := b.layer().Diffs(t.Context(), review, nil, func(c Change, d Difference) bool {
+				seen.Add(&c, d)
+				return true
+			})
+			if err != nil || len(seen) != 1 {
+				t.Fatal(seen, err)
+			}
+			digest, err := b.layer().KeepShown(seen)
+			if err == nil {
+				seen, err = b.layer().FindShown(digest)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := Selection{Paths: []string{"file"}, Seen: seen, Hunks: c.parts}
+			copy(mapped[2:], "evil")
+			if result := b.apply(s); len(result.Applied) != 0 || result.Skipped[0].Why != errShown.Error() || content(t, b.host) != before {
+				t.Errorf("%+v: %s", result, content(t, b.host))
+			}
+		})
 	}
 }

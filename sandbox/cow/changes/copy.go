@@ -13,7 +13,7 @@ import (
 // makeFile makes the file that is put in a place, under another name beside it. It has the content, the time and the user's attributes
 // of the layer's, and its owner is that of the original.
 func (a *applier) makeFile(o *op, dir int, name string) error {
-	fd, err := openBeneath(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	fd, err := openBeneath(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
@@ -36,10 +36,25 @@ func (a *applier) makeFile(o *op, dir int, name string) error {
 	default:
 		err = copyContent(a.ctx, out, from, o.change.Size)
 	}
+	if err == nil && o.content == nil {
+		err = a.held(o, out)
+	}
 	if err != nil {
 		return err
 	}
 	return finishFile(out, from, o, mode)
+}
+
+// held refuses a file that was made of something else than what a person was shown.
+func (a *applier) held(o *op, made *os.File) error {
+	if _, err := made.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	unlike, err := a.seen.unlike(o.change.Path, made)
+	if err == nil && unlike {
+		err = errShown
+	}
+	return err
 }
 
 // finishFile gives a file what it has beside its content.

@@ -20,6 +20,8 @@ type Difference struct {
 	Hunks []Hunk
 	// Clashes are where the host changed the same lines.
 	Clashes []Clash
+	// Content is a digest of what the file becomes, by the very bytes that the parts are of.
+	Content string
 }
 
 // A Hunk is one part of a difference.
@@ -82,6 +84,21 @@ func (l Layer) Diffs(ctx context.Context, r *Review, selected []string, show fun
 }
 
 func (o *opened) difference(c Change) Difference {
+	d := o.parts(c)
+	if d.Content == "" && c.Type == "file" && c.Kind != Mode && c.Kind != Deleted {
+		d.Content = "cannot be read"
+		if file, err := openFile(o.upper, c.Path); err == nil {
+			defer file.Close()
+			if content, err := contentOf(file); err == nil {
+				d.Content = content
+			}
+		}
+	}
+	return d
+}
+
+// parts is a difference as far as it has lines.
+func (o *opened) parts(c Change) Difference {
 	if c.Type != "file" || c.Kind == Mode || c.Kind == Replaced {
 		return Difference{}
 	}
@@ -107,7 +124,11 @@ func (o *opened) difference(c Change) Difference {
 			now = both
 		}
 	}
-	return Difference{Hunks: hunks(old, now), Clashes: clashes}
+	d := Difference{Hunks: hunks(old, now), Clashes: clashes}
+	if c.Kind != Deleted {
+		d.Content, _ = contentOf(bytes.NewReader(now))
+	}
+	return d
 }
 
 // hunks compares two texts.
@@ -188,6 +209,10 @@ func (a *applier) hunks(chosen []*Change, parts []int) error {
 	now, err := text(a.upper, c.Path)
 	if err := errors.Join(oldErr, err); err != nil {
 		a.result.skip(c.Path, reason(err))
+		return nil
+	}
+	if unlike, _ := a.seen.unlike(c.Path, bytes.NewReader(now)); unlike {
+		a.result.skip(c.Path, errShown.Error())
 		return nil
 	}
 	content, err := with(old, hunks(old, now), parts)

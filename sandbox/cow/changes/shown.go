@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,31 +15,54 @@ import (
 	"time"
 )
 
-// Shown is what a person looked at: of each change, by its path, a digest of what it was then. What is in it comes from the files' times, and the kernel's time
-// of change is nothing that a command sets. Without one, nil, nobody looked.
-type Shown map[string]string
+// Shown is what a person looked at: of each change, by its path, what it was then. Without one, nil, nobody looked.
+type Shown map[string]Sight
 
-// Shown is all of a review.
+// A Sight is of one change. Digest is of what it is and of the files' times; the kernel's time of change is nothing that a command sets. But what a process has
+// mapped it may write without a change of times (mmap(2)), so Content is of the very bytes that were shown or, where they cannot be, that were there; empty: only
+// a line in a list was shown.
+type Sight struct{ Digest, Content string }
+
+// Shown is all of a review, as lines in a list.
 func (r *Review) Shown() Shown {
 	s := Shown{}
 	for i := range r.Changes {
-		s.Add(&r.Changes[i])
+		c := &r.Changes[i]
+		s[c.Path] = Sight{Digest: c.digest()}
 	}
 	return s
 }
 
-// Add takes a change that a person is shown. Its content has to be read after the review.
-func (s Shown) Add(c *Change) { s[c.Path] = c.digest() }
+// Add takes a change that a person is shown with its lines.
+func (s Shown) Add(c *Change, d Difference) { s[c.Path] = Sight{c.digest(), d.Content} }
 
 // lacks says why a change is none that was shown, or nothing.
 func (s Shown) lacks(c *Change) string {
-	switch digest, is := s[c.Path]; {
-	case s == nil, digest == c.digest():
+	switch sight, is := s[c.Path]; {
+	case s == nil, sight.Digest == c.digest():
 		return ""
 	case !is:
 		return "it was not shown"
 	}
-	return "it was changed after it was shown"
+	return errShown.Error()
+}
+
+var errShown = errors.New("it was changed after it was shown")
+
+// unlike reports whether a content is another one than what was shown at a path.
+func (s Shown) unlike(path string, content io.Reader) (bool, error) {
+	want := s[path].Content
+	if want == "" {
+		return false, nil
+	}
+	is, err := contentOf(content)
+	return is != want, err
+}
+
+func contentOf(r io.Reader) (string, error) {
+	sum := sha256.New()
+	_, err := io.Copy(sum, r)
+	return hex.EncodeToString(sum.Sum(nil)[:16]), err
 }
 
 // digest is of what a person sees of a change: what it is, and the file's identity and times; of the host's file where that is shown, too.

@@ -29,8 +29,9 @@ type model struct {
 	review  *changes.Review
 	at      int
 	chosen  map[string]bool
-	lines   []string // of the change that is looked into; nil for the list
-	top     int      // the first line on the screen
+	read    changes.Shown // what was shown with its lines
+	lines   []string      // of the change that is looked into; nil for the list
+	top     int           // the first line on the screen
 	message string
 	busy    bool
 	sure    bool // the next key may say that changes are to be thrown away
@@ -69,7 +70,7 @@ func Run(ctx context.Context, l changes.Layer, said string, describe func(change
 
 func newModel(ctx context.Context, l changes.Layer, said string, describe func(changes.Change) string, differ func(changes.Change, changes.Difference) string) (*model, error) {
 	review, err := l.Review(ctx)
-	return &model{ctx: ctx, layer: l, said: said, describe: describe, differ: differ, review: review, chosen: map[string]bool{}, width: 80, height: 24}, err
+	return &model{ctx: ctx, layer: l, said: said, describe: describe, differ: differ, review: review, chosen: map[string]bool{}, read: changes.Shown{}, width: 80, height: 24}, err
 }
 
 func (m *model) Init() tea.Cmd { return nil }
@@ -183,6 +184,7 @@ func (m *model) move(by int) {
 // open shows the lines of a change.
 func (m *model) open(c changes.Change) {
 	err := m.layer.Diffs(m.ctx, &changes.Review{Changes: []changes.Change{c}}, nil, func(c changes.Change, d changes.Difference) bool {
+		m.read.Add(&c, d)
 		m.lines = strings.Split(strings.TrimSuffix(m.differ(c, d), "\n"), "\n")
 		return false
 	})
@@ -193,6 +195,11 @@ func (m *model) open(c changes.Change) {
 
 func (m *model) apply(s changes.Selection) tea.Cmd {
 	s.Seen = m.review.Shown()
+	for path, sight := range m.read { // what has changed since is not what the list has by now
+		if s.Seen[path].Digest == sight.Digest {
+			s.Seen[path] = sight
+		}
+	}
 	return m.do("applied", func() (*changes.Result, error) { return m.layer.Apply(m.ctx, s) })
 }
 

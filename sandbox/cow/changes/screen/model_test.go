@@ -8,6 +8,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
@@ -100,6 +101,32 @@ func TestWhatWasChangedAfterItWasShownIsLeft(t *testing.T) {
 	press(m, "a")
 	if text, _ := os.ReadFile(host + "/a"); string(text) != "evil\n" {
 		t.Errorf("%q", text)
+	}
+}
+
+// What was read on the screen is what is applied, also where a process writes the file without a change of its times.
+func TestWhatIsWrittenAfterItWasReadIsLeft(t *testing.T) {
+	m, host, upper := shown(t)
+	file, err := os.OpenFile(upper+"/a", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	mapped, err := unix.Mmap(int(file.Fd()), 0, 4, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapped)
+	copy(mapped, "old\n")
+	m.review, err = m.layer.Review(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	press(m, "j", "enter")
+	copy(mapped, "evil")
+	press(m, "a")
+	if _, err := os.Lstat(host + "/a"); err == nil || !strings.Contains(m.screen(), "it was changed after it was shown") {
+		t.Errorf("%v\n%s", err, m.screen())
 	}
 }
 
