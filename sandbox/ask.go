@@ -11,18 +11,19 @@ const (
 	askSocket = "/run/clai-sandbox/ask.sock"
 	// askDirectory stands last in PATH: nothing of the host's is covered by it.
 	askDirectory = "/run/clai-sandbox/bin"
-	askProgram   = askDirectory + "/fs_request_grant"
-	execProgram  = askDirectory + "/hostexec"
 )
 
-// ask shows the socket on which the inside may ask, and the programs that do: for a path, and for a command outside.
+// askPrograms are this program under its other names: for a path, for a command outside, and for words to a person.
+var askPrograms = []string{"fs_request_grant", "hostexec", "ask_person"}
+
+// ask shows the socket on which the inside may ask, and the programs that do.
 func (b *builder) ask() {
 	if b.profile.AskSocket == "" {
 		return
 	}
 	b.layers.put(Step{Kind: Socket, Path: askSocket, Source: b.profile.AskSocket, Access: profile.ReadOnly, Origin: baseline})
-	for _, path := range []string{askProgram, execProgram} {
-		b.layers.put(Step{Kind: Bind, Path: path, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
+	for _, name := range askPrograms {
+		b.layers.put(Step{Kind: Bind, Path: askDirectory + "/" + name, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
 	}
 }
 

@@ -19,11 +19,8 @@ var version = "dev"
 
 func main() {
 	sandbox.InsideMain()
-	if filepath.Base(os.Args[0]) == client.AskName { // a sandbox shows this program under that name
-		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
-	}
-	if filepath.Base(os.Args[0]) == client.HostExecName { // and under this one
-		os.Exit(client.HostExecProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	if program := client.Programs[filepath.Base(os.Args[0])]; program != nil { // a sandbox shows this program under these names
+		os.Exit(program(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(run(os.Args))
 }

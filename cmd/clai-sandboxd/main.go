@@ -37,11 +37,8 @@ const statusFailed = 125
 
 func main() {
 	sandbox.InsideMain()
-	if filepath.Base(os.Args[0]) == client.AskName { // a sandbox shows this program under that name
-		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
-	}
-	if filepath.Base(os.Args[0]) == client.HostExecName { // and under this one
-		os.Exit(client.HostExecProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	if program := client.Programs[filepath.Base(os.Args[0])]; program != nil { // a sandbox shows this program under these names
+		os.Exit(program(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if len(os.Args) == 1 && os.Args[0] == files.Place { // a sandbox shows this program there
 		os.Exit(files.Program(os.Stdin, os.Stdout))

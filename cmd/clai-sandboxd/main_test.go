@@ -25,10 +25,8 @@ func TestMain(m *testing.M) {
 	case "clai-sandboxd":
 		main()
 		os.Exit(0)
-	case client.AskName:
-		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
-	case client.HostExecName:
-		os.Exit(client.HostExecProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	case client.AskName, client.HostExecName, client.AskPersonName:
+		os.Exit(client.Programs[filepath.Base(os.Args[0])](context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	case answersName:
 		os.Exit(answers())
 	case notedName, askedName:
@@ -52,7 +50,7 @@ func installed(t *testing.T) string {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	for _, name := range []string{"clai-sandboxd", client.AskName} {
+	for _, name := range []string{"clai-sandboxd", client.AskName, client.AskPersonName} {
 		if err := os.Symlink(self, filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -95,8 +93,8 @@ func TestAnAgentAsksAndAPersonAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ask := func(args ...string) (string, int) {
-		command := exec.Command(bin+"/"+client.AskName, args...)
+	run := func(name string, args ...string) (string, int) {
+		command := exec.Command(bin+"/"+name, args...)
 		command.Env = []string{client.SocketVariable + "=" + s.Socket}
 		command.Dir = home
 		out, err := command.CombinedOutput()
@@ -106,6 +104,7 @@ func TestAnAgentAsksAndAPersonAnswers(t *testing.T) {
 		}
 		return string(out), command.ProcessState.ExitCode()
 	}
+	ask := func(args ...string) (string, int) { return run(client.AskName, args...) }
 	type result struct {
 		out    string
 		status int
@@ -115,15 +114,16 @@ func TestAnAgentAsksAndAPersonAnswers(t *testing.T) {
 		out, status := ask("data", "--access", "rw", "--reason", "to see\x1b[31m")
 		asked <- result{out, status}
 	}()
-	var r grants.Request
-	for deadline := time.Now().Add(20 * time.Second); r.ID == ""; {
-		if list, err := c.Pending(t.Context()); err == nil && len(list) == 1 {
-			r = list[0]
+	waiting := func() grants.Request {
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if list, err := c.Pending(t.Context()); err == nil && len(list) == 1 {
+				return list[0]
+			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("nobody asks")
-		}
+		t.Fatal("nobody asks")
+		return grants.Request{}
 	}
+	r := waiting()
 	if r.RequestedPath != home+"/data" || r.RequestedAccess != profile.ReadWrite || r.Agent != "main" {
 		t.Errorf("%+v", r)
 	}
@@ -131,6 +131,31 @@ func TestAnAgentAsksAndAPersonAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-asked; got.status != client.AskGranted || !strings.Contains(got.out, home+"/data/part read_only, which is less") {
+		t.Errorf("%+v", got)
+	}
+	// In words, with and without an answer.
+	go func() {
+		out, status := run(client.AskPersonName, "which?", "--choice", "this", "--choice=that")
+		asked <- result{out, status}
+	}()
+	r = waiting()
+	if r.Question == nil || r.Question.Text != "which?" || strings.Join(r.Question.Choices, " ") != "this that" || r.Agent != "main" {
+		t.Errorf("%+v", r)
+	}
+	if _, err := c.Decide(t.Context(), r.ID, grants.Decision{Kind: grants.GiveAnswer, Answer: "that"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; got.status != client.AskGranted || !strings.HasSuffix("\n"+got.out, "\nthat\n") {
+		t.Errorf("%+v", got)
+	}
+	go func() {
+		out, status := run(client.AskPersonName, "--json", "why?")
+		asked <- result{out, status}
+	}()
+	if _, err := c.Decide(t.Context(), waiting().ID, grants.Decision{Kind: grants.Deny, Reason: "\x1b[2J later"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; got.status != client.AskDenied || !strings.Contains(got.out, `"outcome":"denied"`) || strings.Contains(got.out, "\x1b") {
 		t.Errorf("%+v", got)
 	}
 	if out, status := ask(home + "/data/part/x"); status != client.AskGranted || !strings.Contains(out, "as before") {

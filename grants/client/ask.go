@@ -19,6 +19,11 @@ import (
 // AskName is the name under which a sandbox has the program with which its inside asks.
 const AskName = "fs_request_grant"
 
+// Programs are those that a sandbox with a broker has, by name. Each returns its exit status.
+var Programs = map[string]func(ctx context.Context, args []string, out, complaints io.Writer) int{
+	AskName: askProgram, HostExecName: hostExecProgram, AskPersonName: askPersonProgram,
+}
+
 // SocketVariable names another socket than grants.InsideSocket, for a sandbox that has it elsewhere.
 const SocketVariable = "CLAI_SANDBOX_ASK_SOCKET"
 
@@ -39,8 +44,8 @@ below it, or for less access. Exit status: 0 granted, 1 not granted, 2 not under
 // askedSoon is how long an answer may take that no person has to give.
 const askedSoon = 300 * time.Millisecond
 
-// AskProgram is the program with which the inside of a sandbox asks. It returns the exit status.
-func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) int {
+// askProgram is the program with which the inside of a sandbox asks. It returns the exit status.
+func askProgram(ctx context.Context, args []string, out, complaints io.Writer) int {
 	a, asJSON, err := parseAsk(args)
 	if errors.Is(err, errHelp) {
 		fmt.Fprint(out, askUsage)
@@ -50,27 +55,7 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 		fmt.Fprintf(complaints, "%s: %v\n%s", AskName, err, askUsage)
 		return AskMisused
 	}
-	socket := os.Getenv(SocketVariable)
-	if socket == "" {
-		socket = grants.InsideSocket
-	}
-	type answered struct {
-		grants.Answer
-		error
-	}
-	comes := make(chan answered, 1)
-	go func() {
-		answer, err := (&Client{Socket: socket}).Ask(ctx, "", a)
-		comes <- answered{answer, err}
-	}()
-	var got answered
-	select {
-	case got = <-comes:
-	case <-time.After(askedSoon):
-		fmt.Fprintf(complaints, "%s: waiting for a person, who answers outside, with: clai-sandbox grants review\n", AskName)
-		got = <-comes
-	}
-	answer, err := got.Answer, got.error
+	answer, err := told(AskName, complaints, func(c *Client) (grants.Answer, error) { return c.Ask(ctx, "", a) })
 	if err != nil {
 		return complain(complaints, AskName, err)
 	}
@@ -87,6 +72,30 @@ func AskProgram(ctx context.Context, args []string, out, complaints io.Writer) i
 		return AskDenied
 	}
 	return AskGranted
+}
+
+// inside is the broker behind the socket that a sandbox has.
+func inside() *Client {
+	if socket := os.Getenv(SocketVariable); socket != "" {
+		return &Client{Socket: socket}
+	}
+	return &Client{Socket: grants.InsideSocket}
+}
+
+// told asks, and says so to whoever waits, if the answer is one that a person has to give.
+func told[T any](name string, complaints io.Writer, ask func(c *Client) (T, error)) (answer T, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer, err = ask(inside())
+	}()
+	select {
+	case <-done:
+	case <-time.After(askedSoon):
+		fmt.Fprintf(complaints, "%s: waiting for a person, who answers outside, with: clai-sandbox grants review\n", name)
+		<-done
+	}
+	return answer, err
 }
 
 // complain tells why there is no answer.

@@ -50,15 +50,38 @@ func TestTheCommandLineOfAQuestion(t *testing.T) {
 func TestWithoutABrokerTheAgentIsToldSo(t *testing.T) {
 	t.Setenv(SocketVariable, filepath.Join(t.TempDir(), "none.sock"))
 	var out, complaints strings.Builder
-	if status := AskProgram(context.Background(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), "without a broker") {
+	if status := askProgram(context.Background(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), "without a broker") {
 		t.Errorf("%d: %s", status, complaints.String())
 	}
-	if status := AskProgram(context.Background(), nil, &out, &complaints); status != AskMisused {
+	if status := askProgram(context.Background(), nil, &out, &complaints); status != AskMisused {
 		t.Errorf("%d", status)
 	}
 	out.Reset()
-	if status := AskProgram(context.Background(), []string{"--help"}, &out, &complaints); status != AskGranted || !strings.Contains(out.String(), "usage:") {
+	if status := askProgram(context.Background(), []string{"--help"}, &out, &complaints); status != AskGranted || !strings.Contains(out.String(), "usage:") {
 		t.Errorf("%d: %s", status, out.String())
+	}
+}
+
+func TestTheCommandLineOfAQuestionInWords(t *testing.T) {
+	for line, want := range map[string]string{
+		"which?":                             "which?",
+		"which? --choice a --choice=b=c":     "which? a b=c",
+		"--json which?":                      "which?",
+		"":                                   "",
+		"which? one":                         "",
+		"which? --choice":                    "",
+		"which? --choice a --choice a":       "",
+		"which? --choise a":                  "",
+		"which?" + strings.Repeat("?", 2000): "",
+	} {
+		q, _, err := parseAskPerson(strings.Fields(line))
+		got := strings.Join(append([]string{q.Text}, q.Choices...), " ")
+		if err != nil {
+			got = ""
+		}
+		if got != want {
+			t.Errorf("%q: %q, %v; want %q", line, got, err, want)
+		}
 	}
 }
 
@@ -97,7 +120,7 @@ func TestWhoAsksIsToldThatTheBrokerEnded(t *testing.T) {
 	for socket, want := range map[string]string{dir + "/socket": "nobody has decided; ask again", dir + "/none": "may have been started without a broker"} {
 		t.Setenv(SocketVariable, socket)
 		var out, complaints strings.Builder
-		if status := AskProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), want) || out.Len() > 0 {
+		if status := askProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), want) || out.Len() > 0 {
 			t.Errorf("%s: %d, %q", socket, status, complaints.String())
 		}
 	}
@@ -135,7 +158,7 @@ func TestWhoAsksInsideAsksTheNextBrokerUnderTheSameName(t *testing.T) {
 	}()
 	t.Setenv(SocketVariable, dir+"/socket")
 	var out, complaints strings.Builder
-	if status := AskProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskDenied || !strings.Contains(out.String(), "denied: the gateway restarted") {
+	if status := askProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskDenied || !strings.Contains(out.String(), "denied: the gateway restarted") {
 		t.Errorf("%d, %q, %q", status, out.String(), complaints.String())
 	}
 	if first, second := <-names, <-names; first == "" || first != second {
@@ -203,7 +226,7 @@ func TestWhoWaitsIsToldForWhom(t *testing.T) {
 	}()
 	t.Setenv(SocketVariable, dir+"/socket")
 	var out, complaints strings.Builder
-	AskProgram(t.Context(), []string{"/a"}, &out, &complaints)
+	askProgram(t.Context(), []string{"/a"}, &out, &complaints)
 	if want := "fs_request_grant: waiting for a person, who answers outside, with: clai-sandbox grants review\n"; !strings.HasPrefix(complaints.String(), want) {
 		t.Errorf("%q", complaints.String())
 	}

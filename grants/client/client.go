@@ -263,7 +263,11 @@ func (c *Client) AskPerson(ctx context.Context, session string, q grants.PersonQ
 	if err := q.Check(); err != nil {
 		return answer, err
 	}
-	err = c.call(ctx, "POST", questions, grants.PersonBody{Session: session, PersonQuestion: q}, &answer)
+	if session == "" { // on a socket that knows the session, and stays while brokers come and go
+		err = c.askAgain(ctx, questions, q, &answer)
+	} else {
+		err = c.call(ctx, "POST", questions, grants.PersonBody{Session: session, PersonQuestion: q}, &answer)
+	}
 	return answer, err
 }
 

@@ -26,8 +26,8 @@ be run, with the reason on standard error; 2 not understood; 3 nobody could be a
 // waitsSoon is how long a command may take before whoever waits is told that somebody may have to answer.
 const waitsSoon = 2 * time.Second
 
-// HostExecProgram is the program with which the inside of a sandbox runs a command outside. It returns the exit status.
-func HostExecProgram(ctx context.Context, args []string, out, complaints io.Writer) int {
+// hostExecProgram is the program with which the inside of a sandbox runs a command outside. It returns the exit status.
+func hostExecProgram(ctx context.Context, args []string, out, complaints io.Writer) int {
 	if len(args) > 0 && (args[0] == "--help" || args[0] == "-h") {
 		fmt.Fprint(out, hostExecUsage)
 		return 0
@@ -47,11 +47,7 @@ func HostExecProgram(ctx context.Context, args []string, out, complaints io.Writ
 		fmt.Fprintf(complaints, "%s: which command?\n%s", HostExecName, hostExecUsage)
 		return AskMisused
 	}
-	socket := os.Getenv(SocketVariable)
-	if socket == "" {
-		socket = grants.InsideSocket
-	}
-	answer, err := WaitForCommand(ctx, &Client{Socket: socket}, true, grants.Command{Argv: args, Cwd: dir}, func() {
+	answer, err := WaitForCommand(ctx, inside(), true, grants.Command{Argv: args, Cwd: dir}, func() {
 		fmt.Fprintf(complaints, "%s: it runs, or waits for a person, who answers outside, with: clai-sandbox grants review\n", HostExecName)
 	})
 	if err != nil {

@@ -49,6 +49,7 @@ func (s *Server) askRoutes() []wire.Route {
 	return []wire.Route{
 		{Method: "POST", Path: "/v1/grants/requests", Takes: grants.Asking{}, Gives: grants.Answer{}, Handle: s.askFromInside},
 		{Method: "POST", Path: "/v1/commands", Takes: grants.Command{}, Gives: grants.CommandAnswer{}, Handle: s.runFromInside},
+		{Method: "POST", Path: "/v1/questions", Takes: grants.PersonQuestion{}, Gives: grants.PersonAnswer{}, Handle: s.askPersonFromInside},
 	}
 }
 
@@ -110,11 +111,24 @@ func (s *Server) askPerson(_ http.ResponseWriter, r *http.Request) (any, error) 
 	if err := wire.Receive(r, &body); err != nil {
 		return nil, err
 	}
+	return s.question(r, body.Session, body.PersonQuestion)
+}
+
+// askPersonFromInside knows who asks by the socket.
+func (s *Server) askPersonFromInside(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var body grants.PersonQuestion
+	if err := wire.Receive(r, &body); err != nil {
+		return nil, err
+	}
+	return s.question(r, wire.Through(r), body)
+}
+
+func (s *Server) question(r *http.Request, session string, q grants.PersonQuestion) (any, error) {
 	questioner, ok := s.broker.(grants.Questioner)
 	if !ok {
 		return nil, &grants.UnavailableError{Why: "nobody is asked in words here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
 	}
-	return wire.Result(questioner.AskPerson(r.Context(), body.Session, body.PersonQuestion))
+	return wire.Result(questioner.AskPerson(r.Context(), session, q))
 }
 
 func (s *Server) runner() (grants.Runner, error) {

@@ -167,8 +167,13 @@ func TestTheInsideCanOnlyAsk(t *testing.T) {
 			t.Errorf("%s: %d %s", claim, status, text)
 		}
 	}
+	for _, claim := range []string{`"sessionId":"` + two.ID + `"`, `"agentId":"two"`, `"id":"x"`} {
+		if status, text := over(t, one.Socket, "POST", "/v1/questions", `{"text":"which?",`+claim+`}`); status != 400 {
+			t.Errorf("%s: %d %s", claim, status, text)
+		}
+	}
 	for _, r := range b.server.routes() {
-		if r.Method == "POST" && (r.Path == "/v1/grants/requests" || r.Path == "/v1/commands") { // what the inside may
+		if r.Method == "POST" && slices.Contains([]string{"/v1/grants/requests", "/v1/commands", "/v1/questions"}, r.Path) { // what the inside may
 			continue
 		}
 		path := strings.ReplaceAll(r.Path, "{id}", id)

@@ -65,7 +65,7 @@ func Text(a About) string {
 		add("Credential stores are hidden, also below readable directories.")
 	}
 	if a.CanAsk {
-		add("To get more, ask: the tool or program fs_request_grant, with the path, read_only, copy_on_write or read_write, and the reason. A person answers, and may grant less. A refused path is refused; do not look for a way around it.")
+		add("To get more, ask: the tool or program fs_request_grant, with the path, read_only, copy_on_write or read_write, and the reason. A person answers, and may grant less. A refused path is refused; do not look for a way around it. For what only the person can know or decide: the tool or program ask_person, with a question.")
 	} else {
 		add("Nobody can be asked for more from here; say what is missing and why.")
 	}

@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	sandbox.InsideMain()
 	if filepath.Base(os.Args[0]) == client.AskName {
-		os.Exit(client.AskProgram(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(client.Programs[client.AskName](context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
