@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -38,7 +39,9 @@ func (p *Proxy) servePlain(c *client, r request) {
 	err := p.admit(c, r.to)
 	var server *net.TCPConn
 	if err == nil {
-		if r.via = p.Upstream.For(r.to, true); r.via != nil {
+		if r.via = p.Upstream.For(r.to, true); r.via != nil && r.method == "TRACE" {
+			err = bad("TRACE has the request repeated, with what the upstream proxy is told of who asks")
+		} else if r.via != nil {
 			server, err = p.through(c, r.via, r.to, false)
 		} else {
 			server, err = p.directly(c, r.to)
@@ -121,11 +124,14 @@ func (p *Proxy) forward(c *client, server *net.TCPConn, r request) {
 		}
 		sent <- err
 	}()
-	begun, err := copyResponse(lively{c, touch}, bufio.NewReaderSize(server, maxLine), r.via != nil)
+	begun, err := copyResponse(lively{c, touch}, bufio.NewReaderSize(server, maxLine), r)
 	server.Close()
 	c.SetReadDeadline(time.Now())
 	sendErr := <-sent
 	switch {
+	case errors.Is(err, errSecret):
+		p.refusals.add(&RefusedError{To: r.to.String(), Why: "the answer held the password of the upstream proxy " + r.via.String(), Hint: "whoever answers so must not be sent that"})
+		c.finish()
 	case begun || err == nil:
 		c.finish()
 	case errors.Is(err, errCredentials):
@@ -140,8 +146,17 @@ func (p *Proxy) forward(c *client, server *net.TCPConn, r request) {
 // copyResponse passes on a response, and says that there is no other behind it. It reports whether something was passed
 // on.
 //
-// upstream says that it comes from a proxy: what that wants to know of who asks is not the client's to say.
-func copyResponse(to io.Writer, from *bufio.Reader, upstream bool) (begun bool, err error) {
+// Where it comes from a proxy upstream, what that wants to know of who asks is not the client's to say, and what it was told of who asks is not the client's to hear: see discreet.
+func copyResponse(to io.Writer, from *bufio.Reader, r request) (begun bool, err error) {
+	if secret := r.secret(); secret != "" {
+		hidden := &discreet{Writer: to, secret: []byte(secret)}
+		defer func() {
+			if err == nil {
+				err = hidden.end()
+			}
+		}()
+		to = hidden
+	}
 	for range maxInterim {
 		h, err := readHead(from)
 		if err != nil {
@@ -152,10 +167,13 @@ func copyResponse(to io.Writer, from *bufio.Reader, upstream bool) (begun bool, 
 		if version != "HTTP/1.1" && version != "HTTP/1.0" || len(code) != 3 || strings.Trim(code, "0123456789") != "" || code == "101" {
 			return begun, errHead // nobody asked for another protocol
 		}
-		if upstream && code == "407" {
+		if r.via != nil && code == "407" {
 			return begun, errCredentials
 		}
 		begun = true
+		if code >= "400" && r.secret() != "" {
+			return begun, r.numberAlone(to, code)
+		}
 		fields := h.forwarded()
 		interim := code[0] == '1'
 		if !interim {
@@ -170,4 +188,14 @@ func copyResponse(to io.Writer, from *bufio.Reader, upstream bool) (begun bool, 
 		}
 	}
 	return begun, errHead
+}
+
+// numberAlone stands in the place of an answer that may be a proxy's own: some proxies have all of the request in theirs, with what they were told of who asks.
+func (r *request) numberAlone(to io.Writer, code string) error {
+	text := fmt.Sprintf("clai-sandbox: %s, or the upstream proxy %s, answers %s; what else it says may hold that proxy's password\n", r.to, r.via, code)
+	_, err := to.Write(writeHead("HTTP/1.1 "+code+" (clai-sandbox)", []field{{"Content-Type", "text/plain"}, {"Content-Length", strconv.Itoa(len(text))}, {"Connection", "close"}}))
+	if err == nil && r.method != "HEAD" {
+		_, err = io.WriteString(to, text)
+	}
+	return err
 }

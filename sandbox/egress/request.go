@@ -147,7 +147,11 @@ func (r *request) written() []byte {
 		host += ":" + strconv.Itoa(int(r.to.Port))
 	}
 	fields := []field{{"Host", host}}
-	fields = append(fields, r.head.forwarded("Host", "Content-Length", "Transfer-Encoding", "Trailer")...)
+	own := []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer"}
+	if r.via != nil {
+		own = append(own, "Max-Forwards") // with which the proxy itself would answer
+	}
+	fields = append(fields, r.head.forwarded(own...)...)
 	switch {
 	case r.chunked:
 		fields = append(fields, field{"Transfer-Encoding", "chunked"})

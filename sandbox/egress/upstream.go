@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -112,5 +113,49 @@ func (p *Proxy) mayNeedUpstream(err error) error {
 	if unreachable := new(UnreachableError); p.Upstream.Unused && errors.As(err, &unreachable) {
 		unreachable.Err = fmt.Errorf("%w; your environment names a proxy: --upstream-proxy environment", unreachable.Err)
 	}
+	return err
+}
+
+// secret is what a proxy upstream is told of who asks, without its kind; empty: nothing, or too little to be told from other text.
+func (r *request) secret() string {
+	if r.via == nil {
+		return ""
+	}
+	_, secret, _ := strings.Cut(r.via.Authorization, " ")
+	return secret
+}
+
+// minSecret is from how many bytes on a secret is looked for in what is passed on.
+const minSecret = 8
+
+// A discreet writer ends with an error before a secret would be written whole. What may be the beginning of one waits for what follows.
+type discreet struct {
+	io.Writer
+	secret []byte
+	kept   []byte
+}
+
+var errSecret = errors.New("it answers with its own password")
+
+func (d *discreet) Write(b []byte) (int, error) {
+	if len(d.secret) < minSecret {
+		return d.Writer.Write(b)
+	}
+	all := append(d.kept, b...)
+	if bytes.Contains(all, d.secret) {
+		return 0, errSecret
+	}
+	n := min(len(d.secret)-1, len(all))
+	for !bytes.HasSuffix(all, d.secret[:n]) {
+		n--
+	}
+	_, err := d.Writer.Write(all[:len(all)-n])
+	d.kept = bytes.Clone(all[len(all)-n:])
+	return len(b), err
+}
+
+// end writes what was no beginning.
+func (d *discreet) end() error {
+	_, err := d.Writer.Write(d.kept)
 	return err
 }

@@ -152,3 +152,71 @@ func TestWhatAnUpstreamProxyRefusesIsToldWithoutItsWordsAndSecrets(t *testing.T)
 		t.Errorf("%q", got)
 	}
 }
+
+// A proxy may repeat what it was told of who asks: in a page of its own, for a method that asks for that, or because it passes it on to a server that does.
+func TestWhatAnUpstreamProxyIsToldIsHeardByNobody(t *testing.T) {
+	u, via := newUpstream(t)
+	w := newWorld(t, "allowed.example", "")
+	w.proxy.Upstream = profile.Upstream{Plain: &via, Tunnel: &via}
+	secret := strings.TrimPrefix(via.Authorization, "Basic ")
+	ask := func(method, field string) string {
+		return w.says(method + " http://allowed.example/ HTTP/1.1\r\nHost: allowed.example\r\n" + field + "\r\n")
+	}
+	for name, c := range map[string]struct{ method, answer, want string }{
+		"a page of its own":         {"GET", "HTTP/1.1 503 Down\r\n\r\nme:secret", "HTTP/1.1 503 (clai-sandbox)\r\n"},
+		"its reason":                {"GET", "HTTP/1.1 404 me:secret\r\n\r\n", "answers 404"},
+		"a field of its page":       {"HEAD", "HTTP/1.1 400 Bad\r\nX: me:secret\r\n\r\n", "HTTP/1.1 400 (clai-sandbox)\r\n"},
+		"a page that is found":      {"GET", "HTTP/1.1 200 OK\r\n\r\nyou said Basic " + secret + "!", "HTTP/1.1 200 OK\r\n"},
+		"a field of what is found":  {"GET", "HTTP/1.1 302 Found\r\nLocation: /?" + secret + "\r\n\r\n", ""},
+		"before the answer":         {"GET", "HTTP/1.1 103 Hints\r\nLink: " + secret + "\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", ""},
+		"what begins and is not it": {"GET", "HTTP/1.1 200 OK\r\n\r\n" + secret[:len(secret)-1], secret[:len(secret)-1]},
+		"a number":                  {"HEAD", "HTTP/1.1 404 Gone\r\n\r\n", "HTTP/1.1 404 (clai-sandbox)\r\n"},
+	} {
+		u.answer = c.answer
+		got := ask(c.method, "")
+		if !strings.Contains(got, c.want) || strings.Contains(got, secret) || strings.Contains(got, "me:secret") || strings.Contains(got, "Basic") && c.want == "" {
+			t.Errorf("%s: %q", name, got)
+		}
+		if c.method == "HEAD" && !strings.HasSuffix(got, "\r\n\r\n") {
+			t.Errorf("%s: a body: %q", name, got)
+		}
+	}
+	if list, _ := w.proxy.Refusals(); len(list) != 1 || !strings.Contains(list[0].Error(), "the answer held the password of the upstream proxy") {
+		t.Errorf("told: %v", list)
+	}
+	u.answer, u.asked = "", nil
+	if got := ask("TRACE", ""); !strings.HasPrefix(got, "HTTP/1.1 400 ") || len(u.asked) != 0 {
+		t.Errorf("%q, asked %q", got, u.asked)
+	}
+	var echoed request
+	echoed.via, echoed.head = &via, head{fields: []field{{"Max-Forwards", "0"}, {"Accept", "a"}}}
+	if text := string(echoed.written()); strings.Contains(text, "Max-Forwards") || !strings.Contains(text, "Accept: a") {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestASecretIsFoundHoweverItIsCut(t *testing.T) {
+	const secret, text = "abcabcabd", "xxabcabcabcabdyy"
+	for size := 1; size <= len(text); size++ {
+		var out strings.Builder
+		d := &discreet{Writer: &out, secret: []byte(secret)}
+		var err error
+		for at := 0; at < len(text) && err == nil; at += size {
+			_, err = d.Write([]byte(text[at:min(at+size, len(text))]))
+		}
+		if err != errSecret || strings.Contains(out.String(), secret) {
+			t.Errorf("%d at a time: %q, %v", size, out.String(), err)
+		}
+		out.Reset()
+		d = &discreet{Writer: &out, secret: []byte(secret)}
+		most := text[:len(text)-3]
+		for at := 0; at < len(most); at += size {
+			if _, err := d.Write([]byte(most[at:min(at+size, len(most))])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.end(); err != nil || out.String() != most {
+			t.Errorf("%d at a time, without: %q, %v", size, out.String(), err)
+		}
+	}
+}
