@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // maxCopied bounds a file that is copied.
@@ -90,12 +91,22 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// put writes a file in one step. What stands there already, a link too, is replaced and not followed.
+// put writes a file in one step. What stands there already, a link too, is replaced and not followed; what no file can replace is moved aside: the agent's commands
+// can make anything there, and must not keep the agent from starting again.
 func put(root *os.Root, name string, text []byte) error {
+	temporary := name + ".clai-sandbox-new"
+	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+		if err := setAside(root, dir, func(m fs.FileMode) bool { return m.IsDir() && m.Perm()&0o700 == 0o700 }); err != nil {
+			return err
+		}
+	}
+	notDirectory := func(m fs.FileMode) bool { return !m.IsDir() }
+	if err := errors.Join(setAside(root, name, notDirectory), setAside(root, temporary, notDirectory)); err != nil {
+		return err
+	}
 	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
-	temporary := name + ".clai-sandbox-new"
 	if err := root.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -111,4 +122,13 @@ func put(root *os.Root, name string, text []byte) error {
 		root.Remove(temporary)
 	}
 	return err
+}
+
+// setAside gives what is at a path another name, unless it may stay.
+func setAside(root *os.Root, name string, stays func(fs.FileMode) bool) error {
+	info, err := root.Lstat(name)
+	if err != nil || stays(info.Mode()) {
+		return nil // what cannot be looked at is met again, or is behind what is in the way
+	}
+	return root.Rename(name, fmt.Sprintf("%s.set-aside-%d", name, time.Now().UnixNano()))
 }

@@ -109,7 +109,7 @@ func TestWhatAPresetCannotMeanIsRefused(t *testing.T) {
 }
 
 func TestOfACopyTheNewerOneCounts(t *testing.T) {
-	home, own := t.TempDir(), t.TempDir()
+	home, own, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	p := Preset{Copies: []Copy{{Path: "~/.a/state"}, {Path: "~/.missing"}}}
 	write := func(path, text string, at time.Time) {
 		t.Helper()
@@ -133,19 +133,39 @@ func TestOfACopyTheNewerOneCounts(t *testing.T) {
 		{func() { write(own+"/.a/state", "agent's", now.Add(time.Minute)) }, "agent's"},
 		{func() { write(home+"/.a/state", "person's again", now.Add(time.Hour)) }, "person's again"},
 		{func() { os.Remove(home + "/.a/state") }, "person's again"},
+		// Whatever the agent's commands have put in the way.
 		{func() {
 			os.RemoveAll(own + "/.a")
-			os.Symlink("/"+strings.Repeat("../", 20)+filepath.Dir(home), own+"/.a")
-			write(home+"/.a/state", "person's", now.Add(time.Hour))
-		}, ""},
+			os.Symlink("/"+strings.Repeat("../", 20)+outside, own+"/.a")
+			write(home+"/.a/state", "a link", now.Add(time.Hour))
+		}, "a link"},
+		{func() {
+			os.RemoveAll(own + "/.a")
+			write(own+"/.a/state/in/it", "agent's", now)
+			write(home+"/.a/state", "a directory", now.Add(time.Hour))
+		}, "a directory"},
+		{func() {
+			write(own+"/.a/state.clai-sandbox-new/in/it", "agent's", now)
+			write(home+"/.a/state", "a directory of our name", now.Add(2*time.Hour))
+		}, "a directory of our name"},
+		{func() {
+			os.RemoveAll(own + "/.a")
+			write(own+"/.a", "agent's", now)
+			write(home+"/.a/state", "a file", now.Add(time.Hour))
+		}, "a file"},
+		{func() {
+			os.RemoveAll(own + "/.a")
+			os.Mkdir(own+"/.a", 0)
+			write(home+"/.a/state", "a closed directory", now.Add(time.Hour))
+		}, "a closed directory"},
 	} {
 		step.do()
 		err := p.Furnish(home, own)
-		if text, _ := os.ReadFile(own + "/.a/state"); step.want != "" && (err != nil || string(text) != step.want) {
+		if text, _ := os.ReadFile(own + "/.a/state"); err != nil || string(text) != step.want {
 			t.Errorf("%q, %v, want %q", text, err, step.want)
 		}
-		if step.want == "" && err == nil {
-			t.Error("a link led out of the home")
-		}
+	}
+	if list, err := os.ReadDir(outside); err != nil || len(list) != 0 {
+		t.Errorf("a link led out of the home: %v, %v", list, err)
 	}
 }
