@@ -104,6 +104,8 @@ func (w WireError) Err() error {
 		return &BusyError{w.Why}
 	case CodeUnavailable:
 		return &UnavailableError{w.Why, w.Hint}
+	case CodeNotFound: // every address that this program knows, its own gateway knows
+		return &UnavailableError{"the gateway that runs is of another version, and does not know this", "end its process, which clai-sandbox gateway names; what needs a gateway starts the one that is installed"}
 	}
 	return errors.New(profile.Printable(w.Message))
 }

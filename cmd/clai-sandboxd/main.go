@@ -151,7 +151,11 @@ func runGateway(c *cli.Context) error {
 	})
 	var running *gateway.RunningError
 	if errors.As(err, &running) {
-		fmt.Fprintln(os.Stderr, "clai-sandboxd: "+running.Error())
+		said := running.Error()
+		if is, err := (&client.Client{Socket: running.Socket}).Status(c.Context); err == nil {
+			said += fmt.Sprintf(", version %s, as process %d; to have the one that is installed in its place: kill %d", profile.Printable(is.Version), is.PID, is.PID)
+		}
+		fmt.Fprintln(os.Stderr, "clai-sandbox: "+said)
 		return nil
 	}
 	if errors.Is(err, context.Canceled) {

@@ -105,7 +105,11 @@ func complain(to io.Writer, name string, err error) int {
 	case errors.As(err, &unavailable) && unavailable.Why == endedBefore:
 		fmt.Fprintf(to, "%s: %s: nobody has decided; ask again\n", name, endedBefore)
 	case errors.As(err, &unavailable):
-		fmt.Fprintf(to, "%s: nobody can be asked: %s; this sandbox may have been started without a broker\n", name, profile.Printable(unavailable.Why))
+		hint := "this sandbox may have been started without a broker"
+		if unavailable.Hint != "" && !strings.HasPrefix(unavailable.Why, noBroker) {
+			hint = unavailable.Hint
+		}
+		fmt.Fprintf(to, "%s: nobody can be asked: %s; %s\n", name, profile.Printable(unavailable.Why), profile.Printable(hint))
 	default:
 		fmt.Fprintf(to, "%s: %s\n", name, text.Line(err.Error()))
 	}

@@ -85,6 +85,16 @@ func TestTheCommandLineOfAQuestionInWords(t *testing.T) {
 	}
 }
 
+// shortDir is a directory whose path leaves room for a socket's name.
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 func FuzzParseAsk(f *testing.F) {
 	f.Add("/a\n--access\nrw")
 	f.Add("--reason=\n--")
@@ -123,6 +133,25 @@ func TestWhoAsksIsToldThatTheBrokerEnded(t *testing.T) {
 		if status := askProgram(t.Context(), []string{"/a"}, &out, &complaints); status != AskUnavailable || !strings.Contains(complaints.String(), want) || out.Len() > 0 {
 			t.Errorf("%s: %d, %q", socket, status, complaints.String())
 		}
+	}
+}
+
+// A gateway of another version does not know each address of this one.
+func TestWhoAsksAnOlderGatewayIsToldSo(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(shortDir(t), "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, `{"error":{"code":"not_found","message":"there is no POST at this address"}}`)
+	}))
+	t.Setenv(SocketVariable, l.Addr().String())
+	var out, complaints strings.Builder
+	if status := askPersonProgram(t.Context(), []string{"which?"}, &out, &complaints); status != AskUnavailable ||
+		!strings.Contains(complaints.String(), "of another version") || !strings.Contains(complaints.String(), "end its process") || out.Len() > 0 {
+		t.Errorf("%d, %q", status, complaints.String())
 	}
 }
 

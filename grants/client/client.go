@@ -58,7 +58,7 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 	case cutOff(err):
 		err = &grants.UnavailableError{Why: endedBefore, Hint: "try again"}
 	default:
-		err = &grants.UnavailableError{Why: "no broker: " + err.Error(), Hint: "start it with: clai-sandbox gateway"}
+		err = &grants.UnavailableError{Why: noBroker + err.Error(), Hint: "start it with: clai-sandbox gateway"}
 	}
 	return x, err
 }
@@ -119,6 +119,9 @@ func (c *Client) call(ctx context.Context, method, target string, body, into any
 		}
 	}
 }
+
+// noBroker begins what is said where nobody listens.
+const noBroker = "no broker: "
 
 // endedBefore is what is said of a broker that was there, and has not answered.
 const endedBefore = "the broker ended before it answered"
