@@ -74,7 +74,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"integration/notify", "a request as a notification on the desktop, with buttons", "grants profile"},
 	{"integration/peer", "which process is at the other end of a unix socket, and whether it is in a sandbox", ""},
 	{"integration/rooms", "the sandboxes that stay, for their person: listed, looked into, ended, joined", "integration/peer profile sandbox"},
-	{"integration/session", "one agent's sitting: its sandboxes show what is granted when they start and while they run", "grants profile sandbox"},
+	{"integration/session", "one agent's sitting: its sandboxes show what is granted when they start and while they run", "grants profile sandbox sandbox/sshagent"},
 	{"cmd/clai-sandbox", "the command: flags in, one call, output out", "cmd/hosted grants grants/client integration/instructions integration/rooms integration/session profile profile/preset sandbox sandbox/lack sandbox/mounts sandbox/protect sandbox/repository"},
 	{"cmd/clai-sandbox-hostexec", "the program that a container has: it asks at the door", "outside/container"},
 	{"cmd/clai-sandboxd", "the long-running modes, and what is too heavy for a start of the command: `agents`, `approvals`, `config`, `explain --host`, `grants review`, `image`, `mcp`", "audit cmd/hosted grants grants/client grants/review grants/store integration/gateway integration/mcp integration/mcp/files integration/session outside/container outside/door outside/runner policy policy/host profile sandbox sandbox/cow/changes sandbox/cow/changes/screen sandbox/image sandbox/image/store sandbox/image/unpack sandbox/sshagent/serve"},

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -190,6 +191,53 @@ func (p *Profile) addSSHKey(k SSHKey) {
 		return
 	}
 	p.SSHKeys = append(p.SSHKeys, k)
+}
+
+// KeepSSHHost writes into the person's configuration that an agent's commands may sign in at a host with a key, beside what it says
+// already. The key is named as a person would. It returns the file's path.
+func KeepSSHHost(d Directories, agent, key string, host SSHHost) (string, error) {
+	if err := CheckAgent(agent); err != nil {
+		return "", err
+	}
+	was, err := ReadConfigText(d)
+	if err != nil {
+		return "", err
+	}
+	config, err := Load(d)
+	if err != nil {
+		return "", err
+	}
+	type entry struct {
+		Key         string   `json:"key"`
+		Hosts       []string `json:"hosts,omitempty"`
+		SignCommits bool     `json:"signCommits,omitempty"`
+		Unbound     bool     `json:"unbound,omitempty"`
+	}
+	var list []entry
+	if have := config.settings(agent).Sandbox.SSHKeys; have != nil {
+		for _, c := range *have {
+			e := entry{Key: string(c.Key), SignCommits: c.SignCommits, Unbound: c.Unbound}
+			for _, h := range c.Hosts {
+				e.Hosts = append(e.Hosts, SSHHost(h).String())
+			}
+			list = append(list, e)
+		}
+	}
+	at := slices.IndexFunc(list, func(e entry) bool { return e.Key == key })
+	if at < 0 {
+		at, list = len(list), append(list, entry{Key: key})
+	}
+	if !slices.Contains(list[at].Hosts, host.String()) {
+		list[at].Hosts = append(list[at].Hosts, host.String())
+	}
+	value, err := json.Marshal(list)
+	if err != nil {
+		return "", err
+	}
+	now, err := ChangeConfig(d, was.Hash, func(text []byte) ([]byte, error) {
+		return MergeConfig(was.Path, text, Nested([]string{"agents", agent, "execution", "sandbox", "sshKeys"}, value))
+	})
+	return now.Path, err
 }
 
 type sshKeyConfig struct {

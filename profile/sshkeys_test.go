@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -67,5 +68,27 @@ func TestKeysOfTheAgentAreTakenAwayByWhoNarrows(t *testing.T) {
 	p, err := Resolve(config, caller(), Request{SSHAgent: []string{"github.com=id_work"}})
 	if err != nil || p.SSHKeys != nil || len(p.Narrowed) != 1 || p.Narrowed[0].Key != "sandbox.sshAgent" {
 		t.Errorf("%+v %+v, %v", p.SSHKeys, p.Narrowed, err)
+	}
+}
+
+func TestAHostThatIsAllowedAlwaysIsKeptBesideTheOthers(t *testing.T) {
+	for name, c := range map[string]struct{ was, want string }{
+		"nothing": {"", `{"agents":{"main":{"execution":{"sandbox":{"sshKeys":[{"key":"id_work","hosts":["git@a.org"]}]}}}}}`},
+		"another host, and a comment": {`{"agents": {"main": {/*mine*/ "execution": {"sandbox": {"network": "filtered", "sshKeys": [{"key": "id_work", "hosts": ["b.org"], "signCommits": true}]}}}}}`,
+			`{"agents":{"main":{/*mine*/"execution":{"sandbox":{"network":"filtered","sshKeys":[{"key":"id_work","hosts":["b.org","git@a.org"],"signCommits":true}]}}}}}`},
+		"that one":                   {`{"agents":{"main":{"execution":{"sandbox":{"sshKeys":[{"key":"id_work","hosts":["git@a.org"]}]}}}}}`, `{"agents":{"main":{"execution":{"sandbox":{"sshKeys":[{"key":"id_work","hosts":["git@a.org"]}]}}}}}`},
+		"what all agents have stays": {`{"defaults":{"execution":{"sandbox":{"sshKeys":[{"key":"id_all","unbound":true}]}}}}`, `"sshKeys":[{"key":"id_all","unbound":true},{"key":"id_work","hosts":["git@a.org"]}]}}}}}`},
+	} {
+		d := Directories{Config: t.TempDir(), State: t.TempDir()}
+		if c.was != "" {
+			if err := os.WriteFile(d.Config+"/config.json", []byte(c.was), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path, err := KeepSSHHost(d, "main", "id_work", SSHHost{User: "git", Name: "a.org"})
+		text, _ := os.ReadFile(path)
+		if got := strings.Join(strings.Fields(string(text)), ""); err != nil || !strings.HasSuffix(got, c.want) {
+			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, got, c.want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -174,6 +175,8 @@ func (a *attempt) watchPorts(l Launcher) {
 	}
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	var before []uint16
 	for {
 		select {
@@ -186,11 +189,40 @@ func (a *attempt) watchPorts(l Launcher) {
 			return
 		}
 		for _, port := range now {
-			if n, is := a.ports.unpublished(port, slices.Contains(before, port)); is && l.Unpublished != nil {
+			n, is := a.ports.unpublished(port, slices.Contains(before, port), l.AskPublish != nil)
+			if is && l.Unpublished != nil {
 				l.Unpublished(n)
+			}
+			if is && l.AskPublish != nil {
+				go a.askPublish(ctx, l, port)
 			}
 		}
 		before = now
+	}
+}
+
+// askPublish has somebody decide whether a port is published, and publishes it.
+func (a *attempt) askPublish(ctx context.Context, l Launcher, port uint16) {
+	if !l.AskPublish(ctx, port) {
+		return
+	}
+	text := fmt.Sprintf("port %d in the sandbox is reached at 127.0.0.1:%[1]d of the host from now on", port)
+	listener, err := a.plan.listen(profile.PublishedPort{Host: port, Inside: port})
+	if err == nil {
+		err = a.ports.serve(begunPort{listener, port})
+	}
+	switch {
+	case errors.Is(err, publish.ErrClosed):
+		return
+	case err != nil:
+		text = fmt.Sprintf("port %d in the sandbox is not published: %s", port, printable(err.Error()))
+	}
+	n := Notice{Kind: NoticePort, Text: text}
+	a.ports.mu.Lock()
+	a.ports.unheard = append(a.ports.unheard, n)
+	a.ports.mu.Unlock()
+	if l.Unpublished != nil {
+		l.Unpublished(n)
 	}
 }
 
@@ -205,7 +237,7 @@ func (p *ports) listening() ([]uint16, error) {
 }
 
 // unpublished says once of a port that nothing outside reaches it, if it stays.
-func (p *ports) unpublished(port uint16, stays bool) (Notice, bool) {
+func (p *ports) unpublished(port uint16, stays, asked bool) (Notice, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.told == nil {
@@ -217,7 +249,10 @@ func (p *ports) unpublished(port uint16, stays bool) (Notice, bool) {
 	}
 	p.told[port] = true
 	how := fmt.Sprintf("start the command with --publish %d", port)
-	if p.stays {
+	switch {
+	case asked:
+		how = "a person is asked, and answers with clai-sandbox grants review"
+	case p.stays:
 		how = fmt.Sprintf("a person can type: clai-sandbox sessions publish %s %d", p.called(), port)
 	}
 	n := Notice{Kind: NoticePort, Text: fmt.Sprintf("port %d in the sandbox is reached from nowhere else; to reach it at 127.0.0.1:%[1]d of the host: %s", port, how)}

@@ -259,6 +259,55 @@ time.sleep(100)`}, Stdio{})
 	}
 }
 
+func TestAPortThatSomebodyAllowsIsPublished(t *testing.T) {
+	needMounts(t)
+	for _, allow := range []bool{true, false} {
+		h := newHost(t)
+		h.profile.Network = profile.NetworkDisabled
+		port := freePort(t)
+		asked, heard := make(chan uint16, 10), make(chan string, 10)
+		h.launcher.AskPublish = func(_ context.Context, port uint16) bool { asked <- port; return allow }
+		h.launcher.Unpublished = func(n Notice) { heard <- n.Text }
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.launcher.Run(ctx, h.build(), []string{"python3", "-c", fmt.Sprintf(`
+import socket
+l = socket.create_server(("127.0.0.1", %d))
+while True:
+    c = l.accept()[0]
+    c.sendall(b"got " + c.recv(99)); c.close()`, port)}, Stdio{})
+		}()
+		for _, want := range []string{"a person is asked", "is reached at 127.0.0.1:"} {
+			if strings.HasPrefix(want, "is reached") && !allow {
+				continue
+			}
+			select {
+			case text := <-heard:
+				if !strings.Contains(text, want) {
+					t.Errorf("%q, want %q", text, want)
+				}
+			case <-ctx.Done():
+				t.Fatal("nothing is told")
+			}
+		}
+		if got := <-asked; got != port {
+			t.Errorf("asked about %d", got)
+		}
+		if allow {
+			if got := ask(t, port, "this"); got != "got this" {
+				t.Errorf("%q", got)
+			}
+		} else if conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			conn.Close()
+			t.Error("it is reached although nobody allowed it")
+		}
+		cancel()
+		<-ended
+	}
+}
+
 // What stands in the sandbox's network has nothing that it could be made to do.
 func TestWhatConnectsInsideHasNoRights(t *testing.T) {
 	needMounts(t)

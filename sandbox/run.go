@@ -52,6 +52,8 @@ type Launcher struct {
 	// Unpublished, if it is not nil, is told while the command runs of a port of its own network at which it listens and that nothing
 	// outside reaches.
 	Unpublished func(Notice)
+	// AskPublish decides whether such a port is published; nil: nobody is asked.
+	AskPublish func(ctx context.Context, port uint16) bool
 
 	// Control, if there is one, can send signals to the command of this run.
 	Control *Control

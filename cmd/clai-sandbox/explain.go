@@ -332,6 +332,9 @@ func what(s sandbox.Step) string {
 		text = "empty directory"
 	case sandbox.Socket:
 		text = "the session bus"
+		if strings.HasSuffix(s.Path, "/ssh-agent") {
+			text = "the keys that are named, of your ssh-agent"
+		}
 		if s.Source == os.DevNull {
 			text = "covered"
 		}

@@ -109,7 +109,7 @@ var firstCommands = []firstCommand{
 	{"./bin/gh", "./bin/gh repo list", "", "GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN"},
 	{"./bin/sudo", "./bin/sudo true", "", "no command in a sandbox gets another user's rights"},
 	{"./bin/crontab", "./bin/crontab -l", "", "nothing that a sandbox starts outlives it"},
-	{"./bin/git-push", "./bin/git-push", "", "/.ssh is a place for credentials"},
+	{"./bin/git-push", "./bin/git-push", "", "clai-sandbox run --ssh-agent git@github.com=KEY …"},
 }
 
 // What a set-up need not install says what the real one said in a sandbox.

@@ -74,6 +74,13 @@ func Text(a About) string {
 	}
 	add("%s", network(a.Plan))
 	add("%s", bus(a.Plan))
+	if keys := keys(a.Plan); keys != nil {
+		more := "."
+		if a.CanAsk {
+			more = "; at another host a person is asked, while ssh waits."
+		}
+		add("ssh keys, through an agent ($SSH_AUTH_SOCK): %s%s", listed(keys), more)
+	}
 	add("Git: commit as the user who is configured. Never rewrite authorship, dates or history to get past a rule about pushes; ask. Hooks and git's configuration are read-only.")
 	return cut(strings.Join(parts, "\n"))
 }
@@ -107,6 +114,28 @@ func granted(plan *sandbox.Plan, access profile.Access, besides string) []string
 		}
 	}
 	return slices.Compact(list)
+}
+
+// keys are what the agent may sign in with, and where.
+func keys(plan *sandbox.Plan) (list []string) {
+	for _, k := range plan.SSHAgent.Keys {
+		var hosts []string
+		for _, h := range k.Hosts {
+			hosts = append(hosts, profile.Printable(h.String()))
+		}
+		var does []string
+		switch {
+		case k.Unbound:
+			does = append(does, "signs in anywhere")
+		case len(hosts) > 0:
+			does = append(does, "signs in at "+listed(hosts))
+		}
+		if k.SignCommits {
+			does = append(does, "signs git's commits")
+		}
+		list = append(list, profile.Printable(k.Name)+" "+strings.Join(does, " and "))
+	}
+	return list
 }
 
 // devices are those of the host's that are shown.

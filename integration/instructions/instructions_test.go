@@ -24,6 +24,12 @@ func TestTextSaysWhatHolds(t *testing.T) {
 	if text := Text(About{Profile: profile.Profile{Workspace: "/work"}, Plan: plan}); strings.Contains(text, "fs_request_grant") || !strings.Contains(text, "Nobody can be asked") {
 		t.Errorf("%s", text)
 	}
+	plan.SSHAgent.Keys = []profile.SSHKey{{Name: "id_work\x1b", Hosts: []profile.SSHHost{{User: "git", Name: "github.com"}}, SignCommits: true}, {Name: "id_any", Unbound: true}}
+	for asks, part := range map[bool]string{true: "git's commits, id_any signs in anywhere; at another host a person is asked", false: `id_work\x1b" signs in at git@github.com and signs git's commits, id_any signs in anywhere.`} {
+		if text := Text(About{Profile: profile.Profile{Workspace: "/work"}, Plan: plan, CanAsk: asks}); !strings.Contains(text, part) {
+			t.Errorf("no %q in %s", part, text)
+		}
+	}
 	for about, want := range map[*About]bool{{CanAsk: true, HostExec: true}: true, {CanAsk: true}: false, {HostExec: true}: false} {
 		about.Profile.Workspace, about.Plan = "/work", plan
 		if text := Text(*about); strings.Contains(text, "hostexec") != want || len(text) > Limit {

@@ -15,6 +15,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/sshagent"
 )
 
 // Options say what a session is for.
@@ -373,6 +374,12 @@ func (p *Prepared) enter(ctx context.Context, l *sandbox.Launcher) (_ context.Co
 		if l.SSHAgent, err = o.SSHAgent(); err != nil {
 			return nil, nil, err
 		}
+	}
+	if p.session.options.Broker != nil {
+		l.AskSSH = func(ctx context.Context, q sshagent.Question) sshagent.Answer {
+			return p.session.askSSH(ctx, p.Profile.SSHKeys, q)
+		}
+		l.AskPublish = p.session.askPublish
 	}
 	if s := p.session; s.options.Live && s.options.Broker != nil && sandbox.CanBeLive(p.Profile) == "" {
 		r := &running{live: &sandbox.Live{}, request: p.request}

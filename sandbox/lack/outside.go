@@ -50,7 +50,6 @@ var logins = []struct {
 	store  string
 	access profile.Access
 }{
-	{lazily(`permission denied \(([a-z-]+,)*publickey`), ".ssh", profile.ReadOnly},
 	{lazily(`^gpg: (fatal: can't create |signing failed: |decryption failed: no secret key)|gpg failed to sign the data`), ".gnupg", profile.ReadWrite},
 	{lazily(`populate the gh_token environment variable|you are not logged into any github hosts`), ".config/gh", profile.ReadOnly},
 	{lazily(`could not read username for 'https?://`), ".git-credentials", profile.ReadOnly},
@@ -93,6 +92,37 @@ func (d *diagnosis) device(line string) []Lack {
 		instead: "the sandbox has no " + path + "; to let this command have it: clai-sandbox run --device " + path + " …"}}
 }
 
+// noKey is what ssh says, behind USER@HOST, that had no key which the host takes.
+var noKey = lazily(`(^|: )permission denied \(([a-z-]+,)*publickey`)
+
+// noKey is about a sign-in by ssh. The person's keys stay in their agent; of what is in ~/.ssh nothing is offered.
+func (d *diagnosis) noKey(line string) []Lack {
+	keys := path.Join(d.home, ".ssh")
+	if d.home == "" || d.Plan.SSHAgent.Place != "" || d.store(keys, d.Plan.Look(d.Host, keys)) == "" {
+		return nil // it has some
+	}
+	host, key := "HOST", "KEY"
+	if at, _, _ := strings.Cut(line, ": "); !strings.ContainsAny(at, " \t") {
+		if h, err := profile.ParseSSHHost(at); err == nil {
+			host = h.String()
+		}
+	}
+	if entries, err := d.Host.ReadDir(keys); err == nil {
+		var names []string
+		for _, e := range entries {
+			if name, is := strings.CutSuffix(e.Name, ".pub"); is && !e.Dir && len(name) <= 64 {
+				names = append(names, name)
+			}
+		}
+		if len(names) == 1 {
+			key = names[0]
+		}
+	}
+	why := "the command has no ssh key that this host takes, because a sandbox hands over neither ~/.ssh nor your ssh-agent"
+	return []Lack{{Kind: Machine, Why: OutsideOnly, Hint: why + "; ask the person, who can start it with --ssh-agent " + sandbox.Quote(host+"=KEY"),
+		instead: why + "; to let it sign in there with one key of your ssh-agent: clai-sandbox run --ssh-agent " + sandbox.Quote(host+"="+key) + " …"}}
+}
+
 // outside is what a line says that no sandbox has, or that this one does not show who the person is.
 func (d *diagnosis) outside(line string) []Lack {
 	for _, o := range outside {
@@ -101,6 +131,9 @@ func (d *diagnosis) outside(line string) []Lack {
 		}
 	}
 	small := strings.ToLower(line)
+	if noKey.MatchString(small) {
+		return d.noKey(line)
+	}
 	for _, l := range logins {
 		if d.home == "" || !l.said.MatchString(small) {
 			continue

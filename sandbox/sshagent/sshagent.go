@@ -54,4 +54,6 @@ type Answer struct {
 	ID      int    `json:"id"`
 	Allowed bool   `json:"allowed"`
 	Why     string `json:"why,omitempty"` // not
+	// Nobody decided: another sign-in is another question.
+	Undecided bool `json:"undecided,omitempty"`
 }

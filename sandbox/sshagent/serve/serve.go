@@ -67,6 +67,7 @@ type Server struct {
 	told   map[string]bool
 
 	asking   sync.Mutex // one question at a time
+	asked    int
 	answered map[sshagent.Question]sshagent.Answer
 }
 
@@ -317,9 +318,11 @@ func (s *Server) mayHave(ctx context.Context, q sshagent.Question) sshagent.Answ
 	s.asking.Lock()
 	defer s.asking.Unlock()
 	answer, is := s.answered[q]
-	if !is && len(s.answered) < maxQuestions {
-		answer = s.ask(ctx, q)
-		s.answered[q] = answer
+	if !is && s.asked < maxQuestions {
+		s.asked++
+		if answer = s.ask(ctx, q); !answer.Undecided {
+			s.answered[q] = answer
+		}
 	}
 	return answer
 }

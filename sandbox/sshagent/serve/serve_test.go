@@ -41,10 +41,12 @@ type world struct {
 	host, other ssh.Signer
 	conn        net.Conn
 
-	mu      sync.Mutex
-	told    []string
-	asked   []sshagent.Question
-	answers bool
+	mu    sync.Mutex
+	told  []string
+	asked []sshagent.Question
+	// undecided: nobody answered.
+	undecided bool
+	answers   bool
 }
 
 // counting is an agent that counts what reached it.
@@ -167,7 +169,7 @@ func (w *world) start() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.asked = append(w.asked, q)
-		return sshagent.Answer{Allowed: w.answers, Why: "a person said no"}
+		return sshagent.Answer{Allowed: w.answers, Why: "a person said no", Undecided: w.undecided}
 	}, func(refused string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -567,6 +569,21 @@ func TestAPersonIsAskedOnceForAHostThatNobodyNamed(t *testing.T) {
 		if !allowed && !strings.Contains(w.tells(), "a person said no") {
 			t.Error(w.tells())
 		}
+	}
+}
+
+func TestAQuestionThatNobodyAnsweredIsAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.setup.Asks, w.undecided = true, true
+	w.start()
+	say(t, w.conn, bindFor(t, w.other, session).bytes())
+	for range maxQuestions + 5 {
+		if got := say(t, w.conn, request(w.named, ssh.Marshal(signIn(w.named, session)), 0)); got[0] != agentFailure {
+			t.Fatal(got)
+		}
+	}
+	if len(w.asked) != maxQuestions {
+		t.Errorf("asked %d times", len(w.asked))
 	}
 }
 
