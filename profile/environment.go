@@ -154,3 +154,20 @@ func (e *environment) list() ([]Variable, error) {
 	slices.SortFunc(list, func(a, b Variable) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil
 }
+
+// proxyVariables say through which proxy programs reach the network.
+var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+
+// passProxies gives a command with the host's network the caller's proxies: where there are some, nothing is reached without. There may be a
+// password in them. It comes when it is known which network there is: a filtered one has a proxy of its own, and the command sees no other.
+func (p *Profile) passProxies(caller Caller) {
+	if p.Network != NetworkEnabled {
+		return
+	}
+	for _, name := range proxyVariables {
+		at, given := slices.BinarySearchFunc(p.Environment, name, func(v Variable, name string) int { return cmp.Compare(v.Name, name) })
+		if value := caller.variable(name); value != "" && !given && checkVariableValue(name+"="+value) == nil {
+			p.Environment = slices.Insert(p.Environment, at, Variable{name, value, Origin{OriginBaseline, "enabled network"}})
+		}
+	}
+}

@@ -128,3 +128,35 @@ func TestAFeatureIsNamedWhereOneHandsTheVariableOver(t *testing.T) {
 		t.Error(reason)
 	}
 }
+
+// A command with the host's network goes through the caller's proxy, as without a sandbox; any other sees nothing of it.
+func TestProxiesOfTheCallerArePassedOnWithTheHostsNetworkAlone(t *testing.T) {
+	who := caller()
+	who.Environ = append(who.Environ, "HTTPS_PROXY=http://me:secret@proxy.example:3128", "no_proxy=.example.org", "ALL_PROXY=")
+	for _, c := range []struct {
+		name    string
+		request Request
+		want    string
+	}{
+		{"the host's", Request{Network: "enabled"}, "HTTPS_PROXY=http://me:secret@proxy.example:3128 no_proxy=.example.org"},
+		{"nobody says", Request{}, "HTTPS_PROXY=http://me:secret@proxy.example:3128 no_proxy=.example.org"},
+		{"another is said", Request{Environment: []string{"HTTPS_PROXY=http://other"}}, "HTTPS_PROXY=http://other no_proxy=.example.org"},
+		{"filtered", Request{AllowDomains: []string{"a.example"}}, ""},
+		{"none", Request{Network: "disabled"}, ""},
+		{"narrowed", Request{Network: "enabled", Project: &Project{narrowing: narrowing[protectedName]{Sandbox: narrowingSandbox{Network: new(NetworkFiltered)}}}}, ""},
+	} {
+		p, err := Resolve(&Config{}, who, c.request)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		var got []string
+		for _, v := range p.Environment {
+			if strings.HasSuffix(strings.ToUpper(v.Name), "_PROXY") {
+				got = append(got, v.Name+"="+v.Value)
+			}
+		}
+		if strings.Join(got, " ") != c.want || !slices.IsSortedFunc(p.Environment, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) }) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

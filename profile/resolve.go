@@ -99,6 +99,7 @@ func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 		func() error { return p.narrow(config, r.Project) },
 		func() error { return p.settlePublished(r) },
 		func() error { return p.settleUpstream(caller, r) },
+		func() error { p.passProxies(caller); return nil },
 	} {
 		if err := step(); err != nil {
 			return p, err
