@@ -46,7 +46,7 @@ func (o *Objects) Check(dirs []int, in, name string) error {
 	in = strings.ToLower(in)
 	switch stem, isIndex := strings.CutSuffix(name, ".idx"); {
 	case in == "pack" && isIndex:
-		return checkPack(dirs, stem, o.until)
+		return checkPack(dirs, stem, o.until, maxInflated)
 	case len(in) == 2:
 		return o.loose(dirs, in, name)
 	}

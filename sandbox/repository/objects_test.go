@@ -2,6 +2,8 @@ package repository
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +56,51 @@ func TestObjectsOfGitAreRight(t *testing.T) {
 			if err := check(t, objects, pattern, time.Now()); !errors.Is(err, ErrLate) {
 				t.Errorf("%s %s without time: %v", c, pattern, err)
 			}
+		}
+	}
+}
+
+// What has no room in memory is made once more, and a pack is not taken for a wrong one.
+func TestAPackNeedsRoomForTwoOfItsObjects(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("no git")
+	}
+	const size = 64 << 10
+	dir := t.TempDir()
+	random := rand.New(rand.NewPCG(1, 2))
+	// Versions of a file of which each is a little different from several others, so that lines of them are long and have branches.
+	var versions [40][]byte
+	for i := range versions {
+		versions[i] = make([]byte, size)
+		if i == 0 {
+			for j := range versions[0] {
+				versions[0][j] = byte(random.Uint32())
+			}
+		} else {
+			copy(versions[i], versions[(i-1)/2])
+		}
+		for range 20 {
+			versions[i][random.IntN(size)]++
+		}
+		os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i)), versions[i], 0o600)
+	}
+	cmd := exec.Command("sh", "-ec", "git init -q; git add .; git commit -qm 1; git repack -adfq --depth=20 --window=40; git prune-packed; git verify-pack -v .git/objects/pack/*.idx | grep 'chain length'")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "chain length = 4") {
+		t.Fatalf("no pack with long lines: %v %s", err, out)
+	}
+	found, _ := filepath.Glob(dir + "/.git/objects/pack/*.idx")
+	packs, err := os.Open(filepath.Dir(found[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packs.Close()
+	stem := strings.TrimSuffix(filepath.Base(found[0]), ".idx")
+	for room, fits := range map[int64]bool{maxInflated: true, 5 * size: true, 2*size + size/4: true, size + size/4: false, size / 2: false} {
+		if err := checkPack([]int{int(packs.Fd())}, stem, soon(), room); (err == nil) != fits {
+			t.Errorf("with room for %d bytes: %v", room, err)
 		}
 	}
 }

@@ -27,6 +27,8 @@ const (
 	// mostInflated is how many bytes one byte can become (zlib's manual: 1032).
 	mostInflated = 1040
 	noEntry      = -1
+	// leastSpeed is how many bytes of a pack are looked through in a second at least; a larger pack may take longer.
+	leastSpeed = 4 << 20
 )
 
 // A packEntry is an object in a pack (gitformat-pack(5)).
@@ -54,14 +56,18 @@ type packCheck struct {
 	index    *packIndex
 	entries  []packEntry // by where they are
 	until    time.Time
+	room     int64 // how much may be in memory
 	inMemory atomic.Int64
 	checked  atomic.Int64
 }
 
+// errNoRoom means that more would have to be in memory than there is room for.
+var errNoRoom = errPack("too much would have to be in memory at a time")
+
 // checkPack says what is wrong with a pack, of which the index is called stem.idx. git goes to where the index says that an object is, and to what that
 // names as its base. So each object that the index has is made as git makes it, and must have the name that it has there. Whether all objects
 // are there, and in order, does not matter: git does not find the others.
-func checkPack(dirs []int, stem string, until time.Time) error {
+func checkPack(dirs []int, stem string, until time.Time, room int64) error {
 	file, err := openFirst(dirs, stem+".idx", maxPackIndex)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -82,7 +88,11 @@ func checkPack(dirs []int, stem string, until time.Time) error {
 	if err != nil {
 		return err
 	}
-	c := packCheck{pack: pack, until: until}
+	info, err := pack.Stat()
+	if err != nil {
+		return err
+	}
+	c := packCheck{pack: pack, room: room, until: until.Add(time.Duration(info.Size()/leastSpeed) * time.Second)}
 	if c.index, err = parsePackIndex([]byte(text)); err != nil {
 		return err
 	}
@@ -288,15 +298,17 @@ func (w *window) at(place int64) ([]byte, error) {
 	return w.data[from:min(from+maxHeader, int64(len(w.data)))], nil
 }
 
-// all makes each object and looks at its name, on several processors.
+// all makes each object and looks at its name, on several processors. What they have no room for together is done after, one by one.
 func (c *packCheck) all() error {
 	var next atomic.Int64
 	var group sync.WaitGroup
 	workers := min(runtime.GOMAXPROCS(0), 8, len(c.entries)/64+1)
 	failed := make(chan error, workers)
+	var lock sync.Mutex
+	var left []int32
 	for range workers {
 		group.Go(func() {
-			w := packReader{check: c, source: bufio.NewReaderSize(nil, 16<<10), digest: digestOf(c.index.length)}
+			r := c.reader()
 			for {
 				i := next.Add(1) - 1
 				if i >= int64(len(c.entries)) {
@@ -305,7 +317,13 @@ func (c *packCheck) all() error {
 				if c.entries[i].base != noEntry {
 					continue
 				}
-				if err := w.tree(int32(i)); err != nil {
+				switch err := r.tree(int32(i)); err {
+				case nil:
+				case errNoRoom:
+					lock.Lock()
+					left = append(left, int32(i))
+					lock.Unlock()
+				default:
 					next.Store(int64(len(c.entries)))
 					failed <- err
 					return
@@ -318,10 +336,21 @@ func (c *packCheck) all() error {
 	if err := <-failed; err != nil {
 		return err
 	}
+	alone := c.reader()
+	alone.forgets = true
+	for _, root := range left {
+		if err := alone.tree(root); err != nil {
+			return err
+		}
+	}
 	if c.checked.Load() != int64(len(c.entries)) {
 		return errPack("objects are made of one another")
 	}
 	return nil
+}
+
+func (c *packCheck) reader() *packReader {
+	return &packReader{check: c, source: bufio.NewReaderSize(nil, 16<<10), digest: digestOf(c.index.length)}
 }
 
 // A packReader makes objects.
@@ -331,18 +360,32 @@ type packReader struct {
 	inflate io.ReadCloser
 	digest  hash.Hash
 	delta   []byte
+	held    int64 // how much of what is in memory is this one's
+	checked int64 // how many objects of the tree have their names
+	// forgets says that what has no room is forgotten and made once more, in place of errNoRoom.
+	forgets bool
+	stack   []packObject
+}
+
+// A packObject has others that are made of it.
+type packObject struct {
+	entry int32
+	data  []byte // nil: forgotten
+	next  int32  // of those
 }
 
 // tree makes an object, and all that are made of it. An object is forgotten when the last that is made of it was.
 func (r *packReader) tree(root int32) error {
 	c := r.check
 	e := &c.entries[root]
+	r.stack, r.checked = r.stack[:0], 0
+	defer func() { r.give(r.held) }()
 	if e.first == noEntry {
-		return r.plain(e)
-	}
-	type object struct {
-		data []byte
-		next int32
+		if err := r.plain(e); err != nil {
+			return err
+		}
+		c.checked.Add(r.checked)
+		return nil
 	}
 	data, err := r.inflated(e, nil)
 	if err != nil {
@@ -351,20 +394,20 @@ func (r *packReader) tree(root int32) error {
 	if err = r.is(e, e.kind, data); err != nil {
 		return err
 	}
-	for stack := []object{{data, e.first}}; len(stack) > 0; {
-		top := &stack[len(stack)-1]
-		base, child := top.data, &c.entries[top.next]
-		if top.next = child.next; top.next == noEntry {
-			stack = stack[:len(stack)-1]
-		}
+	for r.stack = append(r.stack, packObject{root, data, e.first}); len(r.stack) > 0; {
 		if time.Now().After(c.until) {
 			return ErrLate
 		}
-		if r.delta, err = r.inflated(child, r.delta[:0]); err != nil {
-			return err
+		top := &r.stack[len(r.stack)-1]
+		if top.data == nil {
+			if top.data, err = r.again(top.entry); err != nil {
+				return err
+			}
 		}
-		c.inMemory.Add(-int64(len(r.delta)))
-		made, err := r.apply(base, r.delta)
+		base, at := top.data, top.next
+		child := &c.entries[at]
+		top.next = child.next
+		made, err := r.made(base, child)
 		if err != nil {
 			return err
 		}
@@ -372,15 +415,45 @@ func (r *packReader) tree(root int32) error {
 			return err
 		}
 		if top.next == noEntry {
-			c.inMemory.Add(-int64(len(base)))
+			r.stack = r.stack[:len(r.stack)-1]
+			r.give(int64(len(base)))
 		}
 		if child.first != noEntry {
-			stack = append(stack, object{made, child.first})
+			r.stack = append(r.stack, packObject{at, made, child.first})
 		} else {
-			c.inMemory.Add(-int64(len(made)))
+			r.give(int64(len(made)))
 		}
 	}
+	c.checked.Add(r.checked)
 	return nil
+}
+
+// made is an object that is made of base.
+func (r *packReader) made(base []byte, e *packEntry) (_ []byte, err error) {
+	if r.delta, err = r.inflated(e, r.delta[:0]); err != nil {
+		return nil, err
+	}
+	r.give(int64(len(r.delta)))
+	return r.apply(base, r.delta)
+}
+
+// again makes an object that was forgotten, from where its line begins.
+func (r *packReader) again(entry int32) ([]byte, error) {
+	var line []int32
+	for i := entry; i != noEntry; i = r.check.entries[i].base {
+		line = append(line, i)
+	}
+	data, err := r.inflated(&r.check.entries[line[len(line)-1]], nil)
+	for i := len(line) - 2; i >= 0 && err == nil; i-- {
+		var next []byte
+		if time.Now().After(r.check.until) {
+			return nil, ErrLate
+		}
+		next, err = r.made(data, &r.check.entries[line[i]])
+		r.give(int64(len(data)))
+		data = next
+	}
+	return data, err
 }
 
 // begin begins to inflate an entry.
@@ -394,16 +467,32 @@ func (r *packReader) begin(e *packEntry) error {
 }
 
 // take makes room for more in memory.
-func (c *packCheck) take(size int64) error {
-	if size > maxInflated || c.inMemory.Add(size) > maxInflated {
-		return errPack("too much would have to be in memory at a time")
+func (r *packReader) take(size int64) error {
+	c := r.check
+	if size <= c.room {
+		if c.inMemory.Add(size) > c.room && r.forgets {
+			for i := range max(0, len(r.stack)-1) { // the last one is being used
+				r.give(int64(len(r.stack[i].data)))
+				r.stack[i].data = nil
+			}
+		}
+		if r.held += size; c.inMemory.Load() <= c.room {
+			return nil
+		}
+		r.give(size)
 	}
-	return nil
+	return errNoRoom
+}
+
+// give says that as much is no longer used.
+func (r *packReader) give(size int64) {
+	r.held -= size
+	r.check.inMemory.Add(-size)
 }
 
 // inflated is what an entry holds.
 func (r *packReader) inflated(e *packEntry, into []byte) ([]byte, error) {
-	if err := r.check.take(e.size); err != nil {
+	if err := r.take(e.size); err != nil {
 		return nil, err
 	}
 	if err := r.begin(e); err != nil {
@@ -434,7 +523,7 @@ func (r *packReader) named(e *packEntry) error {
 	if !bytes.Equal(r.digest.Sum(sum[:0]), r.check.index.name(e.name)) {
 		return errObject
 	}
-	r.check.checked.Add(1)
+	r.checked++
 	return nil
 }
 
@@ -474,7 +563,7 @@ func (r *packReader) apply(base, delta []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = r.check.take(size); err != nil {
+	if err = r.take(size); err != nil {
 		return nil, err
 	}
 	made := make([]byte, 0, size)
