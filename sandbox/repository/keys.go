@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -113,8 +114,15 @@ func isBool(value string) bool {
 	return false
 }
 
+// isNumber reports whether text is a number that git's int holds: git stops at any other, whatever it was asked for.
 func isNumber(value string) bool {
-	return value != "" && len(value) < 19 && strings.Trim(value, "0123456789") == ""
+	return value != "" && len(value) <= 9 && strings.Trim(value, "0123456789") == ""
+}
+
+// isAbbreviation reports whether text is a length that git takes for names of objects.
+func isAbbreviation(value string) bool {
+	n, err := strconv.Atoi(value)
+	return err == nil && isNumber(value) && n >= 4 && n <= 40
 }
 
 // word tests for one of some words, besides what other allows.
@@ -267,7 +275,7 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"gc.writecommitgraph":         isBool,
 		"maintenance.auto":            isBool,
 
-		"core.abbrev":             word(isNumber, "auto", "no"),
+		"core.abbrev":             word(isAbbreviation, "auto", "no"),
 		"core.autocrlf":           word(isBool, "input"),
 		"core.bare":               word(nil, "false"),
 		"core.eol":                word(nil, "lf", "crlf", "native"),

@@ -57,6 +57,7 @@ var hostile = map[string]Verdict{
 	"color.diff.new=black black": Unknown, "color.ui=always": BadValue, "diff.relative=true": Unknown, "core.trustctime=false": Unknown, "core.quotepath=false": Unknown,
 	"log.showroot=false": Unknown, "commit.status=false": Unknown, "gc.reflogexpire=now": Unknown, "push.followtags=true": Unknown, "push.recursesubmodules=only": BadValue,
 	"diff.ignoresubmodules=untracked": BadValue, "fetch.prunetags=true": Unknown, "rerere.enabled=true": Unknown,
+	"core.abbrev=99": BadValue, "core.abbrev=1": BadValue, "fetch.parallel=99999999999": BadValue, "gc.auto=2147483648": BadValue,
 	"remote.url=https://a": Unknown, "branch.remote=x": Unknown,
 }
 
