@@ -122,7 +122,7 @@ func (r *request) secret() string {
 		return ""
 	}
 	_, secret, _ := strings.Cut(r.via.Authorization, " ")
-	return secret
+	return strings.TrimRight(secret, "=") // which some write in another way
 }
 
 // minSecret is from how many bytes on a secret is looked for in what is passed on.
