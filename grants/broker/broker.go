@@ -32,6 +32,7 @@ type Options struct {
 
 	// Presence is a directory that outlives the broker and nothing else: what it keeps of open sessions. Empty: nothing is kept.
 	Presence string
+	Clock    grants.Clock // by which grants are over; nil: the machine's
 	// Listen, if there is one, makes the socket on which the inside of a session asks.
 	Listen func(session string) (path string, done func(), err error)
 }
@@ -63,7 +64,7 @@ type Broker struct {
 	granted  index
 	ended    []endedRequest
 	hub      hub
-	expiry   *time.Timer
+	expiry   *grants.Alarm
 	away     map[string]*presence      // sessions of an earlier broker that have not come back
 	owed     map[string]grants.Grant   // what was revoked, and could not be stored yet
 	told     map[askedAs]grants.Answer // to questions of before this broker began
@@ -115,7 +116,7 @@ func New(o Options) (*Broker, error) {
 	o.MaxSessions = cmp.Or(o.MaxSessions, DefaultMaxSessions)
 	o.MaxWaiters = cmp.Or(o.MaxWaiters, DefaultMaxWaiters)
 	o.AskEvery = cmp.Or(o.AskEvery, DefaultAskEvery)
-	b := &Broker{options: o, sessions: map[string]*session{}, requests: map[string]*request{}, agents: map[string]*agent{}, granted: newIndex(),
+	b := &Broker{options: o, sessions: map[string]*session{}, requests: map[string]*request{}, agents: map[string]*agent{}, granted: newIndex(o.Clock),
 		away: map[string]*presence{}, owed: map[string]grants.Grant{}, done: map[string]grants.Done{}, hub: newHub()}
 	all, err := o.Store.Grants()
 	if err != nil {
@@ -145,9 +146,7 @@ func New(o Options) (*Broker, error) {
 func (b *Broker) Close() {
 	b.mu.Lock()
 	b.closed = true
-	if b.expiry != nil {
-		b.expiry.Stop()
-	}
+	b.expiry.Stop()
 	list := make([]*session, 0, len(b.sessions))
 	for _, s := range b.sessions {
 		list = append(list, s)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -321,6 +322,31 @@ func TestAThousandRequestsWaitAtOnce(t *testing.T) {
 		}
 	}
 	answered.Wait()
+}
+
+// Whoever sets the clock back makes nothing last longer: the broker takes it away, on the disk as well.
+func TestAClockThatIsSetBackMakesNoGrantLonger(t *testing.T) {
+	var back, on atomic.Int64
+	b := newBench(t, Options{Clock: func() (time.Time, time.Duration) {
+		day, up := grants.MachineClock()
+		return day.Add(time.Duration(on.Load() - back.Load())), up + time.Duration(on.Load())
+	}})
+	if err := os.WriteFile(b.home+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Add(t.Context(), grants.NewGrant{Agent: "main", Path: "~/file", Access: profile.ReadOnly, ExpiresIn: grants.Duration(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ on, back time.Duration }{{0, 24 * time.Hour}, {time.Hour - time.Minute, 24 * time.Hour}, {time.Hour, 24 * time.Hour}} {
+		on.Store(int64(c.on))
+		back.Store(int64(c.back))
+		b.expire()
+		list, err := b.Grants(t.Context())
+		stored, _ := grants.Stored(b.state, "main", time.Now())
+		if want := c.on < time.Hour; err != nil || (len(list) == 1) != want || (len(stored) == 1) != want {
+			t.Errorf("after %v: %v, stored %v, %v", c.on, list, stored, err)
+		}
+	}
 }
 
 func TestWithoutAnAuditFileNothingIsGivenAndAllIsTakenAway(t *testing.T) {

@@ -224,12 +224,11 @@ func (b *Broker) endDenied(s *session) {
 
 // endCovered answers what else waits and need not any more.
 func (b *Broker) endCovered(g *grants.Grant) {
-	now := time.Now()
 	for _, r := range b.requests {
 		if r.Agent != g.Agent || r.state != pending || g.Scope == grants.ScopeOnce && r.Session != g.Session {
 			continue
 		}
-		list := b.granted.leadingTo(r.question.Known, r.Agent, r.Session, now)
+		list := b.granted.leadingTo(r.question.Known, r.Agent, r.Session)
 		if r.session.view.Covers(r.question, grants.Approvals(list)) {
 			answer := alreadyGranted(r.question)
 			answer.Visible = grants.VisibleNextCommand

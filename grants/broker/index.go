@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"time"
-
 	"github.com/clairun/clai-sandbox/grants"
 )
 
@@ -11,16 +9,18 @@ type index struct {
 	byID    map[string]*grants.Grant
 	byPlace map[place][]*grants.Grant
 	byAgent map[string]map[string]*grants.Grant
+	endings grants.Endings
 }
 
 type place struct{ agent, resolved string }
 
-func newIndex() index {
-	return index{map[string]*grants.Grant{}, map[place][]*grants.Grant{}, map[string]map[string]*grants.Grant{}}
+func newIndex(clock grants.Clock) index {
+	return index{map[string]*grants.Grant{}, map[place][]*grants.Grant{}, map[string]map[string]*grants.Grant{}, grants.Endings{Clock: clock}}
 }
 
 func (x *index) put(g grants.Grant) {
-	x.remove(g.ID)
+	x.endings.Note(g)
+	x.take(g.ID)
 	x.byID[g.ID] = &g
 	at := place{g.Agent, g.Resolved}
 	x.byPlace[at] = append(x.byPlace[at], &g)
@@ -31,6 +31,12 @@ func (x *index) put(g grants.Grant) {
 }
 
 func (x *index) remove(id string) {
+	x.endings.Forget(id)
+	x.take(id)
+}
+
+// take takes a grant out, for good or to put it in as it is now.
+func (x *index) take(id string) {
 	g := x.byID[id]
 	if g == nil {
 		return
@@ -53,11 +59,11 @@ func (x *index) remove(id string) {
 }
 
 // leadingTo lists what a session was granted of a path or above it, and holds.
-func (x *index) leadingTo(resolved, agent, session string, now time.Time) []grants.Grant {
+func (x *index) leadingTo(resolved, agent, session string) []grants.Grant {
 	var list []grants.Grant
 	for path := resolved; ; path = parent(path) {
 		for _, g := range x.byPlace[place{agent, path}] {
-			if g.Stale == "" && !g.Expired(now) && (g.Scope == grants.ScopeAlways || g.Session == session) {
+			if g.Stale == "" && !x.endings.Over(*g) && (g.Scope == grants.ScopeAlways || g.Session == session) {
 				list = append(list, *g)
 			}
 		}
@@ -82,10 +88,10 @@ func isSame(a, b grants.Grant) bool {
 }
 
 // held lists what a session was granted and holds.
-func (x *index) held(agent, session string, now time.Time) []grants.Grant {
+func (x *index) held(agent, session string) []grants.Grant {
 	var list []grants.Grant
 	for _, g := range x.byAgent[agent] {
-		if g.Stale == "" && !g.Expired(now) && (g.Scope == grants.ScopeAlways || g.Session == session) {
+		if g.Stale == "" && !x.endings.Over(*g) && (g.Scope == grants.ScopeAlways || g.Session == session) {
 			list = append(list, *g)
 		}
 	}

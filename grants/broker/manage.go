@@ -19,13 +19,12 @@ func (b *Broker) Grants(context.Context) ([]grants.Grant, error) {
 	b.countUses()
 	b.mu.Lock()
 	list := make([]grants.Grant, 0, len(b.granted.byID))
-	now := time.Now()
 	for _, g := range b.owed {
 		g.Stale = "revoked, and not stored yet: revoke it again when the disk has room"
 		list = append(list, g)
 	}
 	for _, g := range b.granted.byID {
-		if !g.Expired(now) {
+		if !b.granted.endings.Over(*g) {
 			list = append(list, *g)
 		}
 	}
@@ -263,9 +262,8 @@ func (b *Broker) covering(g grants.Grant, access profile.Access) []grants.Grant 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []grants.Grant
-	now := time.Now()
 	for _, other := range b.granted.byAgent[g.Agent] {
-		if other.ID != g.ID && other.Stale == "" && !other.Expired(now) && other.Access >= access && profile.Within(g.Resolved, other.Resolved) {
+		if other.ID != g.ID && other.Stale == "" && !b.granted.endings.Over(*other) && other.Access >= access && profile.Within(g.Resolved, other.Resolved) {
 			list = append(list, *other)
 		}
 	}
@@ -373,30 +371,24 @@ func (b *Broker) become(g *grants.Grant) {
 
 // scheduleExpiry wakes when the next grant's time is over.
 func (b *Broker) scheduleExpiry() {
-	if b.expiry != nil {
-		b.expiry.Stop()
-	}
-	next := int64(0)
+	b.expiry.Stop()
+	next, any := time.Duration(0), false
 	for _, g := range b.granted.byID {
-		if e := g.ExpiresAtUnixMs; e != 0 && (next == 0 || e < next) {
-			next = e
+		if left, ends := b.granted.endings.Left(*g); ends && (!any || left < next) {
+			next, any = left, true
 		}
 	}
-	if next == 0 || b.closed {
-		return
+	if any && !b.closed {
+		b.expiry = grants.NewAlarm(max(next, 10*time.Millisecond), b.expire) // not at once, should one that is over not go away
 	}
-	// Not at once, should one that is over not go away; and not too late, should the clock be set.
-	wait := min(max(time.Until(time.UnixMilli(next)), 10*time.Millisecond), time.Minute)
-	b.expiry = time.AfterFunc(wait, b.expire)
 }
 
 // expire ends what has had its time. Where that cannot be written, it is over all the same: everyone looks at the time.
 func (b *Broker) expire() {
 	b.mu.Lock()
 	var over []string
-	now := time.Now()
 	for id, g := range b.granted.byID {
-		if g.Expired(now) {
+		if b.granted.endings.Over(*g) {
 			over = append(over, id)
 		}
 	}

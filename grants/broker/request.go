@@ -87,7 +87,7 @@ func (b *Broker) Ask(ctx context.Context, sessionID string, a grants.Asking) (gr
 // sight says what a session sees by itself. A grant counts only while its path leads to what was granted: a sandbox shows no other.
 func (b *Broker) sight(s *session) func(path string) bool {
 	b.mu.Lock()
-	held := b.granted.held(s.spec.Agent, s.id, time.Now())
+	held := b.granted.held(s.spec.Agent, s.id)
 	b.mu.Unlock()
 	intact := map[string]bool{}
 	return func(path string) bool {
@@ -173,7 +173,7 @@ func alreadyGranted(q grants.Question) grants.Answer {
 // was granted; one that does not is stale from now on.
 func (b *Broker) covered(s *session, q grants.Question) bool {
 	b.mu.Lock()
-	list := b.granted.leadingTo(q.Known, s.spec.Agent, s.id, time.Now())
+	list := b.granted.leadingTo(q.Known, s.spec.Agent, s.id)
 	b.mu.Unlock()
 	intact := list[:0]
 	for _, g := range list {

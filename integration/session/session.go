@@ -51,7 +51,8 @@ type Session struct {
 	held    map[string]grants.Grant // what is granted now, by id
 	version int                     // of held
 	told    bool                    // the broker tells of every change
-	expiry  *time.Timer             // when the next grant's time is over
+	endings grants.Endings          // of held
+	expiry  *grants.Alarm           // when the next grant's time is over
 	joining sync.Mutex              // held while the session is opened again
 	closing chan struct{}           // closed when the session is to end
 	running map[*running]bool
@@ -172,9 +173,16 @@ func (s *Session) read(now time.Time) {
 	list, notices := grants.Current(s.state, agentOf(s.options.Request), now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	was := s.held
 	s.held = make(map[string]grants.Grant, len(list))
 	for _, g := range list {
 		s.held[g.ID] = g
+		s.endings.Note(g)
+	}
+	for id := range was {
+		if _, still := s.held[id]; !still {
+			s.endings.Forget(id)
+		}
 	}
 	s.version++
 	s.scheduleExpiry()
@@ -190,10 +198,9 @@ func agentOf(r profile.Request) string { return cmp.Or(r.Agent, profile.DefaultA
 func (s *Session) stored() []profile.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
 	var list []grants.Grant
 	for _, id := range slices.Sorted(maps.Keys(s.held)) {
-		if g := s.held[id]; !g.Expired(now) {
+		if g := s.held[id]; !s.endings.Over(g) {
 			list = append(list, g)
 		}
 	}
@@ -438,8 +445,10 @@ func (s *Session) take(event grants.Event) {
 	switch event.Kind {
 	case grants.EventGranted, grants.EventConfirmed, grants.EventNarrowed:
 		s.held[g.ID] = g
+		s.endings.Note(g)
 	case grants.EventRevoked, grants.EventExpired, grants.EventStale:
 		delete(s.held, g.ID)
+		s.endings.Forget(g.ID)
 	}
 	s.scheduleExpiry()
 	s.mu.Unlock()
@@ -550,29 +559,32 @@ func (s *Session) joined() bool {
 
 // scheduleExpiry wakes when the next grant's time is over, whether or not there is a broker that says so. The lock is held.
 func (s *Session) scheduleExpiry() {
-	if s.expiry != nil {
-		s.expiry.Stop()
-	}
-	next := int64(0)
-	now := time.Now()
+	s.expiry.Stop()
+	next, any := time.Duration(0), false
 	for _, g := range s.held {
-		if e := g.ExpiresAtUnixMs; e != 0 && !g.Expired(now) && (next == 0 || e < next) {
-			next = e
+		if left, ends := s.endings.Left(g); ends && (!any || left < next) {
+			next, any = left, true
 		}
 	}
-	if next == 0 || !s.options.Live {
+	if !any || !s.options.Live {
 		return
 	}
-	// In steps, should the clock be set.
-	wait := min(max(time.Until(time.UnixMilli(next)), time.Millisecond), time.Minute)
-	s.expiry = time.AfterFunc(wait, func() {
+	s.expiry = grants.NewAlarm(next, func() {
 		select {
 		case <-s.closing:
 			return
 		default:
 		}
 		s.mu.Lock()
-		over := time.Now().UnixMilli() >= next
+		before := len(s.held)
+		maps.DeleteFunc(s.held, func(id string, g grants.Grant) bool {
+			over := s.endings.Over(g)
+			if over {
+				s.endings.Forget(id)
+			}
+			return over
+		})
+		over := len(s.held) < before
 		if over {
 			s.version++
 		}
@@ -726,9 +738,7 @@ func (s *Session) Close() {
 	s.mu.Unlock()
 	s.joining.Lock() // not between two brokers
 	s.mu.Lock()
-	if s.expiry != nil {
-		s.expiry.Stop()
-	}
+	s.expiry.Stop()
 	last := s.broker
 	s.mu.Unlock()
 	s.joining.Unlock()

@@ -540,6 +540,13 @@ func TestAGrantExpiresInASandboxThatRunsWithoutAGateway(t *testing.T) {
 	s := p.open(true)
 	gone := p.showing(s, file)
 	p.stop()
+	// Nor does it last longer when the clock is set back.
+	s.mu.Lock()
+	s.endings.Clock = func() (time.Time, time.Duration) {
+		day, up := grants.MachineClock()
+		return day.Add(-time.Hour), up
+	}
+	s.mu.Unlock()
 	p.wentAway(gone)
 }
 
