@@ -342,7 +342,7 @@ func TestAClockThatIsSetBackMakesNoGrantLonger(t *testing.T) {
 		back.Store(int64(c.back))
 		b.expire()
 		list, err := b.Grants(t.Context())
-		stored, _ := grants.Stored(b.state, "main", time.Now())
+		stored, _ := grants.Current(b.state, "main", time.Now())
 		if want := c.on < time.Hour; err != nil || (len(list) == 1) != want || (len(stored) == 1) != want {
 			t.Errorf("after %v: %v, stored %v, %v", c.on, list, stored, err)
 		}

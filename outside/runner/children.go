@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
 // killPatience is how long a command has to end when its time is over.
@@ -135,26 +137,62 @@ func (c *children) bury() {
 	}
 }
 
-// endPatience bounds how long is tried to end what starts itself anew all the time.
-const endPatience = 5 * time.Second
+// endPatience bounds how long is tried to end what starts itself anew all the time, or cannot be ended because it waits in the kernel.
+const endPatience = 15 * time.Second
 
 // end ends what commands have left in the background. Nobody could tell any more what it is, and it could answer for the person.
 func (c *children) end() {
-	for deadline := time.Now().Add(endPatience); ; time.Sleep(time.Millisecond) {
-		c.mu.Lock()
-		left := 0
-		for _, pid := range childrenOf(os.Getpid()) {
-			if c.pid[pid] {
-				continue
-			}
-			left++ // its own children come to be ours
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+	for deadline := time.Now().Add(endPatience); c.endAll() > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
+}
+
+// endAll stops all that is left, parents first, so that none goes on to make others, and then ends it: a line of thousands takes no longer for being one. It returns how many
+// there were.
+func (c *children) endAll() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stopped := c.left()
+	for _, p := range stopped {
+		p.signal(syscall.SIGSTOP)
+	}
+	for _, p := range append(stopped, c.left()...) { // with what they made until they were stopped
+		p.signal(syscall.SIGKILL)
+	}
+	for _, pid := range childrenOf(os.Getpid()) {
+		if !c.pid[pid] {
 			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 		}
-		c.mu.Unlock()
-		if left == 0 || time.Now().After(deadline) {
-			return
+	}
+	return len(stopped)
+}
+
+// A descendant is a process, and what its parent was.
+type descendant struct{ pid, parent int }
+
+// left are the processes that descend from this one, but for the commands themselves and what these have, parents first.
+func (c *children) left() (list []descendant) {
+	for _, pid := range childrenOf(os.Getpid()) {
+		if !c.pid[pid] {
+			list = append(list, descendant{pid, os.Getpid()})
 		}
+	}
+	for at := 0; at < len(list); at++ {
+		for _, pid := range childrenOf(list[at].pid) {
+			list = append(list, descendant{pid, list[at].pid})
+		}
+	}
+	return list
+}
+
+// signal signals a process if it still is what was listed: its number may be another's by now, whose parent is another, too.
+func (d descendant) signal(s syscall.Signal) {
+	process, err := unix.PidfdOpen(d.pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(process)
+	if parent, err := socket.ParentOf(d.pid); err == nil && (parent == d.parent || parent == os.Getpid()) {
+		_ = unix.PidfdSendSignal(process, s, nil, 0)
 	}
 }
 

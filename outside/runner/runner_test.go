@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -472,6 +473,56 @@ func TestWhatStaysInTheBackgroundIsKnown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// All of a line of processes is ended at once, and not one generation after the other: in that time its last could wait for the end of whoever knows it.
+func TestALongLineOfProcessesEndsAtOnce(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	const generations = 20
+	script := filepath.Join(t.TempDir(), "line")
+	if err := os.WriteFile(script, []byte(`echo $$; [ "$1" = 0 ] && exec sleep 600; sh "$0" $(($1-1)) & wait`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	top := exec.Command("sh", "-c", "setsid sh "+script+" "+strconv.Itoa(generations-1)+" &")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	top.Stdout = write
+	if err := top.Run(); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	var line []int
+	for lines := bufio.NewScanner(read); len(line) < generations && lines.Scan(); {
+		pid, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		line = append(line, pid)
+	}
+	last := line[generations-1]
+	for text := ""; text != "sleep\n"; { // it is there with all of its parents
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", last))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(comm)
+	}
+	var c children
+	if left := c.endAll(); left < generations {
+		t.Errorf("%d were left", left)
+	}
+	for end := time.Now().Add(5 * time.Second); slices.ContainsFunc(line, alive); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Error("some of them live")
+			break
+		}
+	}
+	c.end()
 }
 
 func TestSlowAndLongRequestsAreCutOff(t *testing.T) {

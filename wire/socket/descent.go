@@ -30,7 +30,7 @@ var (
 // ended has another one; where that other is to be the same ancestor, the ancestor has made itself one for orphans (PR_SET_CHILD_SUBREAPER).
 // What lies behind a parent that is hidden from this process (hidepid of proc(5), before Linux 6.13) is not known, and counts for none of them.
 // An error means that it cannot be told: the process may have ended.
-func Descends(pid int, ancestors ...int) (bool, error) { return descends(pid, parentOf, ancestors) }
+func Descends(pid int, ancestors ...int) (bool, error) { return descends(pid, ParentOf, ancestors) }
 
 func descends(pid int, parentOf func(int) (int, error), ancestors []int) (bool, error) {
 	var before []int
@@ -65,8 +65,8 @@ func lineage(pid int, parentOf func(int) (int, error)) (line []int, err error) {
 	return line, nil
 }
 
-// parentOf is the number of a process's parent; 0: it has none here.
-func parentOf(pid int) (int, error) {
+// ParentOf is the number of a process's parent; 0: it has none here.
+func ParentOf(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission):
