@@ -128,6 +128,51 @@ func TestWhatThePersonNamesDuringARunIsProtected(t *testing.T) {
 	}
 }
 
+// A directory that the person names while a command runs becomes read-only, and stays where it is, whatever is in it.
+func TestADirectoryThatThePersonNamesDuringARunStays(t *testing.T) {
+	needMounts(t)
+	h := newHost(t)
+	work, home := h.profile.Workspace, h.profile.Home
+	h.write(work+"/tools/pre-commit", "mine\n")
+	h.write(work+"/tools/deep/er", "mine\n")
+	os.MkdirAll(work+"/tools/empty/er", 0o755)
+	h.write(work+"/conf/settings", "mine\n")
+	h.launcher.Control = &Control{}
+	h.git(work, "init", "-q")
+	result := make(chan ran, 1)
+	go func() {
+		result <- h.run("/bin/sh", "-c", "touch ready; until test -e done; do sleep 0.01; done; rm ready done; echo x > tools/pre-commit; echo y > tools/post-commit; mkdir tools/more; echo z > ok")
+	}()
+	waitUntil(t, "the command runs", func() bool { _, err := os.Stat(work + "/ready"); return err == nil })
+	leads := h.launcher.Control.attempt.Load().leads
+	waitUntil(t, "it is looked after", func() bool { leads.mu.Lock(); defer leads.mu.Unlock(); return leads.begun })
+	h.git(work, "config", "core.hooksPath", "tools")
+	waitUntil(t, "it is protected", func() bool { leads.mu.Lock(); defer leads.mu.Unlock(); return leads.guards[work+"/tools"] })
+	os.MkdirAll(home+"/.config", 0o755)
+	if err := os.Symlink(work+"/conf", home+"/.config/nvim"); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "it is protected, too", func() bool { leads.mu.Lock(); defer leads.mu.Unlock(); return leads.guards[work+"/conf"] })
+	h.write(work+"/done", "")
+	r := <-result
+	for _, path := range []string{"/tools/pre-commit", "/tools/deep/er", "/conf/settings"} {
+		if text, err := os.ReadFile(work + path); string(text) != "mine\n" {
+			t.Errorf("%s: %q, %v", path, text, err)
+		}
+	}
+	if _, err := os.Stat(work + "/tools/empty/er"); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{"/tools/post-commit", "/tools/more"} {
+		if _, err := os.Stat(work + path); err == nil {
+			t.Error(path, "was made")
+		}
+	}
+	if _, err := os.Stat(work + "/ok"); err != nil {
+		t.Error(err, r.Notices)
+	}
+}
+
 // With --protect-mode strict, what is looked through at the end is looked through by what the person names then.
 func TestStrictGoesByWhatThePersonNamesAtTheEnd(t *testing.T) {
 	needMounts(t)

@@ -20,6 +20,7 @@ type node struct {
 	below    map[string]*node
 	object   object
 	whole    string // the rule: all that comes into being in it is set aside
+	stood    bool   // it was there before it came to be protected: it is nobody's but the person's, and stays
 	packages bool   // only what git executes counts
 	git      bool   // a repository's that was there at the start
 	part     gitPart

@@ -398,7 +398,7 @@ func (w *Watch) openItem(i *item) (int, error) {
 func (w *Watch) removeInto(q *Quarantine) (filled []Told) {
 	var made []*node
 	for _, n := range w.nodes {
-		if n.whole != "" && n.above != nil && n.path() != "" {
+		if n.whole != "" && !n.stood && n.above != nil && n.path() != "" {
 			made = append(made, n)
 		}
 	}

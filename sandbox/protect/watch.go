@@ -504,7 +504,7 @@ func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
 		for list := []*node{below}; len(list) > 0; {
 			last := list[len(list)-1]
 			list = slices.AppendSeq(list[:len(list)-1], maps.Values(last.below))
-			last.whole = rule
+			last.whole, last.stood = rule, true
 			inside[[2]uint64{last.object.device, last.object.inode}] = true
 		}
 	}
