@@ -105,6 +105,29 @@ func TestAPackNeedsRoomForTwoOfItsObjects(t *testing.T) {
 	}
 }
 
+// A large pack may take longer, and one that only says that it is large may not.
+func TestALargePackMayTakeLonger(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		size, filled int64
+		longer       time.Duration
+	}{{1 << 20, 1 << 20, 0}, {12 << 20, 12 << 20, 3 * time.Second}, {100 << 30, 0, 0}} {
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		file.Write(make([]byte, c.filled))
+		file.Sync() // until then it may have no place
+		if err := file.Truncate(c.size); err != nil {
+			t.Skip("no room for such a file:", err)
+		}
+		if until, err := longer(now, file); err != nil || until.Sub(now) != c.longer {
+			t.Errorf("%d bytes: %v, %v", c.size, until.Sub(now), err)
+		}
+	}
+}
+
 // What says that an object is elsewhere, or what it is, has no bit that could be another one.
 func TestNoBitOfAPackCanBeAnotherOne(t *testing.T) {
 	objects := packs(t, "sha1")

@@ -27,8 +27,9 @@ const (
 	// mostInflated is how many bytes one byte can become (zlib's manual: 1032).
 	mostInflated = 1040
 	noEntry      = -1
-	// leastSpeed is how many bytes of a pack are looked through in a second at least; a larger pack may take longer.
+	// leastSpeed is how many bytes of a pack are looked through in a second at least: a larger pack may take longer, up to mostLonger.
 	leastSpeed = 4 << 20
+	mostLonger = 10 * time.Minute
 )
 
 // A packEntry is an object in a pack (gitformat-pack(5)).
@@ -88,11 +89,10 @@ func checkPack(dirs []int, stem string, until time.Time, room int64) error {
 	if err != nil {
 		return err
 	}
-	info, err := pack.Stat()
-	if err != nil {
+	c := packCheck{pack: pack, room: room}
+	if c.until, err = longer(until, pack); err != nil {
 		return err
 	}
-	c := packCheck{pack: pack, room: room, until: until.Add(time.Duration(info.Size()/leastSpeed) * time.Second)}
 	if c.index, err = parsePackIndex([]byte(text)); err != nil {
 		return err
 	}
@@ -100,6 +100,15 @@ func checkPack(dirs []int, stem string, until time.Time, room int64) error {
 		return err
 	}
 	return c.all()
+}
+
+// longer is until when a pack may be looked through. What is a hole in the file takes no time, as nothing is in it.
+func longer(until time.Time, pack *os.File) (time.Time, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(pack.Fd()), &stat); err != nil {
+		return until, err
+	}
+	return until.Add(min(time.Duration(min(stat.Size, stat.Blocks*512)/leastSpeed)*time.Second, mostLonger)), nil
 }
 
 // A packIndex is a table of names and where their objects are.
