@@ -106,15 +106,18 @@ func Run(ctx context.Context, o Options) error {
 	defer paths.Close()
 	b, busy, ran, end := o.commands(paths, record)
 	defer end()
-	s.Attach(b, notices)
 	// Neither what is in a sandbox that shows the socket, because it was made for another state or runtime directory, nor what the gateway runs for an
 	// agent, which have the person's user both, may answer for the person.
 	s.Admit(func(p sockets.Peer) bool { return peer.CheckNamespaces(p.PID) == nil && (ran == nil || !ran(p.PID)) })
-	containers, opened, err := o.open(b)
+	containers, opened, problem, err := o.open(b)
 	if err != nil {
 		return err
 	}
 	defer opened()
+	if problem != "" {
+		notices = append(notices, grants.Notice{Kind: NoticeDoor, Text: problem})
+	}
+	s.Attach(b, notices)
 	for _, n := range notices {
 		if o.Notify != nil {
 			o.Notify(n)
@@ -132,18 +135,29 @@ func Run(ctx context.Context, o Options) error {
 	return o.serve(ctx, s, func() bool { return !b.Idle() || busy() || containers.Needed() }, b, socket)
 }
 
-// open opens the door for containers, until it is closed.
-func (o Options) open(b *outside.Broker) (d *door.Door, end func(), err error) {
+// NoticeDoor is that containers cannot ask at the socket.
+const NoticeDoor grants.NoticeKind = "containers"
+
+// open opens the door for containers, until it is closed. What a container to which the socket's directory is shown puts there keeps no gateway from starting: it
+// is moved aside, or there is no socket for containers, which is the problem.
+func (o Options) open(b *outside.Broker) (d *door.Door, end func(), problem string, err error) {
 	socket := filepath.Join(grants.SocketDirectory(o.Directories), door.SocketName)
+	var listeners []net.Listener
 	l, err := sockets.Listen(socket)
-	if err != nil {
-		return nil, nil, fmt.Errorf("listen for containers: %w", err)
+	if err != nil && os.Rename(socket, fmt.Sprintf("%s.set-aside-%d", socket, time.Now().UnixNano())) == nil {
+		l, err = sockets.Listen(socket)
 	}
-	listeners := []net.Listener{l}
+	if err != nil {
+		problem = "no container can ask at the socket: " + err.Error()
+	} else {
+		listeners = append(listeners, l)
+	}
 	if o.Containers != "" {
 		if l, err = door.Listen(o.Containers); err != nil {
-			listeners[0].Close()
-			return nil, nil, fmt.Errorf("listen for containers: %w", err)
+			for _, l := range listeners {
+				l.Close()
+			}
+			return nil, nil, "", fmt.Errorf("listen for containers: %w", err)
 		}
 		listeners = append(listeners, l)
 	}
@@ -156,7 +170,7 @@ func (o Options) open(b *outside.Broker) (d *door.Door, end func(), err error) {
 		os.Remove(socket)
 		d.Close()
 		served.Wait()
-	}, nil
+	}, problem, nil
 }
 
 // commands puts the broker of commands before the one of paths. busy says whether something of what was run goes on, and ran, which may be nil, whether a

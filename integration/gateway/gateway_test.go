@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/outside/door"
 	"github.com/clairun/clai-sandbox/profile"
 )
 
@@ -351,6 +353,40 @@ func TestAGatewayThatCannotStartSaysWhy(t *testing.T) {
 	_, err := p.client().Status(t.Context())
 	if err == nil || !strings.Contains(err.Error(), grants.DatabaseName) {
 		t.Errorf("%v", err)
+	}
+}
+
+// The directory of the containers' socket is shown to containers: whatever one puts there, a gateway starts.
+func TestWhateverAContainerPutsAtItsSocketAGatewayStarts(t *testing.T) {
+	for name, c := range map[string]struct {
+		put  func(path string) error
+		door bool // it is there all the same
+	}{
+		"a file":      {func(path string) error { return os.WriteFile(path, nil, 0o600) }, true},
+		"a directory": {func(path string) error { return os.MkdirAll(path+"/in", 0o700) }, true},
+		"a link":      {func(path string) error { return os.Symlink("/etc/passwd", path) }, true},
+		"no directory": {func(path string) error {
+			return errors.Join(os.Remove(filepath.Dir(path)), os.WriteFile(filepath.Dir(path), nil, 0o600))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			socket := filepath.Join(grants.SocketDirectory(p.d), door.SocketName)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(socket), 0o700), c.put(socket)); err != nil {
+				t.Fatal(err)
+			}
+			s, err := p.client().Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Lstat(socket)
+			if is := err == nil && info.Mode() == os.ModeSocket|0o600; is != c.door {
+				t.Errorf("the socket: %v, %v", info, err)
+			}
+			if told := slices.ContainsFunc(s.Notices, func(n grants.Notice) bool { return n.Kind == NoticeDoor }); told == c.door {
+				t.Errorf("told %v", s.Notices)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -28,15 +29,16 @@ func Listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	// The permissions are there before the name is: at the name, somebody to whom the directory is shown could put something else.
+	private := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		return errors.Join(raw.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)
+	}}
+	l, err := private.Listen(context.Background(), "unix", short)
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // by then another may have taken the name
-	// The directory keeps others out until this is done.
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // by then another may have taken the name
 	return l, nil
 }
 

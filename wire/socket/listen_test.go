@@ -18,6 +18,9 @@ func TestADirectoryThatOthersEnterIsClosedToThem(t *testing.T) {
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
+	if info, err := os.Lstat(dir + "/x.sock"); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the socket: %v, %v", info.Mode(), err)
+	}
 }
 
 func TestASocketInAForeignDirectoryIsRefused(t *testing.T) {
