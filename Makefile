@@ -31,6 +31,7 @@ run: ## set up this machine, build, and show what a sandboxed command can and ca
 
 build: | bin ## build the commands into bin/
 	$(BUILD) -o bin/ $(COMMANDS:%=./cmd/%)
+	ln -sf clai-sandbox bin/clai-shell
 
 test: ## set up this machine for the tests, vet, and run them all; as root also as an ordinary user
 	@packaging/setup.sh test
@@ -103,6 +104,7 @@ install: ## install what is in bin/ with its man pages and completions below DES
 	@[ -x bin/clai-sandbox ] || $(MAKE) --no-print-directory build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(COMMANDS:%=bin/%) $(DESTDIR)$(PREFIX)/bin
+	ln -sf clai-sandbox $(DESTDIR)$(PREFIX)/bin/clai-shell
 	@packaging/install-data.sh '$(DATA)' '$(PREFIX)/bin'
 
 bin:

@@ -38,7 +38,7 @@ for entry in "$top"/*; do # not .git, which is large
 	[ "$entry" = "$top/bin" ] || cp -RP "$entry" "$dir/src/"
 done
 mkdir "$dir/src/bin"
-for entry in npm agents clai-sandbox; do # large, and only read
+for entry in npm agents clai-sandbox clai-sandboxd clai-shell; do # large, and only read
 	if "${as_user[@]}" test -r "$top/bin/$entry"; then ln -s "$top/bin/$entry" "$dir/src/bin/$entry"; fi
 done
 chmod 755 "$dir"

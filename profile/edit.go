@@ -299,6 +299,16 @@ func MergeConfig(file string, text, patch []byte) ([]byte, error) {
 	return tree.Pack(), nil
 }
 
+// PlainJSON is a text that may hold comments and trailing commas, without them.
+func PlainJSON(file string, text []byte) ([]byte, error) {
+	tree, err := parseTree(file, bytes.Clone(text)) // what is parsed is changed in place
+	if err != nil {
+		return nil, err
+	}
+	tree.Standardize()
+	return tree.Pack(), nil
+}
+
 // parseTree parses text as the decoder does, within its bounds.
 func parseTree(file string, text []byte) (hujson.Value, error) {
 	d := decoder{file, text, []int{0}}

@@ -351,6 +351,9 @@ func (s *Session) Start(c Command) (*Process, error) {
 	}
 	s.settleLeads()
 	if c.Extra != nil {
+		if err := checkSessionStream(c.Extra); err != nil {
+			return nil, err
+		}
 		files = append([]*os.File{c.Extra}, files...)
 	}
 	began := time.Now()

@@ -157,6 +157,9 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 		return e, err
 	}
 	e.request.Preset = append(e.request.Preset, installed(path)...)
+	if program, err := shellPath(); err == nil && a.program != nil && a.program.Shell != nil { // its settings may name it
+		e.request.Preset = append(e.request.Preset, installed(program)...)
+	}
 	if c.String("unattended") != "deny" {
 		if err := c.Set("broker", "true"); err != nil {
 			return e, err
@@ -174,6 +177,7 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 		return nil
 	}
 	e.begins = func(j job) ([]string, error) {
+		j.prepared.ShowProgram(shellName)
 		told := instructions.Text(instructions.About{Profile: j.profile, Plan: &j.plan, CanAsk: e.options.Broker != nil})
 		for _, p := range a.presets {
 			if err := p.Tell(a.caller.Home, j.profile.PrivateHome, told); err != nil {

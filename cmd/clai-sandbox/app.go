@@ -16,7 +16,7 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), shellCommand(), agentCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), learnCommand(), approvalsCommand(), auditCommand(), eventsCommand(), tokenCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
+	commands := []*cli.Command{runCommand(), shellCommand(), agentCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), learnCommand(), installAgentCommand(), approvalsCommand(), auditCommand(), eventsCommand(), tokenCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
@@ -26,6 +26,7 @@ func newApp() *cli.App {
 		UsageText: "clai-sandbox run [options] -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox shell [options]\n" +
 			"clai-sandbox agent NAME [options] [-- ARGUMENT…]\n" +
+			"clai-sandbox install-agent NAME [--undo]\n" +
 			"clai-sandbox exec --host gateway -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox grants review|pending|allow|answer|deny|list|add|revoke|narrow|confirm|log|request\n" +
 			"clai-sandbox quarantine list|show|restore|discard\n" +

@@ -57,7 +57,7 @@ func staysMain() {
 		dir, err := roomsDirectory()
 		unreached := func() {}
 		if err == nil {
-			unreached, err = rooms.Serve(dir, rooms.About{Agent: j.profile.Agent, Workspace: j.profile.Workspace, Command: "a test", Shell: "/bin/sh"}, opened)
+			_, unreached, err = rooms.Serve(dir, rooms.About{Agent: j.profile.Agent, Workspace: j.profile.Workspace, Command: "a test", Shell: "/bin/sh"}, opened, nil)
 		}
 		if err != nil {
 			return err

@@ -36,7 +36,7 @@ func TestGrantsScripts(t *testing.T) {
 				"XDG_RUNTIME_DIR": runtime, "ESC": "\x1b", "BIDI": "\u202e"} {
 				env.Setenv(name, value)
 			}
-			for _, name := range []string{"agent", "person", "liar", "secret"} {
+			for _, name := range []string{"agent", "person", "liar", "secret", "again", "outside", "hooks"} {
 				if err := os.Rename(filepath.Join(env.WorkDir, name), filepath.Join(project, name)); err != nil && !os.IsNotExist(err) {
 					return err
 				}

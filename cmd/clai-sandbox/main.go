@@ -22,11 +22,17 @@ func main() {
 	if program := client.Programs[filepath.Base(os.Args[0])]; program != nil { // a sandbox shows this program under these names
 		os.Exit(program(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
+	switch filepath.Base(os.Args[0]) {
+	case shellName, "bash", "sh", "zsh": // a link, by which an agent finds it in place of its shell
+		os.Exit(shellProgram(os.Args[1:]))
+	case holderName:
+		os.Exit(holderProgram(os.Args[1:]))
+	}
 	os.Exit(run(os.Args))
 }
 
 // run is the whole command, for main and for the tests. It returns the exit status.
 func run(args []string) int {
 	app := newApp()
-	return statusOf(app.Run(hosted.OptionsFirst(app, args, "agent", "grants", "approvals", "quarantine", "sessions", "config", "agents", "audit", "token")))
+	return statusOf(app.Run(hosted.OptionsFirst(app, args, "agent", "install-agent", "grants", "approvals", "quarantine", "sessions", "config", "agents", "audit", "token")))
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			}
 			main()
 		},
-		client.AskName: main, client.HostExecName: main, client.AskPersonName: main,
+		client.AskName: main, client.HostExecName: main, client.AskPersonName: main, shellName: main, holderName: main,
 		staysName: staysMain,
 		// A fake: it says how it was started.
 		"clai-sandboxd": func() {

@@ -23,10 +23,14 @@ func isTerminal(file *os.File) bool {
 const lastWords = 200 * time.Millisecond
 
 // joinPipes has a command read and write pipes, whatever this program's streams are: a file, or the person's terminal, is handed to nobody.
-func joinPipes(dir, id string, command []string) (int, error) {
-	var theirs [3]*os.File
+func joinPipes(dir, id string, command rooms.Command) (int, error) {
+	theirs := &command.Streams
 	var outputs sync.WaitGroup
 	for i, ours := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		if i == 2 && oneFile(os.Stdout, os.Stderr) { // what is written to both keeps its order
+			theirs[i] = theirs[1]
+			continue
+		}
 		read, write, err := os.Pipe()
 		if err != nil {
 			return 0, err
@@ -39,16 +43,26 @@ func joinPipes(dir, id string, command []string) (int, error) {
 		theirs[i] = write
 		outputs.Go(func() { io.Copy(ours, read) })
 	}
-	p, err := rooms.Start(dir, id, command, false, theirs)
+	p, err := rooms.Start(dir, id, command)
 	for _, file := range theirs {
 		file.Close()
 	}
 	if err != nil {
 		return 0, err
 	}
-	status, err := p.Wait()
+	status, notices, err := p.Wait()
 	awaitOutput(&outputs)
+	told(notices)
 	return status, err
+}
+
+func oneFile(a, b *os.File) bool {
+	one, err := a.Stat()
+	if err != nil {
+		return false
+	}
+	other, err := b.Stat()
+	return err == nil && os.SameFile(one, other)
 }
 
 func awaitOutput(outputs *sync.WaitGroup) {
@@ -61,7 +75,7 @@ func awaitOutput(outputs *sync.WaitGroup) {
 }
 
 // joinTerminal has a command at a terminal of its own, whose other end is here: the person's own terminal is handed to nobody.
-func joinTerminal(dir, id string, command []string) (int, error) {
+func joinTerminal(dir, id string, command rooms.Command) (int, error) {
 	master, slave, err := newTerminal()
 	if err != nil {
 		return 0, fmt.Errorf("a terminal: %w", err)
@@ -76,7 +90,8 @@ func joinTerminal(dir, id string, command []string) (int, error) {
 			resize(master)
 		}
 	}()
-	p, err := rooms.Start(dir, id, command, true, [3]*os.File{slave, slave, slave})
+	command.Terminal, command.Streams = true, [3]*os.File{slave, slave, slave}
+	p, err := rooms.Start(dir, id, command)
 	slave.Close()
 	if err != nil {
 		return 0, err
@@ -93,14 +108,17 @@ func joinTerminal(dir, id string, command []string) (int, error) {
 	output.Go(func() { io.Copy(os.Stdout, master) })
 	go io.Copy(master, os.Stdin)
 	type end struct {
-		status int
-		err    error
+		status  int
+		notices []string
+		err     error
 	}
 	over := make(chan end, 1)
-	go func() { status, err := p.Wait(); over <- end{status, err} }()
+	go func() { status, notices, err := p.Wait(); over <- end{status, notices, err} }()
 	select {
 	case e := <-over:
 		awaitOutput(&output)
+		restore()
+		told(e.notices)
 		return e.status, e.err
 	case s := <-ended:
 		return 128 + int(s.(syscall.Signal)), nil

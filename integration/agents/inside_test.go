@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // inside are the agents that run in a sandbox as a whole: what a person has of each at home, which variables, and the arguments with which it
@@ -75,6 +74,7 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 			for path, text := range is.home(m) {
 				m.write(m.home+"/"+path, text)
 			}
+			m.person("install-agent", name, "--yes") // inside, clai-shell is but the shell
 			before := m.files()
 			m.start("clai-sandbox", nil, m.command, "gateway", "--no-notify")
 			m.until("the gateway listens", func() bool {
@@ -100,21 +100,7 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 			variables["PATH"] = filepath.Dir(m.agent) + ":" + m.env["PATH"]
 			r := m.start(name, variables, append([]string{m.command, "agent", name, "--allow-domain", strings.TrimPrefix(m.model.address, "http://"), "--"}, is.arguments...)...)
 			r.in.Close()
-			late := time.After(2 * time.Minute)
-			for over := false; !over; {
-				select {
-				case do := <-m.model.meanwhile:
-					do()
-				case <-m.model.over:
-					over = true
-				case _, runs := <-r.lines:
-					if !runs {
-						t.Fatalf("it ended; until then:\n%s", m.heard())
-					}
-				case <-late:
-					t.Fatalf("not in time; until then:\n%s", m.heard())
-				}
-			}
+			m.follow(r)
 			m.compare("testdata/inside/"+name+".txt", m.heard())
 			if err := r.cmd.Wait(); err != nil {
 				t.Errorf("it ended with %v", err)

@@ -165,7 +165,7 @@ func (m *machine) until(what string, is func() bool) {
 	m.t.Helper()
 	for end := time.Now().Add(40 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			m.t.Fatalf("not in time: %s", what)
+			m.t.Fatalf("not in time: %s; until then:\n%s", what, m.heard())
 		}
 	}
 }

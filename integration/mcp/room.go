@@ -83,8 +83,8 @@ func (s *sitting) theRoom() (rm *room, again bool, err error) {
 		s.tell(n)
 	}
 	caller := s.options.Session.Caller
-	unreached, err := rooms.Serve(filepath.Join(grants.SocketDirectory(caller.Directories()), rooms.Directory), rooms.About{Agent: prepared.Profile.Agent,
-		Workspace: prepared.Profile.Workspace, Command: s.options.Session.Command, Shell: s.shellOf(&prepared.Plan)}, rm.sandbox)
+	_, unreached, err := rooms.Serve(filepath.Join(grants.SocketDirectory(caller.Directories()), rooms.Directory), rooms.About{Agent: prepared.Profile.Agent,
+		Workspace: prepared.Profile.Workspace, Command: s.options.Session.Command, Shell: s.shellOf(&prepared.Plan)}, rm.sandbox, nil)
 	if err != nil {
 		s.tell(sandbox.Notice{Kind: noticeNotReached, Text: "a person cannot reach the session by clai-sandbox sessions: " + err.Error()})
 	}

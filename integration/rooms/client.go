@@ -135,18 +135,22 @@ func hear(conn *net.UnixConn) (a answer, err error) {
 // A Started is a command that runs in a sandbox. It is ended when this process is.
 type Started struct{ conn *net.UnixConn }
 
-// Start starts a command in one; without words, a shell. The streams are pipes, or a terminal of which nobody has control.
-func Start(dir, id string, argv []string, terminal bool, streams [3]*os.File) (*Started, error) {
+// Start starts a command in one.
+func Start(dir, id string, command Command) (*Started, error) {
 	conn, err := open(dir, id)
 	if err != nil {
 		return nil, err
 	}
 	conn.SetDeadline(time.Now().Add(patience))
-	c := call{Do: doStart, Argv: argv, Terminal: terminal}
-	if terminal {
+	c := call{Do: doStart, Argv: command.Argv, Dir: command.Dir, Terminal: command.Terminal}
+	if command.Terminal {
 		c.Term = os.Getenv("TERM")
 	}
-	if err = send(conn, c, streams[:]); err == nil {
+	files := command.Streams[:]
+	if command.Extra != nil {
+		files = append(files, command.Extra)
+	}
+	if err = send(conn, c, files); err == nil {
 		_, err = hear(conn)
 	}
 	if err != nil {
@@ -157,9 +161,9 @@ func Start(dir, id string, argv []string, terminal bool, streams [3]*os.File) (*
 	return &Started{conn}, nil
 }
 
-// Wait waits for its end, and returns its exit status.
-func (s *Started) Wait() (int, error) {
+// Wait waits for its end, and returns its exit status and what there is to tell.
+func (s *Started) Wait() (status int, notices []string, err error) {
 	defer s.conn.Close()
 	a, err := hear(s.conn)
-	return a.ExitCode, err
+	return a.ExitCode, a.Notices, err
 }

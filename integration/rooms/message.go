@@ -41,10 +41,10 @@ func send(conn *net.UnixConn, message any, files []*os.File) error {
 	return err
 }
 
-// receive reads a message, with at most three files beside it.
+// receive reads a message, with at most four files beside it.
 func receive(conn *net.UnixConn) (text []byte, files []*os.File, err error) {
 	text = make([]byte, maxMessage)
-	rights := make([]byte, unix.CmsgSpace(3*4))
+	rights := make([]byte, unix.CmsgSpace(4*4))
 	n, size, flags, _, err := conn.ReadMsgUnix(text, rights)
 	if err != nil {
 		return nil, nil, err

@@ -8,6 +8,7 @@ package rooms
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"os"
 	"time"
 )
 
@@ -45,10 +46,23 @@ const (
 	doPublish = "publish"
 )
 
+// A Command is what is started in a sandbox.
+type Command struct {
+	Argv     []string    // none: a shell, as About names it; an empty first word is that shell, too
+	Dir      string      // where it starts, absolute; empty: the sandbox's own
+	Terminal bool        // the streams are one terminal, of which nobody has control
+	Streams  [3]*os.File // pipes, or that terminal
+	Extra    *os.File    // a pipe that becomes its descriptor ExtraFD; nil: none
+}
+
+// ExtraFD is the descriptor of a command's further pipe: one that every shell can name.
+const ExtraFD = 9
+
 // A call is what a person asks for.
 type call struct {
 	Do       string   `json:"do"`
 	Argv     []string `json:"argv,omitempty"`     // of start; none: the shell
+	Dir      string   `json:"dir,omitempty"`      // of start
 	Terminal bool     `json:"terminal,omitempty"` // of start: the streams are one terminal, of which nobody else has control
 	Term     string   `json:"term,omitempty"`     // what kind of terminal it is
 	Port     string   `json:"port,omitempty"`     // of publish: as profile.ParsePublished has it
@@ -56,10 +70,12 @@ type call struct {
 
 // An answer is what became of a call. A start is answered twice: when the command was started, and when it has ended.
 type answer struct {
-	Room     *Room  `json:"room,omitempty"`
-	ExitCode int    `json:"exitCode,omitempty"`
-	Error    string `json:"error,omitempty"`
-	Status   int    `json:"status,omitempty"` // an exit status of this program's own, with Error: as run has them
+	Room     *Room `json:"room,omitempty"`
+	ExitCode int   `json:"exitCode,omitempty"`
+	// Notices are what a person would be told now that the command has ended, at most maxNotices.
+	Notices []string `json:"notices,omitempty"`
+	Error   string   `json:"error,omitempty"`
+	Status  int      `json:"status,omitempty"` // an exit status of this program's own, with Error: as run has them
 }
 
 const (
@@ -71,6 +87,8 @@ const (
 	patience = 5 * time.Second
 	// maxRooms bounds how many are listed.
 	maxRooms = 1000
+	// maxNotices bounds what is told with one command's end, and maxNotice how long each is, in bytes.
+	maxNotices, maxNotice = 20, 1000
 )
 
 func newID() string {

@@ -20,32 +20,33 @@ import (
 // unfinished ends the name of a socket at which nobody listens yet: who sweeps would take it for one of somebody who was killed.
 const unfinished = ".new"
 
-// Serve lets the person reach a sandbox until done is called, which has to be when it has ended.
-func Serve(dir string, about About, s *sandbox.Session) (done func(), err error) {
+// Serve lets the person reach a sandbox until done is called, which has to be when it has ended. ended, if there is one, is called when a
+// command of theirs has ended, and says what there is to tell.
+func Serve(dir string, about About, s *sandbox.Session, ended func() []sandbox.Notice) (id string, done func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	sweep(dir)
-	r := &served{about: Room{ID: newID(), About: about, PID: os.Getpid(), Began: time.Now()}, sandbox: s, room: make(chan struct{}, maxCalls)}
+	r := &served{ended: ended, about: Room{ID: newID(), About: about, PID: os.Getpid(), Began: time.Now()}, sandbox: s, room: make(chan struct{}, maxCalls)}
 	path := filepath.Join(dir, r.about.ID)
 	short, close, err := socket.ShortPath(path + unfinished)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	defer close()
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: short, Net: "unixpacket"})
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	listener.SetUnlinkOnClose(false) // the short path is gone by then
 	if err := os.Rename(path+unfinished, path); err != nil {
 		listener.Close()
 		os.Remove(path + unfinished)
-		return nil, err
+		return "", nil, err
 	}
 	s.Named(r.about.ID)
 	go r.accept(listener)
-	return func() {
+	return r.about.ID, func() {
 		listener.Close()
 		os.Remove(path)
 	}, nil
@@ -74,6 +75,7 @@ type served struct {
 	about   Room
 	sandbox *sandbox.Session
 	room    chan struct{}
+	ended   func() []sandbox.Notice // nil: nothing is told
 }
 
 func (r *served) accept(l *net.UnixListener) {
@@ -145,15 +147,26 @@ func (r *served) serve(conn *net.UnixConn) {
 
 // start runs a command of the person's to its end. It is ended when they are gone.
 func (r *served) start(conn *net.UnixConn, c call, files []*os.File) {
-	if len(files) != 3 {
+	if len(files) != 3 && len(files) != 4 {
 		send(conn, answer{Error: "a command takes three streams"}, nil)
 		return
 	}
+	if c.Dir != "" && !filepath.IsAbs(c.Dir) {
+		send(conn, answer{Error: "a working directory is a whole path"}, nil)
+		return
+	}
 	argv := c.Argv
-	if len(argv) == 0 {
+	switch {
+	case len(argv) > 0 && argv[0] == "":
+		argv = append([]string{r.about.Shell}, argv[1:]...)
+	case len(argv) == 0:
 		argv = []string{"/bin/sh", "-c", `[ -z "$1" ] || export TERM="$1"; exec "$2" -i`, "sh", c.Term, r.about.Shell}
 	}
-	p, err := r.sandbox.Start(sandbox.Command{Argv: argv, In: files[0], Out: files[1], Err: files[2], Terminal: c.Terminal})
+	command := sandbox.Command{Argv: argv, Dir: c.Dir, In: files[0], Out: files[1], Err: files[2], Terminal: c.Terminal}
+	if len(files) == 4 {
+		command.Extra, command.ExtraFD = files[3], ExtraFD
+	}
+	p, err := r.sandbox.Start(command)
 	closeAll(files)
 	if err != nil {
 		send(conn, failed(err), nil)
@@ -185,7 +198,19 @@ func (r *served) start(conn *net.UnixConn, c call, files []*os.File) {
 		send(conn, failed(err), nil)
 		return
 	}
-	send(conn, answer{ExitCode: result.ExitCode}, nil)
+	a := answer{ExitCode: result.ExitCode}
+	if r.ended != nil {
+		a.Notices = told(r.ended())
+	}
+	send(conn, a, nil)
+}
+
+// told are notices as they are sent, so many that they fit into a message.
+func told(notices []sandbox.Notice) (list []string) {
+	for _, n := range notices[:min(len(notices), maxNotices)] {
+		list = append(list, n.Text[:min(len(n.Text), maxNotice)])
+	}
+	return list
 }
 
 // failed says why a command was not run.

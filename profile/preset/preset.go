@@ -40,6 +40,7 @@ type Preset struct {
 	Copies    []Copy     `json:"copies,omitempty" jsonschema:"files of the home directory of which it has private copies: what it changes there reaches nobody else"`
 	Domains   []Domain   `json:"domains,omitempty" jsonschema:"what it reaches of the network"`
 	Variables []Variable `json:"variables,omitempty" jsonschema:"environment variables that it gets"`
+	Shell     *Shell     `json:"shell,omitempty" jsonschema:"how the agent has clai-shell run its commands"`
 	Succeeds  []string   `json:"succeeds" jsonschema:"a command that must succeed with the preset"`
 	Fails     []string   `json:"fails" jsonschema:"a command that must fail with it"`
 

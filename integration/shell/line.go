@@ -1,0 +1,56 @@
+package shell
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Words are the words of a shell inside, whose own name is the first, and empty, for those that an agent gave in place of its shell: a line
+// by itself, or what any shell takes (-c LINE, -lc LINE, FILE ARGUMENT…).
+func Words(given []string) []string {
+	if len(given) == 1 && given[0] != "" && given[0][0] != '-' && given[0][0] != '+' {
+		return []string{"", "-c", given[0]}
+	}
+	return append([]string{""}, given...)
+}
+
+// directoryNote is how Claude Code ends each line that it gives as one word: it reads there in which directory to begin the next one.
+var directoryNote = regexp.MustCompile(`^((?s).*) && pwd -P >\| (/[^\s'"\\$` + "`" + `;&|<>()*?\[\]{}~!#]+)$`)
+
+// noteName is the name of that file.
+var noteName = regexp.MustCompile(`^claude-[0-9A-Za-z]{1,32}-cwd$`)
+
+// TakeNote takes off a line what ends it by noting its directory, and returns the file for that. It is a file of the agent's outside, which
+// no line reaches: who has run the line writes it. Only a name that Claude Code makes, right in the directory for its temporary files, is one.
+func TakeNote(line string, temporary []string) (rest, file string) {
+	found := directoryNote.FindStringSubmatch(line)
+	if found == nil || !noteName.MatchString(filepath.Base(found[2])) || filepath.Clean(found[2]) != found[2] {
+		return line, ""
+	}
+	for _, dir := range temporary {
+		if filepath.IsAbs(dir) && filepath.Clean(dir) == filepath.Dir(found[2]) {
+			return found[1], found[2]
+		}
+	}
+	return line, ""
+}
+
+// Noting is a line that tells at its end, on a descriptor, in which directory it is, as TakeNote's line did.
+func Noting(line string, fd string) string { return line + " && pwd -P >&" + fd }
+
+// maxDirectory is PATH_MAX.
+const maxDirectory = 4096
+
+// Directory is the directory that a line told, if it is one: a whole path without links, and nothing that a reader takes for more than that.
+func Directory(told []byte, links func(string) (string, error), isDirectory func(string) bool) (string, bool) {
+	dir, ends := strings.CutSuffix(string(told), "\n")
+	switch {
+	case !ends || len(dir) >= maxDirectory || !filepath.IsAbs(dir) || filepath.Clean(dir) != dir:
+		return "", false
+	case strings.ContainsFunc(dir, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\uFFFD' }):
+		return "", false
+	}
+	real, err := links(dir)
+	return dir, err == nil && real == dir && isDirectory(dir)
+}
