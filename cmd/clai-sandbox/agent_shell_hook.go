@@ -48,12 +48,8 @@ func shellPath() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(filepath.Dir(self), shellName)
-	ours, err := os.Stat(self)
-	if err != nil {
-		return "", err
-	}
-	if there, err := os.Stat(path); err != nil || !os.SameFile(ours, there) {
-		return "", &sandbox.SetupError{Why: path + " is not this program", Hint: "make it a link: ln -s clai-sandbox " + sandbox.Quote(path)}
+	if there, err := os.Stat(path); err != nil || !there.Mode().IsRegular() || there.Mode().Perm()&0o111 == 0 {
+		return "", &sandbox.SetupError{Why: path + " is not there", Hint: "make it a link: ln -s clai-sandbox " + sandbox.Quote(path)}
 	}
 	return path, nil
 }

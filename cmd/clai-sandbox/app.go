@@ -39,6 +39,7 @@ func newApp() *cli.App {
 			"clai-sandbox agents list|show|create|remove\n" +
 			"clai-sandbox config get|set|patch\n" +
 			"clai-sandbox mcp [options]\n" +
+			"clai-sandbox mcp wrap FILE [-- OPTION…]\n" +
 			"clai-sandbox sessions list|show|stop|attach\n" +
 			"clai-sandbox doctor [--repair] [--json]\n" +
 			"clai-sandbox gateway [options]",

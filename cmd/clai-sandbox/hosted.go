@@ -60,7 +60,9 @@ func imageCommand() *cli.Command {
 }
 
 func mcpCommand() *cli.Command {
-	return hosted.MCP(func(*cli.Context) error { return handOver(os.Args[1:]) }, usageError)
+	command := hosted.MCP(func(*cli.Context) error { return handOver(os.Args[1:]) }, usageError)
+	command.Subcommands = []*cli.Command{mcpWrapCommand()}
+	return command
 }
 
 // handOver executes the other program in this one's place.

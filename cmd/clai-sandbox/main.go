@@ -34,5 +34,5 @@ func main() {
 // run is the whole command, for main and for the tests. It returns the exit status.
 func run(args []string) int {
 	app := newApp()
-	return statusOf(app.Run(hosted.OptionsFirst(app, args, "agent", "install-agent", "grants", "approvals", "quarantine", "sessions", "config", "agents", "audit", "token")))
+	return statusOf(app.Run(hosted.OptionsFirst(app, args, "agent", "install-agent", "grants", "approvals", "quarantine", "sessions", "config", "agents", "audit", "token", "mcp")))
 }
