@@ -115,10 +115,11 @@ func inAgentsSandbox(agent string, given []string) (int, error) {
 	if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 		join = joinTerminal
 	}
+	ended := ""
 	for attempt := 0; ; attempt++ {
 		id := shell.Found(dir, owner)
-		if id == "" || attempt > 0 {
-			if id, err = beginAgentsSandbox(dir, agent, owner); err != nil {
+		if id == "" || id == ended {
+			if id, err = beginAgentsSandbox(dir, agent, owner, ended); err != nil {
 				return 0, err
 			}
 		}
@@ -126,7 +127,8 @@ func inAgentsSandbox(agent string, given []string) (int, error) {
 			c.Extra = extra
 			return join(dir, id, c)
 		})
-		if attempt == 0 && errors.Is(err, rooms.ErrUnknown) { // it has ended
+		if attempt < 2 && errors.Is(err, rooms.ErrUnknown) { // it has ended
+			ended = id
 			continue
 		}
 		if err == nil && note != "" {
@@ -176,14 +178,14 @@ const beginPatience = 60 * time.Second
 // maxBegun bounds what is said of a sandbox that begins.
 const maxBegun = 16 << 10
 
-// beginAgentsSandbox has another process begin the owner's sandbox, unless there is one, and returns its name.
-func beginAgentsSandbox(dir, agent string, owner shell.Owner) (string, error) {
+// beginAgentsSandbox has another process begin the owner's sandbox, unless there is one but that which has ended, and returns its name.
+func beginAgentsSandbox(dir, agent string, owner shell.Owner, ended string) (string, error) {
 	unlock, err := shell.Lock(dir)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if id := shell.Found(dir, owner); id != "" {
+	if id := shell.Found(dir, owner); id != "" && id != ended {
 		if _, err := rooms.Show(dir, id); err == nil {
 			return id, nil
 		}

@@ -94,20 +94,21 @@ func hold(agent string, owner shell.Owner, report *os.File) error {
 	}
 	j.prepared.ShowProgram(shellName)
 	h := &holder{session: j.session, later: j.plan.Notices}
-	if h.sandbox, err = j.prepared.Open(ctx, sandbox.Launcher{Bwrap: bwrap, State: j.directories.State}); err != nil {
-		return err
-	}
-	defer h.sandbox.Close()
 	dir, err := roomsDirectory()
 	if err != nil {
+		return err
+	}
+	if h.sandbox, err = j.prepared.Open(ctx, sandbox.Launcher{Bwrap: bwrap, State: j.directories.State}); err != nil {
 		return err
 	}
 	about := rooms.About{Agent: j.profile.Agent, Workspace: j.profile.Workspace, Command: options.Command, Shell: j.shellIn()}
 	id, unreached, err := rooms.Serve(dir, about, h.sandbox, h.news)
 	if err != nil {
+		h.sandbox.Close()
 		return err
 	}
 	defer unreached()
+	defer h.sandbox.Close()
 	forget, err := shell.Keep(dir, owner, id)
 	if err != nil {
 		return err

@@ -126,6 +126,9 @@ func hear(conn *net.UnixConn) (a answer, err error) {
 	if err := json.Unmarshal(text, &a); err != nil {
 		return a, fmt.Errorf("its answer: %w", err)
 	}
+	if a.Ended {
+		return a, ErrUnknown
+	}
 	if a.Error != "" {
 		return a, &StartError{a.Error, a.Status}
 	}

@@ -75,6 +75,7 @@ type answer struct {
 	// Notices are what a person would be told now that the command has ended, at most maxNotices.
 	Notices []string `json:"notices,omitempty"`
 	Error   string   `json:"error,omitempty"`
+	Ended   bool     `json:"ended,omitempty"`  // the sandbox has ended, or is about to; nothing was run
 	Status  int      `json:"status,omitempty"` // an exit status of this program's own, with Error: as run has them
 }
 

@@ -20,20 +20,20 @@ import (
 // unfinished ends the name of a socket at which nobody listens yet: who sweeps would take it for one of somebody who was killed.
 const unfinished = ".new"
 
-// Serve lets the person reach a sandbox until done is called, which has to be when it has ended. ended, if there is one, is called when a
+// Serve lets the person reach a sandbox until end is called, which has to be when it has ended. ended, if there is one, is called when a
 // command of theirs has ended, and says what there is to tell.
-func Serve(dir string, about About, s *sandbox.Session, ended func() []sandbox.Notice) (id string, done func(), err error) {
+func Serve(dir string, about About, s *sandbox.Session, ended func() []sandbox.Notice) (id string, end func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, err
 	}
 	sweep(dir)
-	r := &served{ended: ended, about: Room{ID: newID(), About: about, PID: os.Getpid(), Began: time.Now()}, sandbox: s, room: make(chan struct{}, maxCalls)}
+	r := &served{ended: ended, about: Room{ID: newID(), About: about, PID: os.Getpid(), Began: time.Now()}, sandbox: s, room: make(chan struct{}, maxCalls), over: make(chan struct{})}
 	path := filepath.Join(dir, r.about.ID)
-	short, close, err := socket.ShortPath(path + unfinished)
+	short, done, err := socket.ShortPath(path + unfinished)
 	if err != nil {
 		return "", nil, err
 	}
-	defer close()
+	defer done()
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: short, Net: "unixpacket"})
 	if err != nil {
 		return "", nil, err
@@ -47,10 +47,21 @@ func Serve(dir string, about About, s *sandbox.Session, ended func() []sandbox.N
 	s.Named(r.about.ID)
 	go r.accept(listener)
 	return r.about.ID, func() {
-		listener.Close()
 		os.Remove(path)
+		listener.SetDeadline(time.Now().Add(lastCalls)) // who has found it meanwhile is told that it has ended
+		<-r.over
+		served := make(chan struct{})
+		go func() { r.calls.Wait(); close(served) }()
+		select {
+		case <-served:
+		case <-time.After(time.Second):
+		}
+		listener.Close()
 	}, nil
 }
+
+// lastCalls is how long calls are still taken when the socket has no name any more.
+const lastCalls = 10 * time.Millisecond
 
 // sweep removes the sockets of those that were killed: nobody listens there any more.
 func sweep(dir string) {
@@ -75,10 +86,13 @@ type served struct {
 	about   Room
 	sandbox *sandbox.Session
 	room    chan struct{}
+	calls   sync.WaitGroup
+	over    chan struct{}           // closed when no call is taken any more
 	ended   func() []sandbox.Notice // nil: nothing is told
 }
 
 func (r *served) accept(l *net.UnixListener) {
+	defer close(r.over)
 	for {
 		conn, err := l.AcceptUnix()
 		if err != nil {
@@ -86,11 +100,11 @@ func (r *served) accept(l *net.UnixListener) {
 		}
 		select {
 		case r.room <- struct{}{}:
-			go func() {
+			r.calls.Go(func() {
 				defer func() { <-r.room }()
 				defer conn.Close()
 				r.serve(conn)
-			}()
+			})
 		default:
 			send(conn, answer{Error: "too many calls at once; try again"}, nil)
 			conn.Close()
@@ -168,6 +182,10 @@ func (r *served) start(conn *net.UnixConn, c call, files []*os.File) {
 	}
 	p, err := r.sandbox.Start(command)
 	closeAll(files)
+	if errors.Is(err, sandbox.ErrSessionEnded) {
+		send(conn, answer{Ended: true}, nil)
+		return
+	}
 	if err != nil {
 		send(conn, failed(err), nil)
 		return
