@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox/sshagent"
 )
@@ -195,6 +196,9 @@ func (c *client) mayAsk(ctx context.Context, k *key, user string) error {
 	name := c.server.known.nameOf(host.Marshal(), names)
 	if name == "" {
 		return fmt.Errorf("a sign-in with %s to a host that your known_hosts does not have, or by a hash alone (its key is %s): sign in there once outside of the sandbox, or name it: --ssh-agent HOST=%s", text.Value(k.Name), fingerprint, text.Value(k.Name))
+	}
+	if _, err := profile.ParseSSHHost(user + "@host"); err != nil { // in a question it could read as one about another host
+		return fmt.Errorf("a sign-in with %s to %s as %s, which is no name of a user", text.Value(k.Name), name, text.Value(user))
 	}
 	where := text.Line(user) + "@" + name
 	line := fmt.Sprintf("a sign-in with %s to %s, which nobody has named: to let it, --ssh-agent %s=%s", text.Value(k.Name), where, typedHost(name), text.Value(k.Name))
