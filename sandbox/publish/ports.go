@@ -11,8 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxConnections bounds those of one sandbox, to all of its ports. Further ones wait in the kernel's queue.
-const maxConnections = 128
+const (
+	// maxConnections bounds those of one sandbox, to all of its ports. Where there are as many, the one that has been silent longest has to go for
+	// the next, if that is for leastSilence; else the next waits in the kernel's queue. Anybody on the machine can connect, and say nothing.
+	maxConnections = 128
+	leastSilence   = time.Second
+	fullPause      = 50 * time.Millisecond
+)
 
 // Ports are what one sandbox has published. The zero value has nothing.
 type Ports struct {
@@ -22,6 +27,7 @@ type Ports struct {
 	mu     sync.Mutex
 	closed bool
 	open   map[io.Closer]bool // listeners and connections
+	led    map[*net.TCPConn]*net.TCPConn // what each client is led to
 	room   chan struct{}
 	work   sync.WaitGroup
 }
@@ -48,7 +54,7 @@ func (p *Ports) Serve(l net.Listener, inside uint16) error {
 				}
 				return
 			}
-			p.room <- struct{}{}
+			p.take()
 			p.work.Go(func() {
 				defer func() { <-p.room }()
 				p.lead(conn.(*net.TCPConn), inside)
@@ -56,6 +62,55 @@ func (p *Ports) Serve(l net.Listener, inside uint16) error {
 		}
 	})
 	return nil
+}
+
+// take takes room for a connection.
+func (p *Ports) take() {
+	for {
+		select {
+		case p.room <- struct{}{}:
+			return
+		case <-time.After(fullPause):
+		}
+		if p.endSilent() {
+			p.room <- struct{}{} // it gives its room back
+			return
+		}
+	}
+}
+
+// endSilent ends the connection on which nobody has said anything for longest, as the kernel tells.
+func (p *Ports) endSilent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var longest *net.TCPConn
+	most := leastSilence
+	for conn := range p.led {
+		if silent := silence(conn); silent >= most {
+			longest, most = conn, silent
+		}
+	}
+	if longest == nil {
+		return false
+	}
+	longest.Close()
+	p.led[longest].Close()
+	delete(p.led, longest)
+	return true
+}
+
+// silence is how long nothing has come or gone on a connection.
+func silence(conn *net.TCPConn) (silent time.Duration) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			silent = time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond
+		}
+	})
+	return silent
 }
 
 // keep notes what Close is to end. It reports false after Close.
@@ -66,7 +121,7 @@ func (p *Ports) keep(c io.Closer) bool {
 		return false
 	}
 	if p.open == nil {
-		p.open, p.room = map[io.Closer]bool{}, make(chan struct{}, maxConnections)
+		p.open, p.led, p.room = map[io.Closer]bool{}, map[*net.TCPConn]*net.TCPConn{}, make(chan struct{}, maxConnections)
 	}
 	p.open[c] = true
 	return true
@@ -77,6 +132,9 @@ func (p *Ports) end(c io.Closer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, c)
+	if client, is := c.(*net.TCPConn); is {
+		delete(p.led, client)
+	}
 }
 
 // lead carries a connection's bytes both ways, until both ends have said all, or one is gone. If nothing listens inside, it is reset.
@@ -96,6 +154,9 @@ func (p *Ports) lead(client *net.TCPConn, inside uint16) {
 		return
 	}
 	defer p.end(server)
+	p.mu.Lock()
+	p.led[client] = server
+	p.mu.Unlock()
 	var both sync.WaitGroup
 	for _, way := range [][2]*net.TCPConn{{client, server}, {server, client}} {
 		both.Go(func() {

@@ -2,8 +2,10 @@ package publish
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -60,12 +62,33 @@ func TestAsManyConnectionsAsThereIsRoomForAreServedAtOnce(t *testing.T) {
 	}
 	last := clients[maxConnections]
 	if hasAnswer(last, 100*time.Millisecond) {
-		t.Error("one too many is served")
+		t.Error("one too many is served while none has been silent for long")
 	}
-	clients[0].Close()
-	(<-served).Close()
-	if !hasAnswer(last, 10*time.Second) {
-		t.Error("it is not served when there is room")
+	// All but one are silent.
+	busy := clients[maxConnections/2]
+	stop := time.Now().Add(2 * leastSilence)
+	for time.Now().Before(stop) && !hasAnswer(last, leastSilence/10) {
+		busy.Write([]byte("x"))
+	}
+	if time.Now().After(stop) && !hasAnswer(last, 10*time.Second) {
+		t.Error("it is kept out by those that say nothing")
+	}
+	if _, err := busy.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
+	busy.SetReadDeadline(time.Now().Add(leastSilence / 10))
+	if _, err := busy.Read(make([]byte, 1)); err == nil || err == io.EOF {
+		t.Errorf("one that is used had to go: %v", err)
+	}
+	gone := 0
+	for _, conn := range clients[:maxConnections] {
+		conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			gone++
+		}
+	}
+	if gone != 1 {
+		t.Errorf("%d had to go for one", gone)
 	}
 	p.Close()
 	last.SetReadDeadline(time.Now().Add(10 * time.Second))
