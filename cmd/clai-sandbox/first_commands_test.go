@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -99,7 +100,7 @@ var firstCommands = []firstCommand{
 	{"unshare", "unshare -Ur true", "", "clai-sandbox run --allow-nesting"},
 	{"npm", "npm config set fund false", "", "/.npmrc && clai-sandbox run --grant "},
 	{"touch", "touch ~/note && echo noted", "", "nothing makes all of it writable"},
-	{"touch", "touch /etc/x; echo $?", "1", ""},
+	{"touch", "touch /sys/x; echo $?", "1", ""},
 	{"ssh-keygen", "ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id", "", "/.ssh && clai-sandbox run --grant "},
 	{"gpg", "gpg --list-keys 2>&1 && echo listed", "", "/.gnupg is a place for credentials"},
 	{"docker", "docker ps", "", "a sandbox reaches no container engine"},
@@ -159,7 +160,7 @@ func TestTheFirstCommandsOfPeopleAndAgents(t *testing.T) {
 		}
 		return string(out), cmd.ProcessState.ExitCode()
 	}
-	for _, c := range firstCommands {
+	for _, c := range slices.Concat(firstCommands, firstJobs) {
 		t.Run(c.line, func(t *testing.T) {
 			t.Parallel()
 			if _, err := exec.LookPath(c.program); err != nil && !strings.HasPrefix(c.program, "./") {

@@ -92,6 +92,12 @@ func (d *diagnosis) device(line string) []Lack {
 		instead: "the sandbox has no " + path + "; to let this command have it: clai-sandbox run --device " + path + " …"}}
 }
 
+// noLogin is about gh. What its file of logins has lets whoever reads it do all that its person may, so that of the file nothing is offered.
+var noLogin = Lack{Kind: Machine, Why: OutsideOnly,
+	Hint: "gh has no login in this sandbox; where you have hostexec, ask for the one command: hostexec gh …; else say to the person what you would have done",
+	instead: "gh has no login in the sandbox, which shows no place for credentials; to have single commands run outside, when you allow them: hostexec gh … inside, with --broker (docs/policy.md); " +
+		"or only if you trust the command with all that you may do there, for one run: GH_TOKEN=$(gh auth token) clai-sandbox run --env GH_TOKEN …"}
+
 // noKey is what ssh says, behind USER@HOST, that had no key which the host takes.
 var noKey = lazily(`(^|: )permission denied \(([a-z-]+,)*publickey`)
 
@@ -140,6 +146,9 @@ func (d *diagnosis) outside(line string) []Lack {
 		}
 		target := path.Join(d.home, l.store)
 		if store := d.store(target, d.Plan.Look(d.Host, target)); store != "" {
+			if path.Base(store) == "gh" {
+				return []Lack{noLogin}
+			}
 			return []Lack{Lack{Kind: Path, Path: store, Access: l.access, Why: Hidden}.hinted()}
 		}
 	}

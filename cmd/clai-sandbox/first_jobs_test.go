@@ -1,0 +1,62 @@
+package main
+
+// firstJobs are of several steps each, as people and agents do them in a project on the first day. What each does outside and inside is
+// tested as of firstCommands, in the same home.
+var firstJobs = []firstCommand{
+	// servers and the network
+	{"node", `node -e 'const h=require("http");const s=h.createServer((q,r)=>{let b="";q.on("data",d=>b+=d);q.on("end",()=>r.end("got "+b))}).listen(0,"127.0.0.1",()=>h.request({port:s.address().port,method:"POST"},r=>r.on("data",d=>{console.log(""+d);s.close();})).end("this"))'`, "got this", ""},
+	{"node", `node -e 'const n=require("net");const s=n.createServer(c=>c.end("by socket")).listen("s.sock",()=>n.connect("s.sock").on("data",d=>{console.log(""+d);s.close()}))'; ls s.sock 2>/dev/null; true`, "by socket", ""},
+	{"node", `echo 'process.send("forked")' >w.js && node -e 'require("child_process").fork("./w.js").on("message",m=>console.log(m))'`, "forked", ""},
+	{"python3", `python3 -c 'import socket,threading as t
+s=socket.create_server(("127.0.0.1",0)); t.Thread(target=lambda: s.accept()[0].sendall(b"pong")).start()
+print(socket.create_connection(s.getsockname()).recv(9))'`, "pong", ""},
+	{"python3", `python3 -c 'import asyncio
+async def main():
+    s = await asyncio.start_server(lambda r, w: w.write(b"async") or w.close(), "127.0.0.1", 0)
+    r, w = await asyncio.open_connection(*s.sockets[0].getsockname()); print(await r.read())
+asyncio.run(main())'`, "async", ""},
+	{"openssl", `openssl req -x509 -newkey ed25519 -nodes -keyout k.pem -out c.pem -days 1 -subj /CN=localhost 2>/dev/null && openssl verify -CAfile c.pem c.pem`, "c.pem: OK", ""},
+	{"curl", `echo upload >f && curl -sS -o g file://$PWD/f && cat g && curl -sS --unix-socket /nonexistent http://x/ 2>&1; true`, "upload", ""},
+	// databases
+	{"sqlite3", `printf 'a,1\nb,2\n' >x.csv && sqlite3 x.db 'create table t(n,v)' '.mode csv' '.import x.csv t' 'select sum(v) from t' && sqlite3 x.db .dump | sqlite3 y.db && sqlite3 y.db 'select count(*) from t'`, "3\n2", ""},
+	{"sqlite3", `sqlite3 w.db 'pragma journal_mode=wal; create table t(a)'; for i in 1 2 3 4; do sqlite3 -cmd '.timeout 9000' w.db "insert into t values($i)" & done; wait; sqlite3 w.db 'select count(*) from t'`, "4", ""},
+	{"python3", `python3 -c 'import dbm.dumb as d; f = d.open("k"); f["a"] = "kept"; f.close(); print(d.open("k")["a"])'`, "kept", ""},
+	// package managers
+	{"npm", `mkdir -p packages/a && echo '{"name":"a","version":"1.0.0","scripts":{"hi":"echo from a"}}' >packages/a/package.json && echo '{"name":"root","workspaces":["packages/*"]}' >package.json && npm install --offline --no-audit --no-fund >/dev/null && npm run -w a hi`, "from a", ""},
+	{"npm", `git add -A; git commit -qm x --allow-empty; npm version patch >/dev/null && git tag`, "v1.0.1", ""},
+	{"python3", `mkdir m && echo 'print("zipped")' >m/__main__.py && python3 -m zipapp m -o m.pyz && python3 m.pyz`, "zipped", ""},
+	{"python3", `python3 -m venv --without-pip v && d=$(echo v/lib/python3*/site-packages) && echo 'x="in venv"' >$d/own.py && v/bin/python -c 'import own; print(own.x)'`, "in venv", ""},
+	{"go", `go mod edit -require example.org/dep@v1.0.0 -replace example.org/dep=./dep && mkdir dep && (cd dep && go mod init example.org/dep 2>/dev/null && echo 'package dep' >d.go) && go mod vendor 2>&1; go work init . ./dep && GOFLAGS= go list -m`, "example.org/dep", ""},
+	// editors, and what takes an editor
+	{"git", `echo x >>file && EDITOR='sh -c "echo by editor >\$0"' git commit -qa && git log -1 --format=%s`, "by editor", ""},
+	{"git", `for i in 1 2; do echo $i >$i; git add $i; git commit -qm $i; done; GIT_SEQUENCE_EDITOR='sed -i 2s/pick/fixup/' git rebase -qi HEAD~2 2>&1; git log --oneline | wc -l`, "2", ""},
+	{"git", `echo x >>file && printf 'y\n' | git add -p >/dev/null && git diff --cached --stat`, "1 file changed", ""},
+	{"ed", `printf '%s\n' ',s/needle/pin/' w q | ed -s file && cat file`, "pin", ""},
+	{"vim", `vim -es -c 'g/hay/d' -c wq file; cat file; vim -es +'e new' +'normal ihello' +wq; cat new`, "hello", ""},
+	{"perl", `perl -pi.bak -e s/needle/pin/ file && cat file file.bak`, "pin\nhay\nneedle", ""},
+	// git, further
+	{"git", `git switch -qc a && echo a >file && git commit -qam a && git switch -q main && echo b >file && git commit -qam b && git merge a >/dev/null 2>&1; git checkout -q --theirs file && git add file && git commit -qm merged && cat file`, "a", ""},
+	{"git", `echo x >n && git add n && git commit -qm n && git revert --no-edit HEAD >/dev/null && git cherry-pick -n HEAD~1 && git status --short`, "A  n", ""},
+	{"git", `echo x >n && git add n && git commit -qm n && git format-patch -q -1 --stdout >p && git reset -q --hard HEAD~1 && git am -q p && git log -1 --format=%s`, "n", ""},
+	{"git", `git notes add -m noted && git notes show && git archive HEAD | tar t | head -n1 && git grep -n needle && git blame file | wc -l`, "noted", ""},
+	{"git", `git clone -q --depth 1 file://$HOME/origin shallow && git -C shallow sparse-checkout set sub && ls shallow`, "sub", ""},
+	{"git", `git bundle create -q b main && git clone -q -b main b from-bundle && git -C from-bundle log --format=%s`, "first", ""},
+	// building, and all that a shell does
+	{"gcc", `echo 'int f(void){return 42;}' >f.c && echo '#include <stdio.h>
+int f(void); int main(void){printf("%d\n",f());}' >m.c && gcc -shared -fPIC -o libf.so f.c && gcc -o m m.c -L. -lf -Wl,-rpath,. && ./m`, "42", ""},
+	{"make", `printf 'all: a b\na b:\n\techo $@ >$@\n' >M && make -s -j4 -f M && cat a b`, "a\nb", ""},
+	{"rsync", `mkdir a && echo x >a/f && rsync -a a/ b/ && cat b/f`, "x", ""},
+	{"flock", `for i in 1 2 3; do flock l sh -c 'n=$(cat c 2>/dev/null || echo 0); echo $((n+1)) >c' & done; wait; cat c`, "3", ""},
+	{"xargs", `seq 20 | xargs -P4 -n1 sh -c 'echo $0 >f.$0' && ls f.* | wc -l && split -n 3 file part. && cat part.* | cmp - file && sha256sum file >s && sha256sum -c s`, "20\nfile: OK", ""},
+	{"python3", `python3 -c 'import multiprocessing as m
+with m.Pool(2) as p: print(sum(p.map(abs, range(-9, 1))))'`, "45", ""},
+	{"python3", `python3 -c 'from multiprocessing import shared_memory as s, Lock
+m = s.SharedMemory(create=True, size=8); m.buf[0] = 42; o = s.SharedMemory(m.name); print(o.buf[0]); Lock().acquire(); o.close(); m.close(); m.unlink()' 2>&1`, "42", ""},
+	{"node", `node -e 'const{Worker}=require("worker_threads");new Worker("require(\"worker_threads\").parentPort.postMessage(42)",{eval:true}).on("message",console.log)'`, "42", ""},
+	{"ssh-keygen", `ssh-keygen -q -t ed25519 -N '' -f k && ssh-keygen -q -Y sign -n file -f k file && echo "me $(cat k.pub)" >s && ssh-keygen -Y verify -f s -I me -n file -s file.sig <file`, "Good", ""},
+	{"zstd", `zstd -q file && zstd -dcq file.zst && xz -k file && xzcat file.xz && base64 file | base64 -d`, "needle", ""},
+	// what no sandbox does
+	{"npm", `npm install -g . --prefix ~/.npm-global`, "", "clai-sandbox grants add --access rw "},
+	{"ln", `ln -sf $PWD/bin/gh ~/.local/bin/tool 2>/dev/null || mkdir -p ~/.local/bin`, "", ".local/bin && clai-sandbox grants add --access rw "},
+	{"chsh", `echo 'export A=1' >>~/.bashrc`, "", "nothing makes all of it writable"},
+}
