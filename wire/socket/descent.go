@@ -13,7 +13,7 @@ import (
 
 // maxGenerations bounds the parents that are followed, and maxLooks how often that is begun anew.
 const (
-	maxGenerations = 4096
+	maxGenerations = 256
 	maxLooks       = 16
 )
 
