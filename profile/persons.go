@@ -2,7 +2,9 @@ package profile
 
 import (
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/clairun/clai-sandbox/profile/variables"
@@ -32,6 +34,7 @@ func (p *Profile) personsEnvironment(caller Caller) {
 	file(&p.PersonsGit, "GIT_CONFIG_GLOBAL")
 	file(&p.PersonsGit, "GIT_CONFIG_SYSTEM")
 	file(&p.PersonsGit, "XDG_CONFIG_HOME", "git", "config")
+	p.PersonsSettings = gitSettingsIn(values)
 	for _, name := range []string{"BASH_ENV", "ENV", "PYTHONSTARTUP", "INPUTRC", "GIT_TEMPLATE_DIR", "GIT_EXEC_PATH", "EDITOR", "VISUAL", "PAGER", "GIT_SSH", "GIT_ASKPASS", "SSH_ASKPASS"} {
 		file(&p.PersonsFiles, name)
 	}
@@ -79,4 +82,39 @@ func (p *Profile) personsNamed(caller Caller) {
 			}
 		}
 	}
+}
+
+// maxSettings bounds how many settings of git's the environment may have.
+const maxSettings = 1000
+
+// quotedSetting is one of those that "git -c" leaves to the programs that git starts: 'key=value', or 'key'='value'.
+var quotedSetting = regexp.MustCompile(`'([^']*)'(?:='([^']*)')?`)
+
+// gitSettingsIn are git's settings that an environment has, each as a text in the form of git's files.
+func gitSettingsIn(values map[string]string) (list []string) {
+	add := func(key, value string) {
+		first, last := strings.IndexByte(key, '.'), strings.LastIndexByte(key, '.')
+		if first < 0 || strings.ContainsAny(key, "\n\x00") {
+			return
+		}
+		quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+		section := "[" + key[:first] + "]"
+		if first != last {
+			section = "[" + key[:first] + ` "` + quote.Replace(key[first+1:last]) + `"]`
+		}
+		list = append(list, section+"\n\t"+key[last+1:]+` = "`+quote.Replace(value)+"\"\n")
+	}
+	count, _ := strconv.Atoi(values["GIT_CONFIG_COUNT"])
+	for i := range min(count, maxSettings) {
+		add(values["GIT_CONFIG_KEY_"+strconv.Itoa(i)], values["GIT_CONFIG_VALUE_"+strconv.Itoa(i)])
+	}
+	const quote = "\x00"
+	for _, match := range quotedSetting.FindAllStringSubmatch(strings.ReplaceAll(values["GIT_CONFIG_PARAMETERS"], `'\''`, quote), maxSettings) {
+		key, value := strings.ReplaceAll(match[1], quote, "'"), strings.ReplaceAll(match[2], quote, "'")
+		if value == "" {
+			key, value, _ = strings.Cut(key, "=")
+		}
+		add(key, value)
+	}
+	return list
 }

@@ -245,6 +245,8 @@ type Profile struct {
 	// PersonsGit are files of git's settings, and PersonsFiles other files and directories, that the caller's environment names: programs outside
 	// execute them or do as they say.
 	PersonsGit, PersonsFiles []string
+	// PersonsSettings are texts of git's settings, in the form of its files, that the caller's environment has.
+	PersonsSettings []string
 	// PersonsNamed are what other variables name that choose code: files count, and directories do not.
 	PersonsNamed []string
 	// PersonsPath are the directories of the caller's PATH, but for those that package managers fill. A relative one is in whatever directory the

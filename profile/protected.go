@@ -63,6 +63,8 @@ var projectFiles = []string{
 	".lefthook", ".lefthook-local", "captainhook.json", "grumphp.yml", "grumphp.yaml", ".rusty-hook.toml", ".cargo-husky", "hk.pkl", "hk.local.pkl",
 	// What git shows, and takes, in the place of another commit, file or parent.
 	"refs/replace", "info/grafts",
+	// Which programs of the person's filter and compare what, before what the project says, and seen in no diff.
+	"info/attributes",
 	// Settings of other systems that keep versions, beside what they keep.
 	".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config", ".jj/repo/config.toml", ".jj/workspace-config.toml", ".pijul/config",
 	".bzr/branch/branch.conf", ".bzr/branch/location", ".arcconfig", ".git/arc/config", ".git/sl/config", "_darcs/prefs/defaults", "_darcs/prefs/prefs", ".p4config", ".reviewboardrc",
@@ -96,6 +98,24 @@ var executedFiles = []executed{
 	{"fnox", "its shell hook asks providers, which are commands", "row 174", []string{"fnox.toml"}},
 	{"pkgx dev", "its shell hook chooses programs and sets variables", "https://docs.pkgx.sh/using-dev/dev", []string{".pkgx.yaml", ".pkgx.yml", "pkgx.yaml", "pkgx.yml"}},
 	{"aqua", "its proxies execute what the file says", "row 174", []string{"aqua.yaml", "aqua.yml", ".aqua.yaml", ".aqua.yml"}},
+	{"Python", "imports the file at each start, wherever a directory of its path has one", "https://docs.python.org/3/library/site.html", []string{"sitecustomize.py", "usercustomize.py"}},
+	{"transcrypt", "git executes it as a filter", "https://github.com/elasticdog/transcrypt", []string{".git/crypt"}},
+	{"repo", "executes the file of a directory above", "https://gerrit.googlesource.com/git-repo", []string{".repo/repo/main.py"}},
+	{"gclient", "executes the file as Python", "https://chromium.googlesource.com/chromium/tools/depot_tools", []string{".gclient"}},
+	{"bazelisk", "downloads, and executes, what the file names", "https://github.com/bazelbuild/bazelisk", []string{".bazelversion"}},
+	{"west", "takes commands from manifests that it names", "https://docs.zephyrproject.org/latest/develop/west/config.html", []string{".west/config"}},
+	{"jupyter", "executes the file as Python in the directory where it starts", "https://jupyter.readthedocs.io/en/latest/use/config.html", []string{
+		"jupyter_nbconvert_config.py", "jupyter_nbconvert_config.json", "jupyter_console_config.py", "jupyter_console_config.json", "jupyter_qtconsole_config.py", "jupyter_qtconsole_config.json"}},
+	{"knife", "executes the file as Ruby", "https://docs.chef.io/workstation/config_rb/", []string{".chef/config.rb", ".chef/knife.rb"}},
+	{"act", "takes options of its command line from it", "https://nektosact.com/usage/index.html", []string{".actrc"}},
+	{"Buck", "executes what its settings name", "https://buck.build/files-and-dirs/buckconfig.html", []string{".buckconfig", ".buckconfig.local"}},
+	{"Please", "executes what its settings name", "https://please.build/config.html", []string{".plzconfig"}},
+	{"bloop", "executes what its settings name", "https://scalacenter.github.io/bloop/docs/configuration-format", []string{".bloop"}},
+	{"fast-agent", "starts servers of the Model Context Protocol", "https://fast-agent.ai/ref/config_file/", []string{"fastagent.config.yaml", "mcp_agent.config.yaml"}},
+	{"gptme", "starts servers of the Model Context Protocol", "https://gptme.org/docs/config.html", []string{"gptme.local.toml"}},
+	{"Cursor and Windsurf", "their agents do as the file says", "https://docs.cursor.com/context/rules", []string{".cursorrules", ".windsurfrules"}},
+	{"goose", "its agent does as the file says", "https://block.github.io/goose/docs/guides/using-goosehints", []string{".goosehints"}},
+	{"Roo Code and Kilo Code", "their agents have the tools and do as the file says", "https://docs.roocode.com/features/custom-modes", []string{".roomodes", ".kilocodemodes"}},
 	{"git-lfs", "goes where lfs.url says, with credentials, at a push", "git-lfs-config(5)", []string{".lfsconfig"}},
 }
 

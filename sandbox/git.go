@@ -278,11 +278,26 @@ func (b *builder) gitSettings(file string) []repository.Setting {
 	return repository.Parse(text)
 }
 
+// expandHome is a path in which ~ and ~NAME are what they stand for: the home of the person, or of another user that /etc/passwd has.
 func (b *builder) expandHome(name string) string {
-	if rest, found := strings.CutPrefix(name, "~/"); found {
-		return join(b.profile.Home, rest)
+	if name == "" || name[0] != '~' {
+		return name
 	}
-	return name
+	user, rest, _ := strings.Cut(name[1:], "/")
+	home := b.profile.Home
+	if user != "" && user != baseName(home) {
+		home = ""
+		text, _ := b.tree.ReadFile("/etc/passwd", maxGitFile)
+		for line := range strings.Lines(text) {
+			if fields := strings.Split(strings.TrimSpace(line), ":"); len(fields) == 7 && fields[0] == user && path.IsAbs(fields[5]) {
+				home = path.Clean(fields[5])
+			}
+		}
+	}
+	if home == "" {
+		return name
+	}
+	return join(home, rest)
 }
 
 func absolute(name, dir string) string {

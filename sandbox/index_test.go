@@ -89,6 +89,8 @@ func TestConflictsThatNoMergeHasAreSetAside(t *testing.T) {
 		"in git's own directory": {`printf '$id\t.git/config\0' > $g/MERGE_RR`, ".git", true},
 		"not as git writes it":   {`printf '$id ../secret\0' > $g/MERGE_RR`, ".git", true},
 		"a worktree's":           {`git worktree add -q w; printf '$id\t../../secret\0' > $g/worktrees/w/MERGE_RR`, ".git/worktrees/w", true},
+		"a link in the tree":     {`printf '$id\tx\0' > $g/MERGE_RR; ln -s ../secret x`, ".git", true},
+		"a link on the way":      {`ln -s .. d; printf '$id\td/secret\0' > $g/MERGE_RR`, ".git", true},
 		"of a conflict":          {`git config rerere.enabled true; for b in a b; do git checkout -qb $b main; echo $b > file; git commit -qam $b; done; ! git merge -q a; test -s $g/MERGE_RR`, ".git", false},
 	} {
 		for _, strict := range []bool{false, true} {
@@ -100,15 +102,34 @@ func TestConflictsThatNoMergeHasAreSetAside(t *testing.T) {
 					h.strict()
 				}
 				h.write(h.profile.Home+"/secret", "secret\n")
+				told := c.told || strict
 				r := h.run("/bin/sh", "-ec", strings.ReplaceAll("g=.git; mkdir -p .git/rr-cache/"+id+"; echo x > .git/rr-cache/"+id+"/preimage\n"+c.inside, "$id", id))
 				file := h.profile.Workspace + "/" + c.repository + "/MERGE_RR"
-				if r.Failure != nil || r.ExitCode != 0 || c.told != slices.ContainsFunc(r.Notices, func(n Notice) bool { return n.Path == file }) {
+				if r.Failure != nil || r.ExitCode != 0 || told != slices.ContainsFunc(r.Notices, func(n Notice) bool { return n.Path == file }) {
 					t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Err, r.Notices)
 				}
-				if _, err := os.Lstat(file); c.told != (err != nil) {
+				if _, err := os.Lstat(file); told != (err != nil) {
 					t.Errorf("%v", err)
 				}
 			})
 		}
 	}
+}
+
+// A link that a later command makes leads a MERGE_RR that was right elsewhere.
+func TestAConflictThatALinkTakesThePlaceOfIsSetAside(t *testing.T) {
+	h := gitHost(t)
+	work := h.profile.Workspace
+	h.write(work+"/.git/MERGE_RR", "0123456789012345678901234567890123456789\tfile\x00")
+	if h.sh("rm file; echo x > file"); !exists(work + "/.git/MERGE_RR") {
+		t.Error("the person's is gone")
+	}
+	if h.sh("ln -sf ../secret file"); exists(work + "/.git/MERGE_RR") {
+		t.Error("it is left")
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

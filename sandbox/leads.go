@@ -157,7 +157,7 @@ func (b *builder) leadLink(name string, origin profile.Origin, directories bool)
 // gitLeads protects what the settings of a repository, and those that count in all, name: where the hooks are, which files are read as
 // settings, too, and what git executes. tree is the repository's working tree, if it has one.
 func (b *builder) gitLeads(tree string, files ...string) {
-	read := b.readGit(append(files, b.personsGit()...))
+	read := b.readGit(append(files, b.personsGit()...), b.personsSettings()...)
 	for _, f := range read.files[len(files):] {
 		b.lead(f, gitOrigin) // those that are included, and the person's own
 	}
@@ -179,7 +179,7 @@ func (b *builder) gitLeads(tree string, files ...string) {
 // gitLead protects what one setting names.
 func (b *builder) gitLead(tree string, s repository.Setting) {
 	switch {
-	case s.Key == "core.hookspath" || s.Key == "init.templatedir":
+	case s.Key == "core.hookspath" || s.Key == "init.templatedir" || s.Key == "gitflow.path.hooks":
 		dir := b.expandHome(s.Value)
 		b.addLate(b.relativeTo([]repository.Setting{s}))
 		if s.Value == "" || tree == "" && !path.IsAbs(dir) {
@@ -189,9 +189,9 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 			b.close(dir, protect.Closed{Path: dir, Why: "git on the host executes hooks in it (" + s.Key + ")"})
 		}
 		b.leadAll(dir, gitOrigin, linkedLevels, false)
-	case repository.Judge(s.Key, s.Value) == repository.Executes:
+	case isProgram(s):
 		for _, word := range b.words(s.Value) {
-			if !strings.Contains(word, "/") || (tree == "" || isAlias(s)) && !path.IsAbs(word) {
+			if (tree == "" || isAlias(s)) && !path.IsAbs(word) {
 				continue
 			}
 			if w, err := follow(b.tree, absolute(word, tree)); err == nil && w.Object.Mode.IsDir() {
@@ -201,38 +201,14 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 			}
 		}
 		b.addLate(b.relativeTo([]repository.Setting{s}))
+	case !strings.HasSuffix(s.Key, "url") && path.IsAbs(b.expandHome(s.Value)): // what git obeys, as whom it trusts; where it fetches from is no file
+		b.leadFile(path.Clean(b.expandHome(s.Value)), gitOrigin)
 	}
 }
 
-// words are those of a command of git's that may name a program or what it executes. It is a line for a shell, and what that makes of it depends on
-// more than can be known here; so what stands behind a variable or another command's output counts as relative, what is quoted also as a whole, and
-// behind "cd", plain names, too.
-func (b *builder) words(command string) []string {
-	command = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", `\ `, " ").Replace(strings.TrimPrefix(command, "!"))
-	list := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n\"'|;&<>=!,", r) })
-	for _, quote := range []string{`"`, "'"} {
-		for i, quoted := range strings.Split(command, quote) {
-			if i%2 == 1 && strings.Contains(quoted, " ") {
-				list = append(list, quoted)
-			}
-		}
-	}
-	if strings.Contains(command, " ") {
-		list = append(list, command)
-	}
-	var words []string
-	moved := false
-	for _, word := range list {
-		if i := strings.LastIndexAny(word, "$)}`"); i >= 0 && strings.Contains(word[i:], "/") { // what a variable or a command's output is
-			_, word, _ = strings.Cut(word[i:], "/")
-		}
-		word = b.expandHome(strings.Trim(word, "(){}`"))
-		if word != "" && word[0] != '-' && (moved || strings.Contains(word, "/")) {
-			words = append(words, word)
-		}
-		moved = moved || word == "cd" || word == "pushd"
-	}
-	return words
+// isProgram reports whether what a setting has is executed, by git or by one of the programs that it is extended with.
+func isProgram(s repository.Setting) bool {
+	return repository.Judge(s.Key, s.Value) == repository.Executes || strings.HasPrefix(s.Key, "lfs.customtransfer.") || strings.HasPrefix(s.Key, "lfs.extension.")
 }
 
 // A gitRead is what was read of git's settings: the files, and those that they include, and all that is in them.
@@ -241,20 +217,27 @@ type gitRead struct {
 	settings []repository.Setting
 }
 
-func (b *builder) readGit(files []string) gitRead {
+// readGit reads files of settings, and all that they, or settings besides, include.
+func (b *builder) readGit(files []string, besides ...repository.Setting) gitRead {
 	r := gitRead{files: files}
+	include := func(s repository.Setting, dir string) {
+		r.settings = append(r.settings, s)
+		if s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path") {
+			if file := absolute(b.expandHome(s.Value), dir); !slices.Contains(r.files, file) {
+				r.files = append(r.files, file)
+			}
+		}
+	}
+	for _, s := range besides {
+		include(s, "/")
+	}
 	for i := 0; i < len(r.files); i++ {
 		if i > maxGitFiles {
 			b.refused = &SetupError{Path: r.files[0], Why: "git's settings there include more files than are read", Hint: "include fewer"}
 			return r
 		}
 		for _, s := range b.gitSettings(r.files[i]) {
-			r.settings = append(r.settings, s)
-			if s.Key == "include.path" || strings.HasPrefix(s.Key, "includeif.") && strings.HasSuffix(s.Key, ".path") {
-				if file := absolute(b.expandHome(s.Value), parent(r.files[i])); !slices.Contains(r.files, file) {
-					r.files = append(r.files, file)
-				}
-			}
+			include(s, parent(r.files[i]))
 		}
 	}
 	return r
@@ -264,6 +247,15 @@ func (b *builder) readGit(files []string) gitRead {
 func (b *builder) personsGit() []string {
 	list := []string{"/etc/gitconfig", join(b.profile.Home, ".gitconfig"), join(b.profile.Home, ".config/git/config")}
 	return append(list, b.profile.PersonsGit...)
+}
+
+// personsSettings are those that the caller's environment has.
+func (b *builder) personsSettings() []repository.Setting {
+	var list []repository.Setting
+	for _, s := range b.profile.PersonsSettings {
+		list = append(list, repository.Parse(s)...)
+	}
+	return list
 }
 
 // personsOwn protects what leads from the person's home, environment and settings into what the command may write.
@@ -276,6 +268,7 @@ func (b *builder) personsOwn() {
 	for _, file := range b.profile.PersonsNamed {
 		b.leadFile(file, origin)
 	}
+	b.startupLeads(origin)
 	for _, root := range slices.Clone(b.protection.Roots) {
 		b.repositoryAbove(root)
 	}
@@ -316,7 +309,7 @@ func (b *builder) leadsOf(dir, tree string) {
 
 // personsRelative is relativeTo of the settings that count in all repositories: also in one that a command makes.
 func (b *builder) personsRelative() []protect.Name {
-	return b.relativeTo(b.readGit(b.personsGit()).settings)
+	return b.relativeTo(b.readGit(b.personsGit(), b.personsSettings()...).settings)
 }
 
 // shadows are the names of programs that a command could put before others: in a directory that it may write, and that the caller's PATH has.
@@ -366,7 +359,7 @@ func (b *builder) relativeTo(settings []repository.Setting) []protect.Name {
 	for _, s := range settings {
 		if s.Key == "core.hookspath" {
 			names = append(names, b.relative(s.Value, false)...)
-		} else if repository.Judge(s.Key, s.Value) == repository.Executes && !isAlias(s) {
+		} else if isProgram(s) && !isAlias(s) {
 			for _, word := range b.words(s.Value) {
 				names = append(names, b.relative(word, true)...)
 			}

@@ -102,6 +102,36 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			set: func(p *profile.Profile) {
 				p.PersonsNamed = []string{p.Home + "/work/pre.js", p.Home + "/work/lib", p.Home + "/work/lib/sitecustomize.py", p.Home + "/work/new.cfg"}
 			}},
+		"a script by a plain name, behind an interpreter": {
+			before: "git init -q; echo true > fm; git config core.fsmonitor 'sh -e fm'; git config core.pager 'python3 strip.py -x'; touch strip.py", inside: "plant fm; plant strip.py; echo mine > ok", after: "git status; sh strip.py; test -e ok || touch $W/executed"},
+		"a script that code names, and none that is code": {
+			before: "git init -q; git config core.fsmonitor \"sh -c 'sort < list'\"", inside: "echo mine > sort", after: "git status; test -e sort || touch $W/executed"},
+		"a module of Python's": {
+			before: "git init -q; git config filter.a.clean '\"/usr/bin/python3\" -m nbstripout'; git config filter.b.clean 'python3.11 -mtools.x'; git config filter.c.clean 'python3 -W ignore -m y.z'",
+			inside: "plant nbstripout.py; plant tools/x.py; plant y/__init__.py", after: "sh nbstripout.py; sh tools/x.py; sh y/__init__.py"},
+		"a file in one word with an option": {
+			before: "git init -q; git config core.sshCommand \"ssh -F$W/ssh_config -o ProxyCommand=$W/proxy\"; git config core.pager 'perl -Itools/lib x'; git config filter.a.clean 'node -r./tools/hook.js'",
+			inside: "plant ssh_config; plant proxy; plant tools/hook.js", after: "sh ssh_config; sh proxy; sh tools/hook.js"},
+		"behind what a command in a command says": {
+			before: "git init -q; mkdir tools; echo true > tools/fm; chmod +x tools/fm; git config core.fsmonitor '\"$(git config --get a.b 2>/dev/null || printf \"%s/tools\" \"$(git rev-parse --show-toplevel)\")\"/fm clean'",
+			inside: "plant fm; plant tools/fm", after: "git status; sh fm"},
+		"behind a variable in quotes": {
+			before: "git init -q; mkdir tools; echo true > tools/fm; chmod +x tools/fm; git config core.fsmonitor '\"$PWD\"/tools/fm'; git config core.pager '${PWD}\"/tools/p\"'", inside: "plant tools/fm; plant tools/p", after: "git status; sh tools/p"},
+		"behind the default of a variable": {
+			before: "git init -q; git config core.fsmonitor '${X:-tools/fm}'", inside: "plant tools/fm", after: "git status"},
+		"in the home of a user that is named": {
+			before: "git config --global core.pager '~home/work/pager'; git config --global include.path '~home/work/gc'", inside: "settings gc; plant pager", after: "GIT_CONFIG_GLOBAL=gc git st; sh pager"},
+		"git's settings in the environment": {
+			before: "git init -q; mkdir hk", inside: "plant hk/pre-commit; plant fm; settings gc", after: "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=core.hooksPath GIT_CONFIG_VALUE_0=hk git commit -q --allow-empty -m x; sh fm; GIT_CONFIG_GLOBAL=gc git st",
+			set: func(p *profile.Profile) {
+				p.PersonsSettings = []string{"[core]\n\thooksPath = \"" + p.Home + "/work/hk\"\n", "[core]\n\tfsmonitor = ./fm\n", "[include]\n\tpath = ~/work/gc\n"}
+			}},
+		"what git and its extensions obey": {
+			before: "git init -q; touch ca; git config http.sslCAInfo $W/ca; git config core.attributesFile ~/work/attributes; git config lfs.customtransfer.x.path tools/lfs; mkdir gf; git config gitflow.path.hooks gf; git config remote.x.url $W/other",
+			inside: "plant ca; plant attributes; plant tools/lfs; plant gf/pre-flow; echo mine > other", after: "sh ca; sh attributes; sh tools/lfs; sh gf/pre-flow; test -e other || touch $W/executed"},
+		"what a shell's file reads": {
+			before: "touch a b e; echo 'test -f ~/work/a && . \"$HOME/work/a\"; source ${HOME}/work/b' > $HOME/.bashrc; echo source $W/v > $HOME/.vimrc; mkdir $HOME/.ssh; echo Include ~/work/sshc > $HOME/.ssh/config; echo \"alias e='~/work/e'\" >> $HOME/.bashrc",
+			inside: "plant a; plant b; plant v; plant sshc; echo mine > e", after: "for f in a b v sshc; do sh $f; done; grep mine e || touch $W/executed"},
 		"a directory of PATH that is not there": {
 			before: "true", inside: "plant bin/ls", after: "PATH=$W/bin:$PATH; ls",
 			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin"} }},

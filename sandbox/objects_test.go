@@ -46,6 +46,7 @@ func TestObjectsThatAreNotWhatTheirNamesSayAreSetAside(t *testing.T) {
 		"git replace, behind a tab":   {`printf '%s\trefs/replace/%s\n' $V $O >> .git/packed-refs`, "refs/replace"},
 		"git replace":                 {`git replace $O $V || test ! -e .git/refs/replace/$O`, "refs/replace"},
 		"git replace, in packed-refs": {`git replace $O $V || true; echo "$V refs/replace/$O" >> .git/packed-refs`, "refs/replace"},
+		"another filter":              {`echo '* !filter' > .git/info/attributes`, "info/attributes"},
 		"a parent of a commit":        {`git commit -q --allow-empty -m x; git rev-parse HEAD > .git/info/grafts`, "grafts"},
 	} {
 		for _, strict := range []bool{false, true} {

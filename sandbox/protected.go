@@ -152,7 +152,7 @@ func (b *builder) protectedNames() *protect.Names {
 	list := b.profile.ProtectedIn(err == nil)
 	names := make([]protect.Name, 0, len(list))
 	for _, name := range list {
-		n := protect.Name{Path: name.Name, Anywhere: name.Name == "refs/replace" || name.Name == "info/grafts"} // git's own
+		n := protect.Name{Path: name.Name, Anywhere: name.Name == "refs/replace" || name.Name == "info/grafts" || name.Name == "info/attributes"} // git's own
 		if name.Home {
 			n.In = home.Real
 		}

@@ -332,8 +332,10 @@ func (h *homecoming) refuse(path string, err error) {
 
 // badIndex reports whether git would write where it must not because of an index.
 func (h *homecoming) badIndex(path string) bool {
-	if _, err := h.upper.Lstat(h.relative(path)); err != nil {
+	if info, err := h.upper.Lstat(h.relative(path)); err != nil {
 		return false
+	} else if strings.EqualFold(baseName(path), "MERGE_RR") { // what it is about may be on either side, and change
+		return info.Size() > 0
 	}
 	dir, err := h.upper.Open(h.relative(parent(path)))
 	if err != nil {

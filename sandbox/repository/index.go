@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -34,14 +36,22 @@ func CheckIndex(dir int, settings []int, name string) error {
 		return err
 	}
 	if strings.EqualFold(name, "MERGE_RR") {
-		return checkConflicts(text)
+		return checkConflicts(dir, text)
 	}
 	return checkIndex([]byte(text), formatIn(settings))
 }
 
 // checkConflicts reads what "git rerere" (or "git commit", where there is a directory rr-cache) keeps of conflicts: git copies what is at each path to where a command
 // reads it, and writes there. No merge can leave a path that no commit can have.
-func checkConflicts(text string) error {
+func checkConflicts(dir int, text string) error {
+	tree, err := openTree(dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if strings.Count(text, "\x00") > maxConflicts {
+		return fmt.Errorf("%w: it has too many", errPath)
+	}
 	for record := range strings.SplitSeq(strings.TrimSuffix(text, "\x00"), "\x00") {
 		id, name, found := strings.Cut(record, "\t")
 		if text == "" {
@@ -54,8 +64,44 @@ func checkConflicts(text string) error {
 		if err := checkPath(name); err != nil {
 			return err
 		}
+		fd, err := unix.Openat2(tree, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %q: %w", errPath, name, err)
+		}
+		var stat unix.Stat_t
+		err = unix.Fstat(fd, &stat)
+		if unix.Close(fd); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+			return fmt.Errorf("%w: %q is no file", errPath, name)
+		}
 	}
 	return nil
+}
+
+// maxConflicts is how many paths may have conflicts at a time.
+const maxConflicts = 4096
+
+// openTree opens the working tree of an open git directory.
+func openTree(dir int) (int, error) {
+	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
+	if err != nil {
+		return -1, err
+	}
+	tree := filepath.Dir(place)
+	if text, err := readSmall(dir, "gitdir"); err == nil { // a worktree's
+		tree = filepath.Dir(strings.TrimRight(text, "\n"))
+	} else if f, err := openSettings(dir, "config"); err == nil { // a submodule's
+		for _, s := range Parse(f.text) {
+			if strings.EqualFold(s.Key, "core.worktree") {
+				if tree = s.Value; !filepath.IsAbs(tree) {
+					tree = filepath.Join(place, tree)
+				}
+			}
+		}
+	}
+	return unix.Open(tree, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
 func isHex(id string) bool {

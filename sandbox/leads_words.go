@@ -1,0 +1,146 @@
+package sandbox
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A command in git's settings is a line for a shell, and what that makes of it depends on more than can be known here. So all words of it count
+// that may name a program, or what one executes.
+
+var (
+	innerOutput   = regexp.MustCompile("\\$\\(([^()]*)\\)|`([^`]*)`")
+	innerDefault  = regexp.MustCompile(`\$\{[^{}]*?[-=+?]([^{}]*)\}`)
+	behindAnother = regexp.MustCompile(`\$(?:\{[^{}]*\}|[A-Za-z0-9_@*#?!]+)[^\s/"']*["']*/`)
+)
+
+// maxOutputs bounds how many outputs of other commands are looked into.
+const maxOutputs = 64
+
+// words are those of a command of git's. What stands behind a variable or another command's output counts as relative, what is quoted also as a whole, and
+// behind "cd", plain names, too; so do those that look like a script's, or stand where an interpreter takes one.
+func (b *builder) words(command string) (words []string) {
+	command = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", `\ `, " ").Replace(strings.TrimPrefix(command, "!"))
+	texts := []string{command}
+	for len(texts) < maxOutputs {
+		at := innerOutput.FindStringSubmatchIndex(texts[0])
+		if at == nil {
+			break
+		}
+		for i := 2; i < len(at); i += 2 {
+			if at[i] >= 0 {
+				texts = append(texts, texts[0][at[i]:at[i+1]])
+			}
+		}
+		texts[0] = texts[0][:at[0]] + "$_" + texts[0][at[1]:]
+	}
+	for _, text := range texts {
+		for _, match := range innerDefault.FindAllStringSubmatch(text, maxOutputs) {
+			words = append(words, b.plainWords(match[1])...)
+		}
+		words = append(words, b.plainWords(behindAnother.ReplaceAllString(text, " ./"))...)
+	}
+	return words
+}
+
+// plainWords are those of a command without variables.
+func (b *builder) plainWords(command string) (words []string) {
+	list := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n\"'|;&<>=!,", r) })
+	for _, quote := range []string{`"`, "'"} {
+		for i, quoted := range strings.Split(command, quote) {
+			if i%2 == 1 && strings.Contains(quoted, " ") {
+				list = append(list, strings.TrimSpace(quoted))
+			}
+		}
+	}
+	if strings.Contains(command, " ") {
+		list = append(list, strings.TrimSpace(command))
+	}
+	moved, python, module := false, false, false
+	script := "" // the interpreter that one of the next words is for
+	for _, word := range list {
+		word = b.expandHome(strings.Trim(word, "(){}`"))
+		switch {
+		case word == "" || word[0] == '%' || word[0] == '$':
+		case module:
+			words = append(words, modulesOf(word)...)
+			script, module = "", false
+		case word[0] == '-':
+			words = append(words, inOption(b, word)...)
+			switch {
+			case python && strings.HasPrefix(word, "-m"):
+				module = word == "-m"
+				words = append(words, modulesOf(word[2:])...)
+				script, python = "", false
+			case isCode(script, word):
+				script, python = "", false
+			}
+		case moved, script != "" && !strings.Contains(word, " "), strings.Contains(word, "/"), isScript(word):
+			words = append(words, word)
+			script = ""
+		}
+		if is := interpreter(word); is != "" {
+			script, python = is, isPython(is)
+		}
+		moved = moved || word == "cd" || word == "pushd"
+	}
+	return words
+}
+
+// inOption are the paths that may stand in one word with an option: -F/a/b, -Itools.
+func inOption(b *builder, word string) (words []string) {
+	if len(word) > 2 && word[1] != '-' && strings.Contains(word, "/") {
+		words = append(words, b.expandHome(word[2:]))
+	}
+	if i := strings.IndexAny(word, "/~."); i > 0 && strings.Contains(word[i:], "/") {
+		words = append(words, b.expandHome(word[i:]))
+	}
+	return words
+}
+
+// isCode reports whether an option of an interpreter's has the code itself behind it.
+func isCode(interpreter, option string) bool {
+	switch last := option[len(option)-1]; {
+	case option[1:] == "" || option[1] == '-':
+		return option == "--eval" || option == "--print"
+	case isPython(interpreter) || strings.HasSuffix(interpreter, "sh"):
+		return last == 'c'
+	default:
+		return strings.IndexByte("eEpr", last) >= 0
+	}
+}
+
+func isPython(interpreter string) bool { return interpreter == "python" || interpreter == "pypy" }
+
+// modulesOf are the files in which Python looks for a module.
+func modulesOf(module string) (files []string) {
+	if module == "" || strings.ContainsAny(module, "/ ") {
+		return nil
+	}
+	module = strings.ReplaceAll(module, ".", "/")
+	files = []string{module + ".py", module + "/__main__.py"}
+	for ; module != "."; module = path.Dir(module) {
+		files = append(files, module+"/__init__.py")
+	}
+	return files
+}
+
+var interpreters = []string{"sh", "bash", "dash", "zsh", "ksh", "fish", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit", "tclsh", "Rscript", "pwsh"}
+
+// interpreter is the one that a word names, or nothing.
+func interpreter(word string) string {
+	name := strings.TrimRight(baseName("/"+word), "0123456789.")
+	if !slices.Contains(interpreters, name) {
+		return ""
+	}
+	return name
+}
+
+var scriptEndings = []string{".sh", ".bash", ".zsh", ".fish", ".py", ".pyz", ".pl", ".rb", ".js", ".mjs", ".cjs", ".ts", ".mts", ".php", ".lua", ".awk", ".sed", ".jq", ".jar", ".tcl", ".R", ".ps1", ".exe"}
+
+func isScript(word string) bool {
+	ending := path.Ext(word)
+	return ending != "" && ending != word && slices.Contains(scriptEndings, ending) && !strings.Contains(word, " ")
+}
