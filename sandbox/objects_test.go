@@ -42,6 +42,7 @@ func TestObjectsThatAreNotWhatTheirNamesSayAreSetAside(t *testing.T) {
 		"objects elsewhere":           {`rm -f $P; mkdir lies lies/pack; lyingPack lies/pack/pack-x; echo $PWD/lies > .git/objects/info/alternates`, "alternates"},
 		"objects elsewhere, by path":  {`rm -f $P; mkdir -p objects/pack; lyingPack objects/pack/pack-x; echo ../../objects > .git/objects/info/alternates`, "/objects/pack/"},
 		"objects elsewhere, quoted":   {`rm -f $P; mkdir -p evil/pack; lyingPack evil/pack/pack-x; printf '"%s"/../%s../objects\n' $PWD/evil $(echo $PWD/evil | sed 's,[^/]*,..,g;s,^../,,')/ > .git/objects/info/alternates`, "alternates"},
+		"objects of another workspace": {`echo $HOME/other/objects > .git/objects/info/alternates`, "alternates"},
 		"objects beyond a link":       {`rm -f $P; mkdir -p x/y x/objects d evil/pack; ln -s ../x/y d/l; ln -s objects x/s; ln -s ../evil d/s; lyingPack evil/pack/pack-x; echo $PWD/d/l/../s > .git/objects/info/alternates`, "alternates"},
 		"git replace, behind a tab":   {`printf '%s\trefs/replace/%s\n' $V $O >> .git/packed-refs`, "refs/replace"},
 		"git replace":                 {`git replace $O $V || test ! -e .git/refs/replace/$O`, "refs/replace"},
@@ -58,6 +59,9 @@ func TestObjectsThatAreNotWhatTheirNamesSayAreSetAside(t *testing.T) {
 					h.strict()
 				}
 				work := h.profile.Workspace
+				if err := addWritten(h.profile.Written, []string{h.mkdir(h.profile.Home + "/other/objects")}); err != nil {
+					t.Fatal(err)
+				}
 				r := h.run("/bin/sh", "-ec", lies+c.inside)
 				if r.Failure != nil || r.ExitCode != 0 || !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Path+n.Text, c.told) && n.Kind == NoticeProtected }) {
 					t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Err, r.Notices)
@@ -219,4 +223,20 @@ func TestASessionSetsObjectsAsideThatAreNotWhatTheirNamesSay(t *testing.T) {
 		}
 	}
 	s.Close()
+}
+
+// A clone that shares the objects of a repository that no command could write goes on, inside and outside.
+func TestACloneThatSharesObjectsGoesOn(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		h := gitHost(t)
+		h.repository(h.profile.Home + "/o")
+		if strict {
+			h.strict()
+		}
+		r := h.run("/bin/sh", "-ec", "git clone -qs $HOME/o c; git -C c log -1; echo x > c/x; git -C c add x; git -C c commit -qm x")
+		if r.Failure != nil || r.ExitCode != 0 || len(r.Notices) > 0 {
+			t.Errorf("%v %s %v", r.Failure, r.Err, r.Notices)
+		}
+		h.git(h.profile.Workspace+"/c", "fsck", "--strict")
+	}
 }

@@ -286,6 +286,7 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h.symlink("../sub", h.mkdir(work+"/new")+"/.git")
 	h.symlink("../sub", work+"/scripts/missing")
 	h.symlink("../sub", work+"/ordinary")
+	os.Symlink(h.launcher.State, work+"/inward")
 	os.Symlink("../../x", work+"/.git/FETCH_HEAD")
 	h.write(work+"/.git/MERGE_AUTOSTASH", "evil")
 	h.write(work+"/links/.git", "gitdir: "+h.profile.Home)
@@ -315,6 +316,9 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	}
 	if got := strays(work + "/.git"); len(got) != 2 {
 		t.Errorf("links in .git: %q", got)
+	}
+	if exists(work + "/inward") {
+		t.Error("a link into this program's directory is left")
 	}
 	if again := Sweep(h.launcher.State); len(again) > 0 {
 		t.Errorf("%v", again)
@@ -496,5 +500,55 @@ func TestABareRepositoryThatAPersonCompletesIsDisarmed(t *testing.T) {
 				t.Error("the host's git executed it")
 			}
 		})
+	}
+}
+
+// What a command writes in its caches is on the host, in this program's own directory, where nobody looks: no link may lead a person there.
+func TestALinkIntoOurOwnDirectoryIsSetAside(t *testing.T) {
+	for name, c := range map[string]struct{ inside, link string }{
+		"there":                       {"ln -s $S/layers/p p", "p"},
+		"by a relative path":          {"ln -s ../../../../../../../../../../../..$S/layers/p p", "p"},
+		"through another":             {"ln -s $S s; ln -s s/layers/p p", "p"},
+		"through another, made later": {"ln -s s/layers/p p; sleep 0.05; ln -s $S s", "s"},
+		"to a directory above":        {"ln -s $(dirname $S) s", "s"},
+		"renamed":                     {"ln -s x y; ln -s $S/layers/p q; mv q p || true", "p"},
+		"another in its place":        {"ln -s /etc p; sleep 0.05; ln -sfn $S/layers/p p", "p"},
+		"in a new directory":          {"mkdir -p a/b/c; ln -s $S/layers/p a/b/c/p; mv a n", "n/b/c/p"},
+		"where packages are":          {"mkdir -p node_modules/x; ln -s $S/layers/p node_modules/x/p", "node_modules/x/p"},
+		"among many":                  {"mkdir m; cd m; for i in $(seq 500); do ln -s ../x $i; done; ln -s $S/layers/p p", "m/p"},
+		"not readable":                {"mkdir d; ln -s $S/layers/p d/p; chmod 0300 d", "d/p"},
+		"into another process":        {"ln -s /proc/1/root/tmp p", "p"},
+		"the same, by two":            {"ln -s /proc q", "q"},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%v", name, strict), func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := newHost(t)
+				if strict {
+					h.strict()
+				}
+				work := h.profile.Workspace
+				h.profile.Written = h.launcher.State + "/" + profile.WrittenName
+				h.mkdir(h.launcher.State + "/layers/p")
+				os.Symlink(h.launcher.State, work+"/mine")
+				waitUntil(t, "the clock has moved on", func() bool {
+					var stat unix.Stat_t
+					return unix.Lstat(work+"/mine", &stat) == nil && time.Since(time.Unix(stat.Ctim.Unix())) > 50*time.Millisecond
+				})
+				r := h.run("/bin/sh", "-ec", "S="+h.launcher.State+"; ln -s /etc etc; ln -s nowhere dangling; ln -s . here; "+c.inside)
+				if r.Failure != nil || r.ExitCode != 0 {
+					t.Fatalf("%v %d %s", r.Failure, r.ExitCode, r.Err)
+				}
+				if _, err := os.Stat(work + "/" + c.link); err == nil { // one that leads nowhere does no harm
+					t.Errorf("it is left: %v", r.Notices)
+				}
+				for _, name := range []string{"mine", "etc", "dangling", "here"} {
+					if !exists(work + "/" + name) {
+						t.Errorf("%s is gone: %v", name, r.Notices)
+					}
+				}
+			})
+		}
 	}
 }

@@ -46,6 +46,7 @@ type Protection struct {
 	persons          []repository.Setting // of git's, those that count in all repositories
 	strict           bool                 // nothing that the command writes there is on the host before it has ended: see strict.go
 	agent, workspace string
+	written          string          // the file with the directories that commands could write; this program's directory holds it
 	lookout          *Lookout        // what watches the roots already, if something does
 	builder          builder         // as it was before anything was protected, to look again: see leads_again.go
 	made             map[string]bool // git directories of commands before: see made.go
@@ -102,7 +103,7 @@ func (b *builder) protect() {
 
 func (b *builder) protectAll() {
 	b.protection = &Protection{names: b.protectedNames(), seen: map[string]protect.Result{}, late: map[protect.Name]bool{}, known: map[string]bool{}, git: map[string]bool{}, made: map[string]bool{}, apart: map[string]bool{}, strays: map[string]string{},
-		strict: b.profile.ProtectMode == profile.ProtectStrict, agent: b.profile.Agent, workspace: b.profile.Workspace}
+		strict: b.profile.ProtectMode == profile.ProtectStrict, agent: b.profile.Agent, workspace: b.profile.Workspace, written: b.profile.Written}
 	for path, step := range b.layers {
 		b.protection.apart[path] = step.Purpose != Anchors || step.Kind != Bind // an anchor is a part of the directory above it
 	}

@@ -195,7 +195,12 @@ func (h *homecoming) bring() (err error) {
 		return err
 	}
 	defer h.host.Close()
-	found := h.p.names.Scan(h.path, nil, protect.DefaultLimits, h.read)
+	names := *h.p.names
+	names.Inward = func(path string) bool {
+		text, err := h.upper.Readlink(h.relative(path))
+		return err == nil && protect.LeadsInward(path, text, h.p.own())
+	}
+	found := names.Scan(h.path, nil, protect.DefaultLimits, h.read)
 	h.closed = found.Closed
 	for _, name := range h.useless {
 		h.upper.Remove(name)
@@ -207,7 +212,7 @@ func (h *homecoming) bring() (err error) {
 		if f.Index && h.badIndex(f.Path) {
 			h.setAside(f.Path, ".git")
 		}
-		if f.Rule != "" {
+		if f.Rule != "" || f.Inward {
 			h.setAside(f.Path, f.Rule)
 		}
 	}
@@ -367,7 +372,7 @@ func (h *homecoming) objects(dirs []string) {
 			defer host.Close()
 			below = int(host.Fd())
 		}
-		bad, told := protect.CheckObjects(newObjectCheck, h.began, int(dir.Fd()), below, path)
+		bad, told := protect.CheckObjects(newObjectCheck, h.began, int(dir.Fd()), below, path, h.path, h.p.couldWrite)
 		dir.Close()
 		h.report.Told = append(h.report.Told, told...)
 		for _, name := range bad {

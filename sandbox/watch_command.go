@@ -66,7 +66,7 @@ func (a *attempt) watchDirectories(l Launcher) error {
 	if watches {
 		lookout = p.lookout
 		options.Roots, options.Names, options.Known, options.Git, options.Apart = p.Roots, p.names, maps.Clone(p.known), maps.Clone(p.git), p.apart
-		options.Made = p.made
+		options.Made, options.Own, options.CouldWrite = p.made, p.own(), p.couldWrite
 	} else if len(covers) == 0 {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (w *commandWatch) lookAround() {
 // recordRun leaves a record for the next run, should this process be killed.
 func (p *Protection) recordRun(state string, began time.Time) (*protect.Record, error) {
 	run := protect.Run{Roots: p.Roots, Known: p.known, Git: p.git, Apart: p.apart, Strays: p.strays, Names: p.names.List, Packages: profile.PackageDirectories(),
-		Agent: p.agent, Workspace: p.workspace, Began: began.UnixNano()}
+		Agent: p.agent, Workspace: p.workspace, Began: began.UnixNano(), Own: p.own()}
 	for name := range p.names.Unprotected {
 		run.Kept = append(run.Kept, name)
 	}

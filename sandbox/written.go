@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -126,4 +127,25 @@ func fewer(list written.List) written.List {
 		list = append(list, written.Directory{Device: object.Device, Inode: object.Inode, Path: most})
 	}
 	return list
+}
+
+// own is this program's own directory, in which layers and homes are, that commands write.
+func (p *Protection) own() string {
+	if p.written == "" {
+		return ""
+	}
+	real, err := filepath.EvalSymlinks(filepath.Dir(p.written))
+	if err != nil {
+		return ""
+	}
+	return real
+}
+
+// couldWrite reports whether any command could ever write what is at a path.
+func (p *Protection) couldWrite(path string) bool {
+	if own := p.own(); own != "" && within(path, own) {
+		return true
+	}
+	list, err := written.Read(p.written)
+	return err != nil || list.Holds(path, written.OnDisk)
 }

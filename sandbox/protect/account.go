@@ -32,6 +32,7 @@ type node struct {
 	fresh    bool            // it may be a repository that came into being
 	placed   bool            // it is where it was when objects were looked through, or when the watch began
 	writers  map[string]bool // files of git's that somebody had open for writing
+	links    bool            // links in it are to be looked at
 	doubt    bool            // something happened in it that could not be looked at
 	stale    int             // how often in a row it was not where the account says
 	open     int             // a descriptor, or -1

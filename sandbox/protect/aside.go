@@ -311,7 +311,7 @@ func (w *Watch) finish() {
 		w.lookAgain()
 	}
 	for again := 0; again < 1<<20; again++ {
-		if w.turn(w.buffer) && len(w.retry) == 0 && len(w.dirty) == 0 && len(w.indexes) == 0 && len(w.lost) == 0 {
+		if w.turn(w.buffer) && len(w.retry) == 0 && len(w.dirty) == 0 && len(w.indexes) == 0 && len(w.linked) == 0 && len(w.lost) == 0 {
 			break
 		}
 	}

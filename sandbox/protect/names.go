@@ -27,6 +27,8 @@ type Names struct {
 	List     []Name // all of them
 	// Unprotected are those of git's own names that the person leaves writable.
 	Unprotected map[string]bool
+	// Inward reports of a symbolic link whether it leads where none may. A scan asks it; nil: it does not.
+	Inward func(path string) bool
 }
 
 type suffix struct {

@@ -51,16 +51,21 @@ type objectLook struct {
 	since time.Time
 	// writes reports whether the command may write what is at a path.
 	writes func(path string) bool
-	told   []Told
+	// couldWrite reports whether any command could.
+	couldWrite func(path string) bool
+	told       []Told
 }
 
 // newObjectLook looks through what was changed since some time. began is when what changed it did.
-func newObjectLook(check NewObjectCheck, since, began time.Time, writes func(string) bool) *objectLook {
+func newObjectLook(check NewObjectCheck, since, began time.Time, writes, couldWrite func(string) bool) *objectLook {
+	if couldWrite == nil {
+		couldWrite = func(string) bool { return true }
+	}
 	now := time.Now()
 	if back := now.Round(0).Add(-now.Sub(since)); back.Before(since.Round(0)) { // the clock was put back
 		since = back
 	}
-	return &objectLook{check: check(now.Add(max(objectPatience, now.Sub(began)))), since: since.Round(0), writes: writes}
+	return &objectLook{check: check(now.Add(max(objectPatience, now.Sub(began)))), since: since.Round(0), writes: writes, couldWrite: couldWrite}
 }
 
 // slack is how much earlier a change may seem in an open directory.
@@ -258,7 +263,13 @@ func (o *objectLook) areObjects(dir int, path string, changed bool) bool {
 			line = parent(path) + "/" + line
 		}
 		real, err := filepath.EvalSymlinks(filepath.Clean(line)) // git leaves "x/.." out, too, whatever x is
-		if err != nil && changed || err == nil && !isNamed(base(real), "objects") && (changed || o.writes(real)) {
+		switch {
+		case err != nil:
+			if changed {
+				return false
+			}
+		case !isNamed(base(real), "objects") && (changed || o.writes(real)),
+			changed && !o.writes(real) && o.couldWrite(real): // nobody looks through it when another command has written there
 			return false
 		}
 	}
@@ -272,9 +283,9 @@ func (o *objectLook) tell(path, text string) {
 }
 
 // CheckObjects looks through directories of objects in a layer, which hold nothing but what a command made. What of the host is below each is open
-// in host, or -1. It returns the names that have to be set aside.
-func CheckObjects(check NewObjectCheck, began time.Time, dir, host int, path string) ([]string, []Told) {
-	o := newObjectLook(check, began, began, func(string) bool { return true })
+// in host, or -1. The layer is over root. It returns the names that have to be set aside.
+func CheckObjects(check NewObjectCheck, began time.Time, dir, host int, path, root string, couldWrite func(string) bool) ([]string, []Told) {
+	o := newObjectLook(check, began, began, func(path string) bool { return within(path, root) }, couldWrite)
 	return o.directory(dir, host, path, true), o.told
 }
 
@@ -285,7 +296,7 @@ func (w *Watch) Objects() {
 		w.mu.Unlock()
 		return
 	}
-	look := newObjectLook(w.options.NewObjectCheck, w.objectsSeen, w.began, w.writes)
+	look := newObjectLook(w.options.NewObjectCheck, w.objectsSeen, w.began, w.writes, w.options.CouldWrite)
 	w.objectsSeen = time.Now()
 	type part struct {
 		in  *node
@@ -348,7 +359,7 @@ func (s *sweep) objects(dirs []string) {
 	if s.newObjectCheck == nil {
 		return
 	}
-	look := newObjectLook(s.newObjectCheck, time.Unix(0, s.run.Began), time.Now(), s.writes)
+	look := newObjectLook(s.newObjectCheck, time.Unix(0, s.run.Began), time.Now(), s.writes, nil)
 	for _, path := range dirs {
 		dir, err := openReading(path)
 		if err != nil {

@@ -40,6 +40,7 @@ type Run struct {
 	Agent     string            `json:"agent,omitempty"`
 	Workspace string            `json:"workspace,omitempty"`
 	Began     int64             `json:"began,omitempty"` // when, by the clock in nanoseconds
+	Own       string            `json:"own,omitempty"`   // this program's directory
 }
 
 // moved is a line behind it: something was set aside, or what may be written has changed.
@@ -99,6 +100,7 @@ func (r *Run) rewrite(change func(string) string) {
 	}
 	r.Strays, r.Links = texts(r.Strays), texts(r.Links)
 	r.Known, r.Git, r.Apart, r.Workspace = keys(r.Known), keys(r.Git), keys(r.Apart), change(r.Workspace)
+	r.Own = change(r.Own)
 }
 
 const (
@@ -371,6 +373,9 @@ func (s *sweep) all(asides []moved) {
 	names := NewNames(s.run.Names, s.run.Packages)
 	for _, name := range s.run.Kept {
 		names.Unprotected[name] = true
+	}
+	if s.run.Own != "" {
+		names.Inward = s.inward
 	}
 	isApart := func(path string) bool { return s.run.Apart[path] }
 	for _, root := range s.run.Roots {

@@ -33,6 +33,8 @@ type Found struct {
 	Stray bool
 	// Index says that it is an index of git's.
 	Index bool
+	// Inward says that it is a link that leads into this program's own directories.
+	Inward bool
 }
 
 // A Closed directory is one that was not looked through, with all below it: it must not be writable.
@@ -246,6 +248,8 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 		if kind == Link {
 			if rule, is := l.names.MatchLink(dir, string(name)); is {
 				l.links = append(l.links, Found{Path: join(dir, string(name)), Rule: rule})
+			} else if l.names.Inward != nil && l.names.Inward(join(dir, string(name))) {
+				l.links = append(l.links, Found{Path: join(dir, string(name)), Inward: true})
 			}
 		}
 		switch kind {

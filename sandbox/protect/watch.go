@@ -42,8 +42,12 @@ type Options struct {
 	// repository, made inside, has one. Nil does not.
 	Instead func(dir int, name string) ([]Taken, bool)
 	// Held reports whether a process of the command has one of these directories: as working directory, or open.
-	Held   func(is func(device, inode uint64) bool) bool
-	Record *Record
+	Held func(is func(device, inode uint64) bool) bool
+	// Own is this program's directory, into which no link may lead that the command makes. Empty: that is not looked for.
+	Own string
+	// CouldWrite reports whether any command could ever write what is at a path. Nil: any could.
+	CouldWrite func(path string) bool
+	Record     *Record
 }
 
 // A Cover is what something that is mounted inside does to what the host has there.
@@ -90,6 +94,8 @@ type Watch struct {
 	// writersNext is when to look for who has them open, and writersLeft in how many that is still to do.
 	writersNext time.Time
 	writersLeft int
+	linked      []*node // in which links may have come into being, each once
+	linksNext   time.Time
 	waiting     []entry
 	retry       []func()
 	closed      []Closed // found in Prepare
@@ -674,7 +680,7 @@ func (w *Watch) read() {
 		w.mu.Lock()
 		idle := w.turn(w.buffer)
 		ending, wait := w.ending, -1
-		if len(w.waiting)+len(w.retry)+len(w.dirty)+len(w.indexes)+len(w.lost) > 0 {
+		if len(w.waiting)+len(w.retry)+len(w.dirty)+len(w.indexes)+len(w.linked)+len(w.lost) > 0 {
 			wait = 1
 		} else if w.writersLeft > 0 {
 			wait = 0
@@ -704,6 +710,7 @@ func (w *Watch) turn(buffer []byte) (idle bool) {
 	told := w.drain(buffer)
 	busy := w.disarmNext()
 	busy = w.readIndex() || busy
+	busy = w.checkLinks() || busy
 	for took := time.Since(began); w.isLooking(); {
 		busy = true
 		if w.step(); !w.isLooking() {
@@ -993,6 +1000,9 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 					w.place(m, n, string(name), false)
 				}
 			}
+		}
+		if !isDirectory {
+			w.linksLater(n)
 		}
 		if isDirectory || n.part != notGit || w.matters(n, name) {
 			kind := File
@@ -1338,6 +1348,9 @@ func (w *Watch) step() {
 	}
 	var list []seen
 	more, err := readSome(l.open, func(name []byte, kind Kind) bool {
+		if kind == Link {
+			w.linksLater(n)
+		}
 		if n.part != notGit && (isIndex(string(name)) || isAutostash(string(name))) || kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
 			list = append(list, seen{string(name), kind})
 		}
