@@ -2,7 +2,6 @@ package profile
 
 import (
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,9 +86,6 @@ func (p *Profile) personsNamed(caller Caller) {
 // maxSettings bounds how many settings of git's the environment may have.
 const maxSettings = 1000
 
-// quotedSetting is one of those that "git -c" leaves to the programs that git starts: 'key=value', or 'key'='value'.
-var quotedSetting = regexp.MustCompile(`'([^']*)'(?:='([^']*)')?`)
-
 // gitSettingsIn are git's settings that an environment has, each as a text in the form of git's files.
 func gitSettingsIn(values map[string]string) (list []string) {
 	add := func(key, value string) {
@@ -108,13 +104,35 @@ func gitSettingsIn(values map[string]string) (list []string) {
 	for i := range min(count, maxSettings) {
 		add(values["GIT_CONFIG_KEY_"+strconv.Itoa(i)], values["GIT_CONFIG_VALUE_"+strconv.Itoa(i)])
 	}
-	const quote = "\x00"
-	for _, match := range quotedSetting.FindAllStringSubmatch(strings.ReplaceAll(values["GIT_CONFIG_PARAMETERS"], `'\''`, quote), maxSettings) {
-		key, value := strings.ReplaceAll(match[1], quote, "'"), strings.ReplaceAll(match[2], quote, "'")
-		if value == "" {
+	for rest := values["GIT_CONFIG_PARAMETERS"]; len(list) < maxSettings; { // what "git -c" leaves to the programs that git starts: 'key=value', or 'key'='value'
+		var key, value string
+		var found, two bool
+		if key, rest, found = unquoted(rest); !found {
+			break
+		}
+		if rest, two = strings.CutPrefix(rest, "="); two {
+			value, rest, _ = unquoted(rest)
+		} else {
 			key, value, _ = strings.Cut(key, "=")
 		}
 		add(key, value)
 	}
 	return list
+}
+
+// unquoted is the next word of a text, in which all are quoted for a shell.
+func unquoted(text string) (word, rest string, found bool) {
+	_, rest, found = strings.Cut(text, "'")
+	for found {
+		var part string
+		if part, rest, found = strings.Cut(rest, "'"); !found {
+			break
+		}
+		word += part
+		if len(rest) < 3 || rest[0] != '\\' || rest[2] != '\'' {
+			return word, rest, true
+		}
+		word, rest = word+rest[1:2], rest[3:]
+	}
+	return "", "", false
 }

@@ -2,19 +2,12 @@ package sandbox
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
 
 // A command in git's settings is a line for a shell, and what that makes of it depends on more than can be known here. So all words of it count
 // that may name a program, or what one executes.
-
-var (
-	innerOutput   = regexp.MustCompile("\\$\\(([^()]*)\\)|`([^`]*)`")
-	innerDefault  = regexp.MustCompile(`\$\{[^{}]*?[-=+?]([^{}]*)\}`)
-	behindAnother = regexp.MustCompile(`\$(?:\{[^{}]*\}|[A-Za-z0-9_@*#?!]+)[^\s/"']*["']*/`)
-)
 
 // maxOutputs bounds how many outputs of other commands are looked into.
 const maxOutputs = 64
@@ -23,26 +16,65 @@ const maxOutputs = 64
 // behind "cd", plain names, too; so do those that look like a script's, or stand where an interpreter takes one.
 func (b *builder) words(command string) (words []string) {
 	command = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", `\ `, " ").Replace(strings.TrimPrefix(command, "!"))
-	texts := []string{command}
-	for len(texts) < maxOutputs {
-		at := innerOutput.FindStringSubmatchIndex(texts[0])
-		if at == nil {
-			break
-		}
-		for i := 2; i < len(at); i += 2 {
-			if at[i] >= 0 {
-				texts = append(texts, texts[0][at[i]:at[i+1]])
-			}
-		}
-		texts[0] = texts[0][:at[0]] + "$_" + texts[0][at[1]:]
-	}
-	for _, text := range texts {
-		for _, match := range innerDefault.FindAllStringSubmatch(text, maxOutputs) {
-			words = append(words, b.plainWords(match[1])...)
-		}
-		words = append(words, b.plainWords(behindAnother.ReplaceAllString(text, " ./"))...)
+	for _, text := range commandsIn(command) {
+		words = append(words, b.plainWords(behindAnother(text))...)
 	}
 	return words
+}
+
+// commandsIn are a command, in which "$_" stands for each variable with a default and for the output of another command, and those other commands and defaults.
+func commandsIn(command string) []string {
+	var others []string
+	put := func(from, to int, text string) { command = command[:from] + text + command[to:] }
+	for range maxOutputs {
+		if end := strings.IndexAny(command, ")}"); end >= 0 {
+			open := strings.LastIndexByte(command[:end], map[byte]byte{')': '(', '}': '{'}[command[end]])
+			switch {
+			case open < 0:
+				put(end, end+1, " ")
+			case open == 0 || command[open-1] != '$':
+				put(end, end+1, " ")
+				put(open, open+1, " ")
+			case command[open] == '(':
+				others = append(others, command[open+1:end])
+				put(open-1, end+1, "$_")
+			default:
+				body := command[open+1 : end]
+				if i := strings.IndexAny(body, "-=+?"); i >= 0 {
+					others = append(others, body[i+1:])
+				}
+				put(open-1, end+1, "$_")
+			}
+			continue
+		}
+		open := strings.IndexByte(command, '`')
+		length := strings.IndexByte(command[open+1:], '`')
+		if open < 0 || length < 0 {
+			break
+		}
+		others = append(others, command[open+1:open+1+length])
+		put(open, open+length+2, "$_")
+	}
+	return append(others, command)
+}
+
+// behindAnother makes what stands behind a variable and a slash relative.
+func behindAnother(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '$' {
+			rest := strings.TrimLeft(text[i+1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@*#?!")
+			if end := strings.IndexAny(rest, " \t\n/\"'"); len(rest) < len(text)-i-1 && end >= 0 {
+				if rest = strings.TrimLeft(rest[end:], `"'`); rest != "" && rest[0] == '/' {
+					b.WriteString(" ./")
+					i = len(text) - len(rest)
+					continue
+				}
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
 }
 
 // plainWords are those of a command without variables.
