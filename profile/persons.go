@@ -86,6 +86,13 @@ func (p *Profile) personsNamed(caller Caller) {
 // maxSettings bounds how many settings of git's the environment may have.
 const maxSettings = 1000
 
+// gitVariables have what git executes, or obeys, as a setting has.
+var gitVariables = []struct{ name, key string }{
+	{"GIT_EDITOR", "core.editor"}, {"VISUAL", "core.editor"}, {"EDITOR", "core.editor"}, {"GIT_SEQUENCE_EDITOR", "sequence.editor"}, {"GIT_PAGER", "core.pager"}, {"PAGER", "core.pager"},
+	{"GIT_SSH_COMMAND", "core.sshcommand"}, {"GIT_SSH", "core.sshcommand"}, {"GIT_ASKPASS", "core.askpass"}, {"SSH_ASKPASS", "core.askpass"}, {"GIT_EXTERNAL_DIFF", "diff.external"},
+	{"GIT_PROXY_COMMAND", "core.gitproxy"}, {"GIT_TEMPLATE_DIR", "init.templatedir"}, {"GIT_SSL_CAINFO", "http.sslcainfo"}, {"GIT_SSL_CAPATH", "http.sslcapath"},
+}
+
 // gitSettingsIn are git's settings that an environment has, each as a text in the form of git's files.
 func gitSettingsIn(values map[string]string) (list []string) {
 	add := func(key, value string) {
@@ -99,6 +106,11 @@ func gitSettingsIn(values map[string]string) (list []string) {
 			section = "[" + key[:first] + ` "` + quote.Replace(key[first+1:last]) + `"]`
 		}
 		list = append(list, section+"\n\t"+key[last+1:]+` = "`+quote.Replace(value)+"\"\n")
+	}
+	for _, v := range gitVariables {
+		if value := values[v.name]; value != "" {
+			add(v.key, value)
+		}
 	}
 	count, _ := strconv.Atoi(values["GIT_CONFIG_COUNT"])
 	for i := range min(count, maxSettings) {

@@ -201,9 +201,26 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 			}
 		}
 		b.addLate(b.relativeTo([]repository.Setting{s}))
-	case !strings.HasSuffix(s.Key, "url") && path.IsAbs(b.expandHome(s.Value)): // what git obeys, as whom it trusts; where it fetches from is no file
-		b.leadFile(path.Clean(b.expandHome(s.Value)), gitOrigin)
+	case obeyed(s, tree):
+		b.leadFile(absolute(b.expandHome(s.Value), tree), gitOrigin)
 	}
+}
+
+// onlyShown are files that git puts into what the person reads, and no more.
+var onlyShown = []string{"commit.template", "blame.ignorerevsfile", "diff.orderfile"}
+
+// obeyed reports whether a setting may name a file in a working tree that git obeys: whom it trusts, what it filters. Where it fetches from is no file, and
+// a submodule no setting.
+func obeyed(s repository.Setting, tree string) bool {
+	switch {
+	case slices.Contains(onlyShown, s.Key), strings.HasSuffix(s.Key, "url"), strings.HasPrefix(s.Key, "submodule."), strings.IndexByte(s.Value, 0) >= 0:
+		return false
+	case strings.HasPrefix(s.Value, "/"), strings.HasPrefix(s.Value, "~"):
+		return true
+	}
+	name := s.Key[strings.LastIndexByte(s.Key, '.')+1:]
+	return tree != "" && s.Value != "" && !slices.Contains([]string{"true", "false", "yes", "no", "on", "off"}, s.Value) &&
+		slices.ContainsFunc([]string{"file", "path", "cainfo", "cert", "key"}, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
 // isProgram reports whether what a setting has is executed, by git or by one of the programs that it is extended with.

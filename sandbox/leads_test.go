@@ -129,6 +129,9 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"what git and its extensions obey": {
 			before: "git init -q; touch ca; git config http.sslCAInfo $W/ca; git config core.attributesFile ~/work/attributes; git config lfs.customtransfer.x.path tools/lfs; mkdir gf; git config gitflow.path.hooks gf; git config remote.x.url $W/other",
 			inside: "plant ca; plant attributes; plant tools/lfs; plant gf/pre-flow; echo mine > other", after: "sh ca; sh attributes; sh tools/lfs; sh gf/pre-flow; test -e other || touch $W/executed"},
+		"what git obeys by a relative path": {
+			before: "git init -q; mkdir keys; touch keys/ca template; git config http.sslCAInfo keys/ca; git config core.attributesFile attributes; git config core.quotePath false; git config commit.template template",
+			inside: "plant keys/ca; plant attributes; echo x > false; echo x > template", after: "sh keys/ca; sh attributes; test -e false && grep -q x template || touch $W/executed"},
 		"what a shell's file reads": {
 			before: "touch a b e; echo 'test -f ~/work/a && . \"$HOME/work/a\"; source ${HOME}/work/b' > $HOME/.bashrc; echo source $W/v > $HOME/.vimrc; mkdir $HOME/.ssh; echo Include ~/work/sshc > $HOME/.ssh/config; echo \"alias e='~/work/e'\" >> $HOME/.bashrc",
 			inside: "plant a; plant b; plant v; plant sshc; echo mine > e", after: "for f in a b v sshc; do sh $f; done; grep mine e || touch $W/executed"},
