@@ -2,7 +2,9 @@ package sandbox
 
 import (
 	"path"
+	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/clairun/clai-sandbox/profile"
 )
@@ -29,7 +31,7 @@ const (
 var typed = []string{"#", "alias ", "abbr ", "bind ", "bind-key ", "bindkey ", "cd "}
 
 func (b *builder) startupLeads(origin profile.Origin) {
-	files, words := 0, 0
+	files, words, v := 0, 0, assigned{}
 	read := func(file string) {
 		w, err := follow(b.tree, file)
 		if err != nil || !w.Object.Mode.IsRegular() || files == maxStartupFiles {
@@ -41,11 +43,13 @@ func (b *builder) startupLeads(origin profile.Origin) {
 			return
 		}
 		for line := range strings.Lines(text) {
+			line = v.expand(line)
 			for _, word := range b.startupWords(line) {
 				if words++; words <= maxStartupWords {
-					b.leadFile(word, origin)
+					b.startupLead(word, origin)
 				}
 			}
+			v.assign(line)
 		}
 	}
 	for _, name := range startupTexts {
@@ -61,6 +65,77 @@ func (b *builder) startupLeads(origin profile.Origin) {
 	}
 }
 
+// startupLead protects what a word leads to. One with a pattern leads to the directory, whatever is made there; or, where that is all that the command
+// writes, to what there is of it.
+func (b *builder) startupLead(word string, origin profile.Origin) {
+	i := strings.IndexAny(word, "*?[")
+	if i < 0 {
+		b.leadFile(word, origin)
+		return
+	}
+	dir := word[:max(strings.LastIndexByte(word[:i], '/'), 1)]
+	for _, root := range b.protection.Roots {
+		if n := strings.Count(root, "/"); within(root, dir) && root != dir && strings.Count(word, "/") > n {
+			parts := strings.Split(word, "/")
+			if is, err := path.Match(strings.Join(parts[:n+1], "/"), root); is && err == nil {
+				b.startupLead(root+"/"+strings.Join(parts[n+1:], "/"), origin)
+			}
+		}
+	}
+	w, err := follow(b.tree, dir)
+	if err != nil || !b.writable(w.Real) || !b.isRoot(w.Real) {
+		b.lead(dir, origin)
+		return
+	}
+	entries, _ := b.tree.ReadDir(w.Real)
+	pattern, _, _ := strings.Cut(strings.TrimPrefix(word[len(dir):], "/"), "/")
+	for _, entry := range entries {
+		if is, err := path.Match(pattern, entry.Name); (is || err != nil) && !entry.Dir {
+			b.leadFile(join(w.Real, entry.Name), origin)
+		}
+	}
+}
+
+// assigned are variables that startup files set to whole paths.
+type assigned map[string]string
+
+var (
+	assignment = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?:^|[\s;])([A-Za-z_][A-Za-z0-9_]*)(?:=|\s+)["']?([~/][^\s"';&|]*)`)
+	})
+	variable = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`\$(?:\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*)`)
+	})
+)
+
+const (
+	maxAssigned = 256
+	maxExpanded = 8 << 10
+)
+
+// assign remembers what a line sets: a=/b, export a=/b, and fish's "set -gx a /b".
+func (v assigned) assign(line string) {
+	for _, match := range assignment().FindAllStringSubmatch(line, -1) {
+		if len(v) < maxAssigned && len(match[2]) < 4096 {
+			v[match[1]] = match[2]
+		}
+	}
+}
+
+// expand puts values in the place of variables.
+func (v assigned) expand(line string) string {
+	line = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", "%h/", "~/").Replace(line)
+	if len(v) == 0 || len(line) > maxExpanded {
+		return line
+	}
+	return variable().ReplaceAllStringFunc(line, func(name string) string {
+		if value := v[strings.Trim(name, "${}")]; value != "" {
+			return value
+		}
+		return name
+	})
+}
+
 // startupWords are the whole paths in a line.
 func (b *builder) startupWords(line string) (words []string) {
 	line = strings.TrimSpace(line)
@@ -69,8 +144,7 @@ func (b *builder) startupWords(line string) (words []string) {
 			return nil
 		}
 	}
-	line = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", "%h/", "~/").Replace(line)
-	for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`;&|<>()[]{},=:", r) }) {
+	for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`;&|<>(){},=:", r) }) {
 		if word = b.expandHome(word); path.IsAbs(word) && len(word) > 1 {
 			words = append(words, path.Clean(word))
 		}

@@ -132,8 +132,11 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"what git obeys by a relative path": {
 			before: "git init -q; mkdir keys; touch keys/ca template; git config http.sslCAInfo keys/ca; git config core.attributesFile attributes; git config core.quotePath false; git config commit.template template",
 			inside: "plant keys/ca; plant attributes; echo x > false; echo x > template", after: "sh keys/ca; sh attributes; test -e false && grep -q x template || touch $W/executed"},
+		"what a shell's file reads by a variable, and all of a directory": {
+			before: "mkdir rc few; touch rc/a; echo true > one.zsh; printf 'export DOTS=$HOME/work\n. \"$DOTS/aliases\"; . ${DOTS}/more\nfor f in $DOTS/rc/*.sh ~/work/*.zsh ~/w*/env; do . $f; done\n' > $HOME/.bashrc",
+			inside: "plant aliases; plant more; plant rc/new.sh; plant one.zsh; plant env; echo x > few/x", after: "for f in aliases more env rc/new.sh one.zsh; do sh ./$f; done; test -e few/x || touch $W/executed"},
 		"what a shell's file reads": {
-			before: "touch a b e; echo 'test -f ~/work/a && . \"$HOME/work/a\"; source ${HOME}/work/b' > $HOME/.bashrc; echo source $W/v > $HOME/.vimrc; mkdir $HOME/.ssh; echo Include ~/work/sshc > $HOME/.ssh/config; echo \"alias e='~/work/e'\" >> $HOME/.bashrc",
+			before: "touch a b; echo 'test -f ~/work/a && . \"$HOME/work/a\"; source ${HOME}/work/b' > $HOME/.bashrc; echo source $W/v > $HOME/.vimrc; mkdir $HOME/.ssh; echo Include ~/work/sshc > $HOME/.ssh/config; echo \"alias e='~/work/e'\" >> $HOME/.bashrc",
 			inside: "plant a; plant b; plant v; plant sshc; echo mine > e", after: "for f in a b v sshc; do sh $f; done; grep mine e || touch $W/executed"},
 		"a directory of PATH that is not there": {
 			before: "true", inside: "plant bin/ls", after: "PATH=$W/bin:$PATH; ls",
