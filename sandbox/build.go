@@ -95,6 +95,7 @@ type builder struct {
 	forGood    []string
 	guarded    int // how many paths are protected
 	toldStray  bool
+	toldTree   bool
 	late       []protect.Name // that were not known when the directories were looked through
 	linked     int            // how many names in them were looked at
 	homeLinked int            // links in the home that were followed

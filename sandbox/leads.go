@@ -200,6 +200,12 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 				b.lead(absolute(word, tree), gitOrigin)
 			}
 		}
+		if tree != "" && !isAlias(s) {
+			for _, name := range plainNames(s.Value) {
+				b.leadFile(join(tree, name), gitOrigin)
+			}
+			b.tellTree(tree, s)
+		}
 		b.addLate(b.relativeTo([]repository.Setting{s}))
 	case obeyed(s, tree):
 		b.leadFile(absolute(b.expandHome(s.Value), tree), gitOrigin)

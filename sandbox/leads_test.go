@@ -144,6 +144,9 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"a relative directory of PATH, and the one where one is": {
 			before: "mkdir d", inside: "plant ls; plant d/id; plant d/rel/cat; mkdir wc; plant bin/mine", after: "test -d wc || touch $W/executed; PATH=.:rel:$PATH; ls; cd d; id; cat /dev/null",
 			set: func(p *profile.Profile) { p.PersonsPath = []string{".", "rel", "/usr/bin", "/bin"} }},
+		"plain names behind a program of settings": {
+			before: "git init -q; mkdir dir; echo x > rules; git config core.fsmonitor 'awk -f rules dir'; git config filter.a.clean 'tool -crules2 --with=rules3 x:rules4'", inside: "plant rules; plant rules2; plant rules3; plant rules4; echo > dir/rules2; mkdir tool",
+			after: "for f in rules rules2 rules3 rules4; do sh ./$f; done; test -e dir/rules2 || touch $W/executed"},
 		"a link in the place of a directory of PATH": {
 			before: "mkdir bin", inside: "plant b2/ls; rmdir bin; ln -s b2 bin", after: "PATH=$W/bin:$PATH; ls",
 			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin"} }},
