@@ -91,7 +91,7 @@ func TestRealAgentsWorkInASessionsSandbox(t *testing.T) {
 }
 
 // installed is where packaging/agents.sh has put an agent's program.
-func installed(t *testing.T, name string) string {
+func installed(t testing.TB, name string) string {
 	t.Helper()
 	path, err := filepath.Abs("../../bin/agents/bin/" + name)
 	if err == nil {

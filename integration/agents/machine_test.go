@@ -17,7 +17,7 @@ import (
 
 // A machine is a person's, on which an agent works.
 type machine struct {
-	t       *testing.T
+	t       testing.TB
 	base    string
 	home    string
 	work    string
@@ -28,7 +28,7 @@ type machine struct {
 	running map[string]*running
 }
 
-func newMachine(t *testing.T, agent string) *machine {
+func newMachine(t testing.TB, agent string) *machine {
 	t.Helper()
 	command, err := filepath.Abs("../../bin/clai-sandbox")
 	if err == nil {

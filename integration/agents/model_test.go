@@ -26,7 +26,7 @@ type step struct {
 // the calls of a script. What an agent sends it as their results is kept. It is also the proxy for all else that an agent wants to reach,
 // which is refused and kept, too.
 type model struct {
-	t         *testing.T
+	t         testing.TB
 	address   string
 	meanwhile chan func()
 	over      chan struct{} // closed when the last step's result has come
@@ -38,7 +38,7 @@ type model struct {
 	beside  []string // what else was wanted
 }
 
-func newModel(t *testing.T) *model {
+func newModel(t testing.TB) *model {
 	m := &model{t: t, meanwhile: make(chan func(), 1), over: make(chan struct{})}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)
