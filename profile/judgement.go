@@ -105,6 +105,45 @@ func (d *Domains) JudgeResolved(to Destination, address netip.Addr, own []netip.
 	return Judgement{Verdict: DomainSpecial, Range: what}
 }
 
+// Public reports whether a destination is one that a person may be asked about. A name counts as public here: where it leads is
+// judged once more, when it is resolved. The names of this machine itself, and addresses that are not the public network's, are opened by what
+// the person wrote down themselves, and never by an answer to a question.
+func (to Destination) Public() bool {
+	if to.Name != "" {
+		return to.Name != localhost && !strings.HasSuffix(to.Name, "."+localhost)
+	}
+	none := Domains{}
+	return none.JudgeResolved(to, to.Address, nil).Verdict == DomainAllowed
+}
+
+// Public reports whether a rule is one that can be granted: neither this machine itself, nor addresses that are not the public network's.
+func (r DomainRule) Public() bool {
+	if !r.Prefix.IsValid() {
+		return r.Name == "" || Destination{Name: r.Name}.Public()
+	}
+	special, _ := specialRange(r.Prefix.Addr())
+	return !special.IsValid() || special.Bits() > r.Prefix.Bits() // a wide rule opens no special range in it
+}
+
+// Allows reports whether a rule for connections allows one.
+func (r DomainRule) Allows(to Destination) bool {
+	d := Domains{Allowed: []DomainRule{r}}
+	return d.Judge(to).Verdict == DomainAllowed
+}
+
+// Covers reports whether a rule allows all that another one does.
+func (r DomainRule) Covers(other DomainRule) bool {
+	switch {
+	case r.Port != 0 && r.Port != other.Port || r.Prefix.IsValid() != other.Prefix.IsValid():
+		return false
+	case r.Prefix.IsValid():
+		return r.Prefix.Bits() <= other.Prefix.Bits() && r.Prefix.Contains(other.Prefix.Addr())
+	case other.Below:
+		return r.Below && (r.Name == "" || other.Name == r.Name || strings.HasSuffix(other.Name, "."+r.Name))
+	}
+	return r.names(other.Name, other.Port)
+}
+
 // Loopback reports whether a rule allows the host's own loopback interface, or a part of it.
 func (d *Domains) Loopback() bool {
 	for _, r := range d.Allowed {

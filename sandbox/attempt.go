@@ -158,6 +158,7 @@ func (a *attempt) open(l Launcher) (err error) {
 	a.output = process.NewMeter(a.plan.Limits.Of(profile.LimitOutput))
 	if a.plan.Network == profile.NetworkFiltered && !l.bare {
 		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Upstream: a.plan.Upstream, Ask: l.AskNetwork, Resolve: l.resolve}
+		l.Reach.begin(a.proxy)
 	}
 	if !l.bare {
 		if err := a.listenPublished(l); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -106,6 +107,34 @@ func receiveListener(channel *net.UnixConn) (net.Listener, error) {
 	file := os.NewFile(uintptr(fd), "listener")
 	defer file.Close()
 	return net.FileListener(file)
+}
+
+// A Reach is what a filtered network reaches while its command runs. Hand a new one to Launcher.Reach before Run, and call Set, from any
+// goroutine.
+type Reach struct {
+	mu    sync.Mutex
+	proxy *egress.Proxy
+	rules *profile.Domains // what was set before there was a proxy
+}
+
+// Set makes the network reach what these rules allow. Connections that they do not allow are ended before it returns.
+func (r *Reach) Set(rules profile.Domains) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rules = &rules; r.proxy != nil {
+		r.proxy.SetRules(rules)
+	}
+}
+
+func (r *Reach) begin(p *egress.Proxy) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.proxy = p; r.rules != nil {
+		p.SetRules(*r.rules)
+	}
 }
 
 // serveNetwork serves the listener once it comes, until endNetwork. If none comes, the sandbox has ended before its

@@ -26,7 +26,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
-	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
@@ -496,12 +495,17 @@ func TestAPersonCanBeAskedForANameWhileTheCommandWaits(t *testing.T) {
 	port := hello(t, httptest.NewServer)
 	h.filtered(fmt.Sprintf("127.0.0.1:%d", port), "")
 	var asked []string
-	h.launcher.AskNetwork = func(_ context.Context, to profile.Destination) egress.Answer {
+	h.launcher.Reach = &Reach{}
+	h.launcher.AskNetwork = func(_ context.Context, to profile.Destination) string {
 		asked = append(asked, to.Name)
 		if to.Name == "yes.example" {
-			return egress.AllowSession
+			rule, err := profile.ParseDomainRule(to.String())
+			if err != nil {
+				t.Error(err)
+			}
+			h.launcher.Reach.Set(profile.Domains{Allowed: append(slices.Clone(h.profile.Domains.Allowed), rule)})
 		}
-		return egress.Refuse
+		return "a person said no"
 	}
 	r := h.run("/bin/sh", "-c", fmt.Sprintf("for name in yes.example yes.example no.example; do curl -sS http://$name:%d/; done", port))
 	if !strings.HasPrefix(r.Out, strings.Repeat("hello from yes.example\n", 2)+"clai-sandbox: no.example") || strings.Join(asked, " ") != "yes.example no.example" || len(r.Notices) != 1 {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
-	"github.com/clairun/clai-sandbox/sandbox/egress"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/sshagent"
@@ -40,9 +39,10 @@ type Launcher struct {
 	// Job says that this process is a job of somebody's shell and runs one command: when the terminal stops the job, everything
 	// inside stops first.
 	Job bool
-	// AskNetwork decides about a connection of a filtered network that no rule of the plan's names; see egress.Proxy. Nil
-	// refuses.
-	AskNetwork func(context.Context, profile.Destination) egress.Answer
+	// AskNetwork has somebody asked about a connection of a filtered network that no rule names; see egress.Proxy. Nil asks nobody.
+	AskNetwork func(context.Context, profile.Destination) (why string)
+	// Reach, if there is one, can change what a filtered network of this run reaches.
+	Reach *Reach
 
 	// SSHAgent is the program that serves a sandbox's ssh-agent, with its arguments: see package sshagent. AskSSH decides about a host
 	// that nobody named for a key; nil refuses.

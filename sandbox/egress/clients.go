@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // A client is a connection from the sandbox. All that comes from it is read through the buffer.
@@ -17,6 +19,8 @@ type client struct {
 	// server that does not answer holds nobody.
 	ctx context.Context
 	end context.CancelFunc
+	// to is where it was let connect to; before that, it is the zero value. The proxy's lock guards it.
+	to profile.Destination
 }
 
 // welcome notes a connection, which ends with the proxy. It returns nil if that has ended already.

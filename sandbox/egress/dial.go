@@ -1,12 +1,12 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 	"time"
 
@@ -61,16 +61,65 @@ func (p *Proxy) directly(c *client, to profile.Destination) (*net.TCPConn, error
 	return nil, p.mayNeedUpstream(unreachable)
 }
 
-// admit decides by the rules, or by the answer of a person, whether to is connected to at all.
+// admit decides by the rules whether to is connected to at all. Somebody may be asked, once, who can change the rules.
 func (p *Proxy) admit(c *client, to profile.Destination) error {
+	j := p.judge(c, to)
+	if j.Verdict != profile.DomainUnlisted || p.Ask == nil || !to.Public() {
+		return p.unlessAllowed(to, j, "")
+	}
+	if to.Name == "" { // what is an address of this machine's is not the public network's, either
+		own, err := p.own()
+		if err != nil {
+			return &UnreachableError{To: to.String(), Err: errOwn}
+		}
+		if resolved := p.rules().JudgeResolved(to, to.Address, own); resolved.Verdict != profile.DomainAllowed {
+			return p.unlessAllowed(to, resolved, "")
+		}
+	}
+	why := p.ask(c, to)
+	return p.unlessAllowed(to, p.judge(c, to), why)
+}
+
+// judge judges by the rules of now. A client that is let through is known by where it goes from then on.
+func (p *Proxy) judge(c *client, to profile.Destination) profile.Judgement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	j := p.Rules.Judge(to)
+	if j.Verdict == profile.DomainAllowed {
+		c.to = to
+	}
+	return j
+}
+
+func (p *Proxy) unlessAllowed(to profile.Destination, j profile.Judgement, asked string) error {
 	if j.Verdict == profile.DomainAllowed {
 		return nil
 	}
-	if j.Verdict == profile.DomainUnlisted && p.Ask != nil && (p.answered.has(to) || p.ask(c, to)) {
-		return nil
+	e := refused(to, netip.Addr{}, j)
+	if asked != "" && j.Verdict == profile.DomainUnlisted {
+		e.Why, e.Hint = e.Why+", and "+asked, "do not go round it: say what it is needed for, and leave it to the person"
 	}
-	return p.refuse(refused(to, netip.Addr{}, j))
+	return p.refuse(e)
+}
+
+// rules are those of now. What is in them does not change.
+func (p *Proxy) rules() *profile.Domains {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.Rules
+	return &now
+}
+
+// SetRules changes what may be connected to. It ends the connections that were let through and would not be now, and no others.
+func (p *Proxy) SetRules(rules profile.Domains) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Rules = rules
+	for _, c := range p.clients {
+		if c.to.Port != 0 && p.Rules.Judge(c.to).Verdict != profile.DomainAllowed {
+			c.end()
+		}
+	}
 }
 
 // refuse notes a refusal and returns it.
@@ -79,8 +128,8 @@ func (p *Proxy) refuse(e *RefusedError) error {
 	return e
 }
 
-// ask holds the client until there is an answer. If the client goes away meanwhile, nobody needs one.
-func (p *Proxy) ask(c *client, to profile.Destination) bool {
+// ask holds the client until there is an answer, and returns what came of it. If the client goes away meanwhile, nobody needs one.
+func (p *Proxy) ask(c *client, to profile.Destination) (why string) {
 	ctx, cancel := context.WithTimeout(c.ctx, AskTimeout)
 	defer cancel()
 	c.SetDeadline(time.Time{})
@@ -91,39 +140,14 @@ func (p *Proxy) ask(c *client, to profile.Destination) bool {
 			cancel()
 		}
 	}()
-	answer := p.Ask(ctx, to)
-	gone := ctx.Err() != nil
+	why = p.Ask(ctx, to)
+	if ctx.Err() != nil {
+		why = "nobody answered while it was waited for"
+	}
 	c.SetReadDeadline(time.Now()) // the watch ends, and the buffer is ours again
 	<-watched
 	c.SetReadDeadline(time.Now().Add(p.patience.head))
-	if answer == AllowSession && !gone {
-		p.answered.add(to)
-	}
-	return !gone && (answer == AllowOnce || answer == AllowSession)
-}
-
-// answers are the destinations that were allowed for as long as the proxy lives.
-type answers struct {
-	mu   sync.Mutex
-	list map[profile.Destination]struct{}
-}
-
-func (a *answers) has(to profile.Destination) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, found := a.list[to]
-	return found
-}
-
-func (a *answers) add(to profile.Destination) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.list == nil {
-		a.list = map[profile.Destination]struct{}{}
-	}
-	if len(a.list) < profile.MaxDomains {
-		a.list[to] = struct{}{}
-	}
+	return cmp.Or(why, "that did not change")
 }
 
 // resolve returns the addresses that may be connected to, of a destination that is allowed.
@@ -144,13 +168,14 @@ func (p *Proxy) resolve(ctx context.Context, to profile.Destination) ([]netip.Ad
 	}
 	own, err := p.own()
 	if err != nil {
-		return nil, &UnreachableError{To: to.String(), Err: errors.New("the addresses of this machine cannot be told from others")}
+		return nil, &UnreachableError{To: to.String(), Err: errOwn}
 	}
 	var allowed []netip.Addr
 	var refusal *RefusedError
+	rules := p.rules()
 	for _, address := range addresses[:min(len(addresses), maxAddresses)] {
 		address = address.Unmap()
-		j := p.Rules.JudgeResolved(to, address, own)
+		j := rules.JudgeResolved(to, address, own)
 		if j.Verdict == profile.DomainAllowed {
 			allowed = append(allowed, address)
 		} else {
@@ -162,6 +187,9 @@ func (p *Proxy) resolve(ctx context.Context, to profile.Destination) ([]netip.Ad
 	}
 	return allowed, nil
 }
+
+// errOwn refuses what cannot be held against this machine's own addresses.
+var errOwn = errors.New("the addresses of this machine cannot be told from others")
 
 func (p *Proxy) own() ([]netip.Addr, error) {
 	if p.Own != nil {

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,6 +45,12 @@ func TestARefusalSaysWhichNameWhichRuleAndWhatToType(t *testing.T) {
 			t.Errorf("%s: %s\n%s\nwant %s", c.to, head, body, c.want)
 		}
 		list, _ := w.proxy.Refusals()
+		var said RefusedError
+		_, structured, _ := strings.Cut(head, "\r\n"+refusedHeader+": ")
+		structured, _, _ = strings.Cut(structured, "\r\n")
+		if err := json.Unmarshal([]byte(structured), &said); err != nil || len(list) != 1 || said != list[0] {
+			t.Errorf("%s: for programs: %s, %v", c.to, structured, err)
+		}
 		if len(list) != 1 || "clai-sandbox: "+list[0].Error()+"\n" != body {
 			t.Errorf("%s: %v is noted", c.to, list)
 		}
@@ -149,39 +156,43 @@ func TestWhatIsAllowedAndCannotBeReachedSaysSo(t *testing.T) {
 func TestAnUnlistedNameCanBeAskedFor(t *testing.T) {
 	port := server(t, echo)
 	for _, c := range []struct {
-		answer  Answer
-		asked   int32 // for two connections
+		rule    string // that the answer adds
+		asked   int32  // for two connections
 		reached bool
 	}{
-		{Refuse, 2, false},
-		{AllowOnce, 2, true},
-		{AllowSession, 1, true},
-		{Answer(77), 2, false},
+		{"", 2, false},
+		{"asked.example", 1, true},
+		{"other.example", 2, false},
 	} {
 		w := newWorld(t, "127.0.0.1", "denied.example")
 		w.names["asked.example"] = "127.0.0.1"
+		w.proxy.Own = func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.8.8")}, nil }
 		var asked atomic.Int32
-		w.proxy.Ask = func(_ context.Context, to profile.Destination) Answer {
+		w.proxy.Ask = func(_ context.Context, to profile.Destination) string {
 			if to.String() != fmt.Sprintf("asked.example:%d", port) {
 				t.Errorf("asked for %s", to)
 			}
 			asked.Add(1)
-			return c.answer
+			w.proxy.SetRules(rules(t, "127.0.0.1 "+c.rule, "denied.example"))
+			return "a person said something"
 		}
 		for range 2 {
 			// What the client says meanwhile is not lost.
 			answer := w.says(fmt.Sprintf("CONNECT asked.example:%d HTTP/1.1\r\n\r\nhello", port))
 			if strings.HasSuffix(answer, "\r\n\r\nhello") != c.reached {
-				t.Errorf("answer %d: %s", c.answer, answer)
+				t.Errorf("with %q: %s", c.rule, answer)
+			}
+			if !c.reached && !strings.Contains(answer, "no rule allows it, and a person said something; do not go round it") {
+				t.Errorf("with %q: %s", c.rule, answer)
 			}
 		}
-		for _, to := range []string{"denied.example:443", "169.254.169.254:80", "0x7f.1:80"} {
+		for _, to := range []string{"denied.example:443", "169.254.169.254:80", "0x7f.1:80", "localhost:443", "a.localhost:443", "10.0.0.1:443", "8.8.8.8:53", "[64:ff9b::a00:1]:443"} {
 			if answer := w.says("CONNECT " + to + " HTTP/1.1\r\n\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 403") {
 				t.Errorf("%s: %s", to, answer)
 			}
 		}
 		if n := asked.Load(); n != c.asked {
-			t.Errorf("answer %d: asked %d times, want %d", c.answer, n, c.asked)
+			t.Errorf("with %q: asked %d times, want %d", c.rule, n, c.asked)
 		}
 	}
 }
@@ -189,11 +200,11 @@ func TestAnUnlistedNameCanBeAskedFor(t *testing.T) {
 func TestAQuestionEndsWithTheClient(t *testing.T) {
 	w := newWorld(t, "", "")
 	begun, ended := make(chan struct{}), make(chan struct{})
-	w.proxy.Ask = func(ctx context.Context, _ profile.Destination) Answer {
+	w.proxy.Ask = func(ctx context.Context, _ profile.Destination) string {
 		close(begun)
 		<-ctx.Done()
 		close(ended)
-		return AllowSession
+		return ""
 	}
 	conn := w.dial()
 	io.WriteString(conn, "CONNECT asked.example:443 HTTP/1.1\r\n\r\n")
@@ -201,8 +212,47 @@ func TestAQuestionEndsWithTheClient(t *testing.T) {
 	conn.Close()
 	<-ended
 	w.proxy.Close()
-	if w.proxy.answered.has(profile.Destination{Name: "asked.example", Port: 443}) {
-		t.Error("an answer that came too late was kept")
+	if list, _ := w.proxy.Refusals(); len(list) != 1 || !strings.Contains(list[0].Why, "nobody answered while it was waited for") {
+		t.Errorf("noted: %v", list)
+	}
+}
+
+// A name that an answer allowed leads where it leads: to a private network no answer opens the way.
+func TestAnAnswerOpensNoPrivateAddress(t *testing.T) {
+	w := newWorld(t, "", "")
+	w.names["inward.example"] = "10.1.2.3"
+	w.proxy.Ask = func(context.Context, profile.Destination) string {
+		w.proxy.SetRules(rules(t, "inward.example", ""))
+		return ""
+	}
+	if answer := w.says("CONNECT inward.example:443 HTTP/1.1\r\n\r\n"); !strings.Contains(answer, "it leads to 10.1.2.3, and that is a private network") {
+		t.Error(answer)
+	}
+}
+
+func TestOtherRulesEndTheConnectionsThatTheyTakeAwayAndNoOthers(t *testing.T) {
+	port := server(t, echo)
+	w := newWorld(t, "127.0.0.1 kept.example gone.example", "")
+	w.names["kept.example"], w.names["gone.example"] = "127.0.0.1", "127.0.0.1"
+	kept, keptIn := w.tunnel(fmt.Sprintf("kept.example:%d", port))
+	gone, goneIn := w.tunnel(fmt.Sprintf("gone.example:%d", port))
+	echoes := func(conn net.Conn, in io.Reader) error {
+		io.WriteString(conn, "x")
+		_, err := io.ReadFull(in, make([]byte, 1))
+		return err
+	}
+	if err := errors.Join(echoes(kept, keptIn), echoes(gone, goneIn)); err != nil {
+		t.Fatal(err)
+	}
+	w.proxy.SetRules(rules(t, "127.0.0.1 kept.example", ""))
+	if err := echoes(gone, goneIn); err == nil {
+		t.Error("what was taken away goes on")
+	}
+	if err := echoes(kept, keptIn); err != nil {
+		t.Errorf("what was not taken away has ended: %v", err)
+	}
+	if answer := w.says(fmt.Sprintf("CONNECT gone.example:%d HTTP/1.1\r\n\r\n", port)); !strings.HasPrefix(answer, "HTTP/1.1 403") {
+		t.Error(answer)
 	}
 }
 

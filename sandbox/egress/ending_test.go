@@ -81,10 +81,10 @@ func TestCloseEndsWhatIsBeingLookedUpAndAskedFor(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	w.proxy.Ask = func(ctx context.Context, _ profile.Destination) Answer {
+	w.proxy.Ask = func(ctx context.Context, _ profile.Destination) string {
 		begun <- struct{}{}
 		<-ctx.Done()
-		return AllowSession
+		return ""
 	}
 	io.WriteString(w.dial(), "CONNECT slow.example:443 HTTP/1.1\r\n\r\n")
 	io.WriteString(w.dial(), "CONNECT asked.example:443 HTTP/1.1\r\n\r\n")

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -56,6 +57,9 @@ func (p *Proxy) servePlain(c *client, r request) {
 	p.forward(c, server, r)
 }
 
+// refusedHeader is the field of an answer in which a program finds why a connection is refused.
+const refusedHeader = "Clai-Sandbox-Refused"
+
 // answer tells the client why there is no connection: in words, for the program's output is read by whoever runs it.
 func (p *Proxy) answer(c *client, err error) {
 	var refusal *RefusedError
@@ -77,10 +81,16 @@ func (p *Proxy) answer(c *client, err error) {
 	default:
 		return // the client has gone, or said nothing for too long
 	}
+	structured := ""
+	if refusal != nil { // the same for programs: JSON escapes what would end a line
+		if said, err := json.Marshal(refusal); err == nil {
+			structured = refusedHeader + ": " + string(said) + "\r\n"
+		}
+	}
 	text = "clai-sandbox: " + sentence(text)
 	c.SetWriteDeadline(time.Now().Add(p.patience.head))
-	fmt.Fprintf(c, "HTTP/1.1 %s (%s)\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
-		status, text, len(text)+1, text)
+	fmt.Fprintf(c, "HTTP/1.1 %s (%s)\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n%s\r\n%s\n",
+		status, text, len(text)+1, structured, text)
 	c.finish()
 }
 

@@ -13,13 +13,14 @@ import (
 
 // A Proxy connects the clients of one sandbox to what its rules allow. The fields are set before Serve.
 type Proxy struct {
-	Rules profile.Domains
+	Rules profile.Domains // later, SetRules changes them
 	// Upstream is a proxy through which it connects. What the rules say holds before that is asked for anything.
 	Upstream profile.Upstream
-	// Ask decides about a destination that no rule names. It may take as long as a person does; the context ends when the
-	// client has gone, the proxy is closed, or AskTimeout has passed. What is denied, or is not on the public network,
-	// is never asked for. Nil refuses.
-	Ask func(context.Context, profile.Destination) Answer
+	// Ask has somebody asked about a destination that no rule names. It returns when that was answered; then the rules, which the
+	// answer may have changed, are looked at again. Why says in a few words what came of it, for a refusal. It may take as long as a
+	// person does; the context ends when the client has gone, the proxy is closed, or AskTimeout has passed. What is
+	// denied, or is not on the public network, is never asked for. Nil asks nobody.
+	Ask func(context.Context, profile.Destination) (why string)
 	// Resolve returns the addresses of a name. Nil asks the host's name servers and hosts file.
 	Resolve func(context.Context, string) ([]netip.Addr, error)
 	// Own returns the addresses of this machine, which a name must not lead to. Nil asks the kernel.
@@ -28,7 +29,6 @@ type Proxy struct {
 	patience patience // shorter in tests
 	pool     *pool    // nil: the process's
 	refusals refusals
-	answered answers
 
 	mu      sync.Mutex
 	closed  bool
@@ -38,15 +38,6 @@ type Proxy struct {
 	ctx     context.Context // ends with Close, and everything with it
 	cancel  context.CancelFunc
 }
-
-// An Answer is what was said of a destination that no rule names. The zero value refuses.
-type Answer uint8
-
-const (
-	Refuse       Answer = iota
-	AllowOnce           // this one connection
-	AllowSession        // as long as this proxy lives
-)
 
 // What one sandbox may take of its launcher. At the limit of connections, further ones wait in the kernel's queue, and who
 // has hung up makes room for them.

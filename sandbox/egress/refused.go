@@ -14,9 +14,10 @@ import (
 // A RefusedError is a destination that may not be connected to. Its text is one line, says why and what to do about it,
 // and is the same for the program inside and the person outside.
 type RefusedError struct {
-	To   string // as it was judged, or quoted where it could not be read
-	Why  string
-	Hint string
+	To   string `json:"destination"` // as it was judged, or quoted where it could not be read
+	Why  string `json:"why"`
+	Hint string `json:"hint,omitempty"` // what to do, and what not to
+	Rule string `json:"rule,omitempty"` // that denies it
 }
 
 func (e *RefusedError) Error() string {
@@ -35,11 +36,11 @@ func refused(to profile.Destination, address netip.Addr, j profile.Judgement) *R
 	}
 	switch j.Verdict {
 	case profile.DomainDenied:
-		return &RefusedError{to.String(), fmt.Sprintf("%sthe rule %s denies it", at, j.Rule), "a person can take that out of deniedDomains or --deny-domain"}
+		return &RefusedError{to.String(), fmt.Sprintf("%sthe rule %s denies it", at, j.Rule), "a person can take that out of deniedDomains or --deny-domain", j.Rule.String()}
 	case profile.DomainSpecial:
-		return &RefusedError{to.String(), fmt.Sprintf("%sthat is %s, which only a rule of its own allows", at, j.Range), "a person can allow it with --allow-domain " + name.String()}
+		return &RefusedError{to.String(), fmt.Sprintf("%sthat is %s, which only a rule of its own allows", at, j.Range), "a person can allow it with --allow-domain " + name.String(), ""}
 	}
-	return &RefusedError{to.String(), "no rule allows it", fmt.Sprintf("a person can allow it with --allow-domain %s, or with allowedDomains in the configuration", to)}
+	return &RefusedError{to.String(), "no rule allows it", fmt.Sprintf("a person can allow it with --allow-domain %s, or with allowedDomains in the configuration", to), ""}
 }
 
 // quoted is text from inside for a message: on one line, with nothing that a terminal would obey.

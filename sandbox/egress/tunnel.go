@@ -161,7 +161,7 @@ func (p *Proxy) checkOtherName(to profile.Destination, said string) error {
 	if err != nil || in.Name != lower {
 		return mistaken(to, "the TLS handshake asks for "+quoted(said)+", which is no name as it is written there")
 	}
-	if j := p.Rules.Judge(in); j.Verdict == profile.DomainDenied {
+	if j := p.rules().Judge(in); j.Verdict == profile.DomainDenied {
 		return mistaken(to, "the TLS handshake asks for "+quoted(said)+", which the rule "+j.Rule.String()+" denies")
 	}
 	return nil
