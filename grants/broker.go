@@ -83,11 +83,12 @@ type Asking struct {
 	Reason string         `json:"reason,omitempty" jsonschema:"why, for the person who decides"`
 }
 
-// A NewGrant is a grant that a person adds.
+// A NewGrant is a grant that a person adds: of a path, or of a domain.
 type NewGrant struct {
 	Agent     string         `json:"agentId"`
-	Path      string         `json:"path"`
-	Access    profile.Access `json:"access"`
+	Path      string         `json:"path,omitempty"`
+	Access    profile.Access `json:"access,omitempty"`
+	Domain    string         `json:"domain,omitempty" jsonschema:"in place of path and access: a rule for connections of a filtered network, as host:port, host or *.suffix"`
 	ExpiresIn Duration       `json:"expiresIn,omitempty" jsonschema:"how long it holds, as 90m or 2h30m"`
 	Reason    string         `json:"reason,omitempty"`
 	Via       string         `json:"via,omitempty"`
@@ -102,6 +103,7 @@ const (
 	EventRequestChanged EventKind = "request_changed" // its path leads elsewhere than before
 	EventRequestEnded   EventKind = "request_ended"
 	EventGranted        EventKind = "path_granted"
+	EventDomainGranted  EventKind = "domain_granted"
 	EventConfirmed      EventKind = "grant_confirmed" // it holds again
 	EventNarrowed       EventKind = "grant_narrowed"
 	EventRevoked        EventKind = "grant_revoked"

@@ -50,6 +50,7 @@ type Decision struct {
 	ExpiresIn Duration `json:"expiresIn,omitempty" jsonschema:"of allowAlways: how long it holds, as 90m or 2h30m; without it, until it is revoked"`
 	// Shown says what the person was shown of a command: CommandRequest.Shown. Nothing else of an allowance is said of one.
 	Shown  string `json:"shown,omitempty" jsonschema:"of an allowance of a command: the digest of what was shown"`
+	Domain string `json:"domain,omitempty" jsonschema:"of an allowance of a connection: one of the rules of the request"`
 	Answer string `json:"answer,omitempty" jsonschema:"of answer: one of the choices, or where there are none, any text"`
 	Reason string `json:"reason,omitempty" jsonschema:"of deny: why, for the agent"`
 	Via    string `json:"via,omitempty" jsonschema:"how the person answered: terminal, web, desktop, mcp"`
@@ -140,6 +141,9 @@ func (d Decision) check(q Question) error {
 	if d.Answer != "" {
 		return refuse("answer is said of a question, and this is a path")
 	}
+	if d.Domain != "" {
+		return refuse("domain is said of a connection, and this is a path")
+	}
 	switch d.Kind {
 	case Deny:
 		return nil
@@ -189,8 +193,8 @@ func (d Decision) ForCommand(r CommandRequest) error {
 		return nil
 	case d.Kind != AllowOnce && d.Kind != AllowAlways:
 		return refuse("kind must be deny, allowOnce or allowAlways")
-	case d.Path != "" || d.Access != profile.NoAccess || d.ExpiresIn != 0:
-		return refuse("it is a command: neither path nor access nor expiresIn is said of it")
+	case d.Path != "" || d.Access != profile.NoAccess || d.ExpiresIn != 0 || d.Domain != "":
+		return refuse("it is a command: neither path nor access, domain nor expiresIn is said of it")
 	case d.Shown != r.Shown:
 		return refuse("shown must be the digest of the command as it was shown")
 	case d.Kind == AllowAlways && len(r.Always) == 0:

@@ -8,14 +8,15 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A Grant is one path that a person allowed an agent.
+// A Grant is one path, or one domain, that a person allowed an agent.
 type Grant struct {
 	ID       string         `json:"id"`
 	Agent    string         `json:"agentId"`
 	Session  string         `json:"sessionId,omitempty" jsonschema:"of scope once: the session that it ends with"`
-	Path     string         `json:"path" jsonschema:"as the person wrote it, absolute and clean"`
-	Resolved string         `json:"resolvedPath" jsonschema:"where that led when it was granted, and must lead still"`
-	Access   profile.Access `json:"access"`
+	Path     string         `json:"path,omitempty" jsonschema:"as the person wrote it, absolute and clean"`
+	Resolved string         `json:"resolvedPath,omitempty" jsonschema:"where that led when it was granted, and must lead still"`
+	Access   profile.Access `json:"access,omitempty"`
+	Domain   string         `json:"domain,omitempty" jsonschema:"in place of a path: a rule for connections of a filtered network, as host:port, host or *.suffix"`
 	Scope    Scope          `json:"scope" jsonschema:"once: for one session; agent: until it is revoked or expires"`
 	Origin   Origin         `json:"origin"`
 	Object   Object         `json:"object" jsonschema:"what was there when it was granted"`
@@ -23,6 +24,7 @@ type Grant struct {
 	ExpiresAtUnixMs  int64  `json:"expiresAtUnixMs,omitempty" jsonschema:"0: never"`
 	Uses             int64  `json:"uses" jsonschema:"how many runs it was shown to"`
 	LastUsedAtUnixMs int64  `json:"lastUsedAtUnixMs,omitempty"`
+	Warning          string `json:"warning,omitempty" jsonschema:"of a domain: what a person should know of it"`
 	Stale            string `json:"stale,omitempty" jsonschema:"why it is left out until a person confirms it"`
 }
 

@@ -7,6 +7,7 @@ type NoticeKind string
 
 const (
 	NoticePathGranted        NoticeKind = "path_granted"
+	NoticeDomainGranted      NoticeKind = "domain_granted"
 	NoticePathGrantDenied    NoticeKind = "path_grant_denied"
 	NoticeSandboxUnavailable NoticeKind = "sandbox_unavailable"
 	NoticeCommandDenied      NoticeKind = "command_denied"

@@ -94,7 +94,7 @@ func (d Decision) ForQuestion(q PersonQuestion) error {
 		return nil
 	case d.Kind != GiveAnswer:
 		return refuse("it is a question: kind must be answer, or deny without one")
-	case d.Path != "" || d.Access != 0 || d.ExpiresIn != 0 || d.Scope != "" || d.Shown != "" || d.Reason != "":
+	case d.Path != "" || d.Access != 0 || d.ExpiresIn != 0 || d.Scope != "" || d.Shown != "" || d.Domain != "" || d.Reason != "":
 		return refuse("it is a question: nothing but answer is said of it")
 	case len(q.Choices) > 0 && !slices.Contains(q.Choices, d.Answer):
 		return refuse("answer must be one of the choices")

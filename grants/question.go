@@ -39,11 +39,13 @@ type Request struct {
 	// Outside is a command that is to run outside of any sandbox: then no path is asked for.
 	Outside *CommandRequest `json:"outside,omitempty" jsonschema:"the command that is asked for, in place of a path"`
 	// Question is a question in words: then neither path nor command is asked for.
-	Question        *PersonQuestion `json:"question,omitempty" jsonschema:"what a person is asked in words, in place of a path"`
-	Reason          string          `json:"reason" jsonschema:"why, in the agent's words"`
-	Warnings        []Warning       `json:"warnings" jsonschema:"what a person should know before deciding"`
-	AskedAtUnixMs   int64           `json:"askedAtUnixMs"`
-	ExpiresAtUnixMs int64           `json:"expiresAtUnixMs" jsonschema:"when the request ends undecided"`
+	Question *PersonQuestion `json:"question,omitempty" jsonschema:"what a person is asked in words, in place of a path"`
+	// Domain is a connection that waits: then none of these is asked for.
+	Domain          *DomainRequest `json:"domain,omitempty" jsonschema:"the connection that is asked for, in place of a path"`
+	Reason          string         `json:"reason" jsonschema:"why, in the agent's words"`
+	Warnings        []Warning      `json:"warnings" jsonschema:"what a person should know before deciding"`
+	AskedAtUnixMs   int64          `json:"askedAtUnixMs"`
+	ExpiresAtUnixMs int64          `json:"expiresAtUnixMs" jsonschema:"when the request ends undecided"`
 }
 
 // An Outcome is how a question ended.
@@ -83,6 +85,7 @@ type Answer struct {
 	Scope     Scope          `json:"scope,omitempty" jsonschema:"of a grant: how far it reaches"`
 	Path      string         `json:"path,omitempty" jsonschema:"of a grant: what was granted; it may lie below what was asked for"`
 	Access    profile.Access `json:"access,omitempty" jsonschema:"of a grant: it may be less than what was asked for"`
+	Domain    string         `json:"domain,omitempty" jsonschema:"of a grant of a domain: the rule"`
 	Visible   Visibility     `json:"visible,omitempty" jsonschema:"of a grant: when it can be used"`
 	GrantID   string         `json:"grantId,omitempty"`
 	ExpiresAt int64          `json:"expiresAtUnixMs,omitempty"`

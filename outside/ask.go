@@ -15,15 +15,17 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/outside/runner"
 	"github.com/clairun/clai-sandbox/policy"
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // pending is a command, or a question in words, that waits for a person.
 type pending struct {
 	grants.Request
 	command command
-	claimed bool     // a decision is being written
-	late    func()   // what ended it meanwhile
-	answer  chan got // has room for the one answer
+	claimed bool                // a decision is being written
+	late    func()              // what ended it meanwhile
+	answer  chan got            // has room for the one answer
+	to      profile.Destination // of a connection
 }
 
 // got is what came of waiting for a person.
@@ -32,6 +34,7 @@ type got struct {
 	reason  string
 	outcome grants.Outcome
 	text    string // the answer to a question
+	rule    string // what is allowed of a connection
 }
 
 // ask waits for a person's word about a command.
@@ -171,6 +174,9 @@ func (b *Broker) Decide(ctx context.Context, id string, d grants.Decision) (gran
 	if p == nil {
 		return b.Broker.Decide(ctx, id, d)
 	}
+	if p.Domain != nil && d.Kind != grants.Deny {
+		return b.decideDomain(p, d)
+	}
 	if err := b.write(p, d); err != nil {
 		b.release(p)
 		return grants.Answer{}, unavailable(err)
@@ -193,8 +199,11 @@ func (b *Broker) Decide(ctx context.Context, id string, d grants.Decision) (gran
 
 // fits holds a decision against what is asked.
 func (p *pending) fits(d grants.Decision) error {
-	if p.Question != nil {
+	switch {
+	case p.Question != nil:
 		return d.ForQuestion(*p.Question)
+	case p.Domain != nil:
+		return d.ForDomain(*p.Domain)
 	}
 	return d.ForCommand(*p.Outside)
 }
@@ -234,8 +243,11 @@ func (b *Broker) release(p *pending) {
 // write puts a decision on record, and then what it stores: nothing takes effect before.
 func (b *Broker) write(p *pending, d grants.Decision) error {
 	event := "command_decided"
-	if p.Question != nil {
+	switch {
+	case p.Question != nil:
 		event = "question_decided"
+	case p.Domain != nil:
+		event = domainDecided
 	}
 	if err := b.recordSynced(p.command, event, line{Decision: &d}); err != nil {
 		return err

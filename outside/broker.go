@@ -28,6 +28,7 @@ type Options struct {
 	Run   func(context.Context, runner.Request) (a runner.Answer, started bool, err error)
 	Audit *audit.Log
 	User  string // who decides
+	State string // the directory where domains are stored; empty: none are
 
 	Timeout    time.Duration // how long a command waits for a person
 	MaxPending int           // commands of one agent that wait
@@ -58,6 +59,8 @@ type Broker struct {
 	agents  map[string]*agent
 	told    map[string]map[string]grants.CommandAnswer // what was answered, by the agent and the name that it was asked under
 	ended   map[string]grants.Outcome                  // commands that waited, by their ids
+	once    map[string]grants.Grant                    // of domains, for one session, by their ids
+	domains sync.Mutex                                 // held while a grant of a domain comes or goes
 	running int
 	laters  map[string]*later  // by their ids: what is on its way, and what ended lately
 	laterAs map[askedAs]*later // the same, by the names that they were asked under
@@ -67,8 +70,9 @@ type Broker struct {
 }
 
 var (
-	_ grants.Runner     = (*Broker)(nil)
-	_ grants.Questioner = (*Broker)(nil)
+	_ grants.Runner      = (*Broker)(nil)
+	_ grants.Questioner  = (*Broker)(nil)
+	_ grants.DomainAsker = (*Broker)(nil)
 )
 
 // agent is what is counted of one.
@@ -89,7 +93,7 @@ func New(paths *broker.Broker, o Options) *Broker {
 	o.MaxRunning = cmp.Or(o.MaxRunning, DefaultMaxRunning)
 	o.Every = cmp.Or(o.Every, DefaultEvery)
 	o.Notice = cmp.Or(o.Notice, DefaultNotice)
-	b := &Broker{Broker: paths, options: o, pending: map[string]*pending{}, agents: map[string]*agent{}, told: map[string]map[string]grants.CommandAnswer{}, ended: map[string]grants.Outcome{},
+	b := &Broker{Broker: paths, options: o, pending: map[string]*pending{}, agents: map[string]*agent{}, told: map[string]map[string]grants.CommandAnswer{}, ended: map[string]grants.Outcome{}, once: map[string]grants.Grant{},
 		onTheirWay: map[askedAs]chan struct{}{}, laters: map[string]*later{}, laterAs: map[askedAs]*later{}}
 	b.endUnfinished()
 	return b
@@ -131,6 +135,7 @@ type command struct {
 	host               host.Host
 	machine            *policy.Machine
 	decision           policy.Decision
+	domain             string // in place of a command: where a connection wants to go
 	pattern            string // the expression of hostexec that decided
 	byList             policy.Verdict
 }

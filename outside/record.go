@@ -30,6 +30,9 @@ type line struct {
 	Branch    string               `json:"branch,omitempty"`
 	Inside    bool                 `json:"fromSandbox,omitempty"`
 	Command   string               `json:"command,omitempty"`
+	Domain    string               `json:"domain,omitempty"` // of a connection, or of a grant
+	Grant     string               `json:"grantId,omitempty"`
+	Outcome   grants.Outcome       `json:"outcome,omitempty"`
 	Cwd       string               `json:"cwd,omitempty"`
 	Env       []string             `json:"env,omitempty"` // overrides, as NAME=value
 	Verdict   string               `json:"verdict,omitempty"`
@@ -44,6 +47,7 @@ type line struct {
 // of fills in whose line it is.
 func (b *Broker) of(c command, event string, l line) line {
 	l.Time, l.Event, l.User, l.ID, l.Name, l.Agent, l.Session, l.Workspace = time.Now().UTC(), event, b.options.User, c.id, c.name, c.Agent, c.session, c.workspace
+	l.Domain = c.domain
 	l.Command, l.Cwd, l.Env, l.Project, l.Branch = c.text(), c.Cwd, c.overrides(), c.from.Project, c.from.Branch
 	if event == requested {
 		l.Inside, l.Verdict, l.Pattern, l.Reason = c.inside, c.decision.Verdict.String(), c.pattern, c.decision.Reason
@@ -98,6 +102,10 @@ const (
 
 	asked    = "question_asked" // of a person, in words
 	answered = "question_ended"
+
+	domainAsked   = "domain_requested"
+	domainDecided = "domain_decided"
+	domainEnded   = "domain_ended"
 )
 
 func (b *Broker) record(c command, event string, l line) error {
@@ -197,18 +205,18 @@ func (b *Broker) endUnfinished() {
 	var order []string
 	for raw := range lines {
 		var l line
-		if !bytes.Contains(raw, []byte(`"command_`)) && !bytes.Contains(raw, []byte(`"question_`)) || json.Unmarshal(raw, &l) != nil || l.ID == "" {
+		if !bytes.Contains(raw, []byte(`"command_`)) && !bytes.Contains(raw, []byte(`"question_`)) && !bytes.Contains(raw, []byte(`"domain_`)) || json.Unmarshal(raw, &l) != nil || l.ID == "" {
 			continue
 		}
 		switch l.Event {
-		case requested, asked:
+		case requested, asked, domainAsked:
 			open[l.ID] = &l
 			order = append(order, l.ID)
 		case started:
 			if first := open[l.ID]; first != nil {
 				first.Event = started
 			}
-		case ended, answered:
+		case ended, answered, domainEnded:
 			delete(open, l.ID)
 			if l.Name != "" {
 				a := grants.CommandAnswer{RequestID: l.ID, Status: l.Status, Reason: l.Reason}
@@ -224,8 +232,8 @@ func (b *Broker) endUnfinished() {
 		if l == nil {
 			continue
 		}
-		if l.Event == asked {
-			l.Time, l.Event, l.Reason = time.Now().UTC(), answered, reasonRestarted
+		if closing := map[string]string{asked: answered, domainAsked: domainEnded}[l.Event]; closing != "" {
+			l.Time, l.Event, l.Outcome, l.Reason = time.Now().UTC(), closing, grants.OutcomeDenied, reasonRestarted
 			b.options.Audit.AppendTaking(*l)
 			b.ended[id] = grants.OutcomeDenied
 			continue

@@ -316,6 +316,9 @@ func (p *Profile) resolveNetwork(settings executionConfig, r Request) error {
 			return fmt.Errorf("%s: %d domains: at most %d; a wildcard such as *.example.com stands for many", list.option, n, MaxDomains)
 		}
 	}
+	if p.Network == NetworkFiltered { // what was granted makes no network filtered, and gives one that is not nothing
+		p.Domains.Allowed = append(p.Domains.Allowed, r.StoredDomains...)
+	}
 	return nil
 }
 

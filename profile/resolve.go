@@ -40,12 +40,13 @@ type Request struct {
 	Image            string   // NAME[:ro|:cow], or HostImage; empty: the configuration's
 	Devices          []string // gpu, kvm or /dev/NAME; besides the configuration's
 	NestedNamespaces bool
-	Stored           []Grant  // grants that were approved before
-	Preset           []Grant  // what presets add to the configuration's
-	OwnHome          bool     // where nobody says what stands at the home directory, it is one of the agent's own
-	KnownAgent       bool     // the agent need not stand in a configuration file: a preset is called so
-	Project          *Project // of the workspace; nil: none
-	NoProject        bool     // a workspace's own file is not read
+	Stored           []Grant      // grants that were approved before
+	StoredDomains    []DomainRule // what was approved before of a filtered network
+	Preset           []Grant      // what presets add to the configuration's
+	OwnHome          bool         // where nobody says what stands at the home directory, it is one of the agent's own
+	KnownAgent       bool         // the agent need not stand in a configuration file: a preset is called so
+	Project          *Project     // of the workspace; nil: none
+	NoProject        bool         // a workspace's own file is not read
 }
 
 const (

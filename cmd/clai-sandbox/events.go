@@ -89,8 +89,12 @@ func eventText(e grants.Event) string {
 		return of(fmt.Sprintf("%s: agent %s asks to run outside: %s", e.Request.ID, e.Request.Agent, e.Request.Outside.Text))
 	case e.Request != nil && e.Request.Question != nil:
 		return of(fmt.Sprintf("%s: agent %s asks you: %s", e.Request.ID, e.Request.Agent, e.Request.Question.Text))
+	case e.Request != nil && e.Request.Domain != nil:
+		return of(fmt.Sprintf("%s: agent %s asks to reach %s", e.Request.ID, e.Request.Agent, e.Request.Domain.To))
 	case e.Request != nil:
 		return of(fmt.Sprintf("%s: agent %s asks to %s %s", e.Request.ID, e.Request.Agent, e.Request.RequestedAccess.Verb(), profile.Printable(e.Request.RequestedPath)))
+	case e.Grant != nil && e.Grant.Domain != "":
+		return of(fmt.Sprintf("%s: agent %s, %s", e.Grant.ID, e.Grant.Agent, e.Grant.Domain))
 	case e.Grant != nil:
 		return of(fmt.Sprintf("%s: agent %s, %s %s", e.Grant.ID, e.Grant.Agent, profile.Printable(e.Grant.Path), e.Grant.Access))
 	case e.Notice != nil:

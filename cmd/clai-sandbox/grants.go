@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,10 @@ func grantsCommand() *cli.Command {
 				}
 				return handOver([]string{hosted.Review})
 			}),
-			sub("allow", "grant what was asked for, or less", "ID", "ID is a request's, as pending shows it, or its first 8 characters. A path can only be the one asked for or one below it.",
+			sub("allow", "grant what was asked for, or less", "ID", "ID is a request's, as pending shows it, or its first 8 characters. A path can only be the one asked for or one below it.\nOf a connection, the host and port that it is for are granted, unless --domain names another of the rules that are shown.",
 				grantsAllow,
 				&cli.StringFlag{Name: "path", DefaultText: "what was asked for", Usage: "grant `PATH` only, which is below what was asked for"},
+				&cli.StringFlag{Name: "domain", DefaultText: "the first of them", Usage: "of a connection: grant `RULE`, one of those that pending shows"},
 				access("grant `ro|cow|rw`, at most what was asked for", "what was asked for"),
 				&cli.BoolFlag{DisableDefaultText: true, Name: "once", Usage: "for the session that asked; this is the default"},
 				&cli.BoolFlag{DisableDefaultText: true, Name: "always", Usage: "for the agent, in later sessions too"},
@@ -76,9 +78,10 @@ func grantsCommand() *cli.Command {
 			sub("confirm", "let a stale grant hold again", "ID", "A grant is stale when its path leads to something else than when it was granted. Without --resolved, this says where it leads\n"+
 				"now and changes nothing.", grantsConfirm,
 				&cli.StringFlag{Name: "resolved", Usage: "take it for `PATH`, which is where it leads now"}),
-			sub("add", "grant a path that nobody asked for", "PATH[:ro|:cow|:rw]", "With --from-run last, you are asked about each path that the last clai-sandbox run lacked, for the agent of that run.", grantsAdd,
+			sub("add", "grant a path or a domain that nobody asked for", "PATH[:ro|:cow|:rw]", "With --domain RULE there is no PATH. A domain is for runs whose network is filtered. With --from-run last, you are asked about each path that the last clai-sandbox run lacked, for the agent of that run.", grantsAdd,
 				&cli.StringFlag{Name: "from-run", Usage: "grant what a run lacked, one after the other: `last`", DefaultText: "PATH alone"},
 				&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "to agent `NAME`"},
+				&cli.StringFlag{Name: "domain", DefaultText: "a path", Usage: "grant connections to `RULE`: host:port, host, or *.suffix"},
 				access("grant `ro|cow|rw`", "ro"), &cli.StringFlag{Name: "reason", Usage: "note why: `TEXT`"}, expiry()),
 			sub("log", "list what was asked and answered, the latest first", "", "", grantsLog,
 				&cli.IntFlag{Name: "limit", Value: 20, DefaultText: "20", Usage: "list at most `N`"}, asJSON()),
@@ -254,6 +257,10 @@ func grantsAllow(c *cli.Context) error {
 			return allowCommand(ctx, c, broker, r)
 		case r.Question != nil:
 			return &usage{r.ID + " is a question, which wants an answer", "clai-sandbox grants answer " + r.ID + " ANSWER"}
+		case r.Domain != nil:
+			return allowDomain(ctx, c, broker, r, expiry)
+		case c.IsSet("domain"):
+			return &usage{"--domain is about connections, and " + r.ID + " is about a path", "clai-sandbox grants pending shows both"}
 		}
 		access, err := accessFlag(c, r.RequestedAccess)
 		if err != nil {
@@ -310,11 +317,36 @@ func grantsAnswer(c *cli.Context) error {
 	})
 }
 
+// allowDomain lets a connection through, as it was asked for or as far as --domain says.
+func allowDomain(ctx context.Context, c *cli.Context, broker *client.Client, r grants.Request, expiry grants.Duration) error {
+	for _, name := range []string{"path", "access"} {
+		if c.IsSet(name) {
+			return &usage{fmt.Sprintf("--%s is about paths, and %s is a connection", name, r.ID), "clai-sandbox grants allow " + r.ID + " --domain RULE"}
+		}
+	}
+	d := grants.Decision{Kind: grants.AllowOnce, Domain: r.Domain.Rules[0].Rule, ExpiresIn: expiry, Via: via}
+	if c.IsSet("domain") {
+		d.Domain = c.String("domain")
+	}
+	if c.Bool("always") || c.IsSet("for") {
+		d.Kind, d.Scope = grants.AllowAlways, grants.ScopeAlways
+	}
+	answer, err := broker.Decide(ctx, r.ID, d)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(os.Stdout, answer)
+	}
+	fmt.Printf("%s may now reach %s%s\n", profile.Printable(r.Agent), profile.Printable(answer.Domain), lasting(answer))
+	return nil
+}
+
 // allowCommand lets a command run outside of any sandbox, as it was shown.
 func allowCommand(ctx context.Context, c *cli.Context, broker *client.Client, r grants.Request) error {
-	for _, name := range []string{"path", "access", "for"} {
+	for _, name := range []string{"path", "access", "for", "domain"} {
 		if c.IsSet(name) {
-			return &usage{fmt.Sprintf("--%s is about paths, and %s is a command", name, r.ID), "clai-sandbox grants allow " + r.ID + " lets it run once, with --always this and the same later"}
+			return &usage{fmt.Sprintf("--%s is not about commands, and %s is a command", name, r.ID), "clai-sandbox grants allow " + r.ID + " lets it run once, with --always this and the same later"}
 		}
 	}
 	d := grants.Decision{Kind: grants.AllowOnce, Shown: r.Outside.Shown, Via: via}
@@ -376,6 +408,14 @@ func grantsDeny(c *cli.Context) error {
 			fmt.Printf("%s may not run %s\n", profile.Printable(r.Agent), profile.Printable(r.Outside.Text))
 			return nil
 		}
+		if r.Domain != nil {
+			fmt.Printf("%s may not reach %s\n", profile.Printable(r.Agent), profile.Printable(r.Domain.To))
+			return nil
+		}
+		if r.Question != nil {
+			fmt.Printf("%s gets no answer\n", profile.Printable(r.Agent))
+			return nil
+		}
 		fmt.Printf("%s may not %s %s\n", profile.Printable(r.Agent), r.RequestedAccess.Verb(), profile.Printable(r.ResolvedPath))
 		return nil
 	})
@@ -401,7 +441,7 @@ func grantsRevoke(c *cli.Context) error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("revoked: %s, %s %s\n", g.ID, profile.Printable(g.Agent), profile.Printable(g.Path))
+			fmt.Printf("revoked: %s, %s %s\n", g.ID, profile.Printable(g.Agent), profile.Printable(cmp.Or(g.Path, g.Domain)))
 			reached = tellTaken(taken, profile.ReadOnly) && reached
 		}
 		if !reached {
@@ -443,6 +483,9 @@ func grantsConfirm(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
+		if g.Domain != "" {
+			return &usage{g.ID + " is of a domain, which is never stale", "clai-sandbox grants list shows what is"}
+		}
 		now, condition, why := g.Check()
 		if !c.IsSet("resolved") {
 			if condition == grants.Intact && g.Stale == "" {
@@ -471,6 +514,9 @@ func grantsAdd(c *cli.Context) error {
 	if c.IsSet("from-run") {
 		return grantsAddFromRun(c)
 	}
+	if c.IsSet("domain") {
+		return grantsAddDomain(c)
+	}
 	typed, err := oneArgument(c, "PATH")
 	if err != nil {
 		return err
@@ -490,6 +536,32 @@ func grantsAdd(c *cli.Context) error {
 	}
 	return withBroker(func(ctx context.Context, broker *client.Client) error {
 		return addGrant(ctx, broker, c, c.String("agent"), path, access)
+	})
+}
+
+// grantsAddDomain grants a domain.
+func grantsAddDomain(c *cli.Context) error {
+	if c.Args().Present() || c.IsSet("access") {
+		return &usage{"--domain stands in the place of PATH and --access", "clai-sandbox grants add --domain example.org:443"}
+	}
+	expiry, err := expiryFlag(c)
+	if err != nil {
+		return err
+	}
+	rule, err := profile.ParseDomainRule(c.String("domain"))
+	if err != nil {
+		return &usage{"--domain: " + err.Error(), "for example example.org:443, example.org or *.example.org"}
+	}
+	return withBroker(func(ctx context.Context, broker *client.Client) error {
+		g, err := broker.Add(ctx, grants.NewGrant{Agent: c.String("agent"), Domain: rule.String(), ExpiresIn: expiry, Reason: c.String("reason"), Via: via})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s may reach %s (grant %s)\n", profile.Printable(g.Agent), profile.Printable(g.Domain), g.ID)
+		if g.Warning != "" {
+			fmt.Fprintf(os.Stderr, "clai-sandbox: note: %s: %s; to take it back: clai-sandbox grants revoke %s\n", profile.Printable(g.Domain), oneLine(g.Warning), g.ID)
+		}
+		return nil
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -21,7 +22,10 @@ func printGrants(to io.Writer, list []grants.Grant, now time.Time) {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tAGENT\tPATH\tACCESS\tSCOPE\tORIGIN\tAGE\tUSES\tLAST USED\tENDS")
 	for _, g := range list {
-		path := profile.Printable(g.Path)
+		path, access := profile.Printable(cmp.Or(g.Path, g.Domain)), g.Access.String()
+		if g.Domain != "" {
+			access = "network"
+		}
 		if g.Resolved != g.Path {
 			path += " -> " + profile.Printable(g.Resolved)
 		}
@@ -29,7 +33,7 @@ func printGrants(to io.Writer, list []grants.Grant, now time.Time) {
 		if g.LastUsedAtUnixMs != 0 {
 			last = ago(now, g.LastUsedAtUnixMs)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", g.ID, profile.Printable(g.Agent), path, g.Access, g.Scope, g.Origin.Kind,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", g.ID, profile.Printable(g.Agent), path, access, g.Scope, g.Origin.Kind,
 			age(now, g.Origin.GrantedAtUnixMs), g.Uses, last, ends(g, now))
 	}
 	table.Flush()
@@ -88,6 +92,11 @@ func printRequests(to io.Writer, list []grants.Request, now time.Time) {
 			for _, f := range r.Question.Facts() {
 				line(f.Name, f.Text)
 			}
+		} else if r.Domain != nil {
+			fmt.Fprintf(to, "%s  agent %s asks to reach %s, which no rule allows; a connection waits\n", r.ID, profile.Printable(r.Agent), profile.Printable(r.Domain.To))
+			for _, f := range r.Domain.Facts() {
+				line(f.Name, f.Text)
+			}
 		} else if r.Outside != nil {
 			fmt.Fprintf(to, "%s  agent %s asks to run a command outside of any sandbox\n", r.ID, profile.Printable(r.Agent))
 			first, rest := r.Outside.Facts()
@@ -119,8 +128,11 @@ func printRequests(to io.Writer, list []grants.Request, now time.Time) {
 		return
 	}
 	less := " --access ro"
-	if list[0].Outside != nil {
+	switch {
+	case list[0].Outside != nil:
 		less = ""
+	case list[0].Domain != nil:
+		less = " --domain " + quoteWord(list[0].Domain.Rules[0].Rule)
 	}
 	fmt.Fprintf(to, "\nanswer with clai-sandbox grants review, or for example:\n  clai-sandbox grants allow %s%s\n  clai-sandbox grants deny %s\n", list[0].ID, less, list[0].ID)
 }

@@ -12,6 +12,9 @@ import (
 // tellTaken says what still gives an agent that much of a path that was taken away, and which sandboxes show it until they end. It
 // reports whether all were reached.
 func tellTaken(t grants.Taking, access profile.Access) bool {
+	if t.Domain != "" {
+		return tellTakenDomain(t)
+	}
 	for _, g := range t.Covered {
 		fmt.Printf("still granted: %s, %s %s; clai-sandbox grants revoke %s\n", g.ID, g.Access, profile.Printable(g.Path), g.ID)
 	}
@@ -55,4 +58,16 @@ func configured(taken grants.Grant, access profile.Access) *profile.Grant {
 		return nil
 	}
 	return found
+}
+
+// tellTakenDomain is the same of a domain.
+func tellTakenDomain(t grants.Taking) bool {
+	for _, g := range t.Covered {
+		fmt.Printf("still granted: %s, %s; clai-sandbox grants revoke %s\n", g.ID, profile.Printable(g.Domain), g.ID)
+	}
+	for _, s := range t.Unreached {
+		fmt.Fprintf(os.Stderr, "clai-sandbox: a running sandbox reaches %s until it ends (process %d, %s): %s; to end it: kill %d\n", oneLine(t.Domain), s.PID,
+			oneLine(s.Command), oneLine(s.Why), s.PID)
+	}
+	return len(t.Unreached) == 0
 }

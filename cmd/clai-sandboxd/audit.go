@@ -58,8 +58,12 @@ type recorded struct {
 	Command   string    `json:"command"`
 	Verdict   string    `json:"verdict"`
 	Pattern   string    `json:"pattern"`
+	Domain    string    `json:"domain"`
+	GrantID   string    `json:"grantId"`
 	Decision  *struct {
 		Kind   string `json:"kind"`
+		Domain string `json:"domain"`
+		Answer string `json:"answer"`
 		Path   string `json:"path"`
 		Access string `json:"access"`
 		Reason string `json:"reason"`
@@ -143,7 +147,13 @@ func (r *recorded) line() string {
 	add("agent", r.Agent)
 	add("project", cmp.Or(r.Project, r.Workspace))
 	add("branch", r.Branch)
-	add("cmd", r.Command)
+	if strings.HasPrefix(r.Event, "question_") {
+		add("question", r.Command)
+	} else {
+		add("cmd", r.Command)
+	}
+	add("domain", r.Domain)
+	add("grant", r.GrantID)
 	add("verdict", r.Verdict)
 	add("pattern", r.Pattern)
 	if q := r.Request; q != nil {
@@ -158,6 +168,8 @@ func (r *recorded) line() string {
 	if d := r.Decision; d != nil {
 		add("user", r.User)
 		add("decision", d.Kind)
+		add("rule", d.Domain)
+		add("answer", d.Answer)
 		add("via", d.Via)
 		add("reason", d.Reason)
 	}

@@ -147,7 +147,7 @@ func (b *Broker) reach(kind grants.EventKind, g grants.Grant) []wait {
 			continue
 		}
 		w := wait{sandbox: grants.Sandbox{Session: s.id, PID: s.spec.PID, Workspace: s.spec.Workspace, Command: s.spec.Command, Why: whySilent}, back: s.over, alive: s.alive}
-		if s.spec.Live {
+		if s.spec.Live || g.Domain != "" { // what a sandbox reaches can be changed in all of them
 			done := make(chan string, 1)
 			s.applied[appliedKey(kind, g.ID)] = done
 			w.done = done
@@ -168,7 +168,7 @@ func (b *Broker) reach(kind grants.EventKind, g grants.Grant) []wait {
 		}
 		if p.Agent == g.Agent {
 			w := wait{sandbox: p.sandbox(whyAway), back: p.back, alive: p.alive}
-			if !p.Live {
+			if !p.Live && g.Domain == "" {
 				w.sandbox.Why = whyNotLive
 			}
 			list = append(list, w)

@@ -166,6 +166,16 @@ func (b *Broker) tell(kind grants.EventKind, g grants.Grant) {
 	}
 }
 
+// Tell tells that a grant which somebody else keeps came or went. unreached waits until the sandboxes concerned have taken that up, and returns those
+// that could not be reached.
+func (b *Broker) Tell(kind grants.EventKind, g grants.Grant) (unreached func() []grants.Sandbox) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tell(kind, g)
+	list := b.reach(kind, g)
+	return func() []grants.Sandbox { return await(list) }
+}
+
 // isBack says that the sandboxes of an earlier broker's session show what they should.
 func (s *session) isBack(b *Broker) {
 	if s.previous != nil {

@@ -32,7 +32,8 @@ var (
 	_ grants.Broker = (*Client)(nil)
 	_ grants.Runner = (*Client)(nil)
 
-	_ grants.Questioner = (*Client)(nil)
+	_ grants.Questioner  = (*Client)(nil)
+	_ grants.DomainAsker = (*Client)(nil)
 )
 
 // send passes a request on. Where nobody listens, it starts somebody.
@@ -65,7 +66,7 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 
 // patienceFor is how long an answer may take; 0: as long as a person does.
 func (c *Client) patienceFor(method, target string) time.Duration {
-	if method == "POST" && (target == asking || target == commands || target == questions) || method == "GET" && strings.HasPrefix(target, commands+"/") {
+	if method == "POST" && (target == asking || target == commands || target == questions || target == domains) || method == "GET" && strings.HasPrefix(target, commands+"/") {
 		return 0
 	}
 	return cmp.Or(c.patience, answerPatience)
@@ -76,6 +77,7 @@ const (
 	asking    = "/v1/grants/requests"
 	commands  = "/v1/commands"
 	questions = "/v1/questions"
+	domains   = "/v1/domains"
 )
 
 // maxAttempts is how often something is said again, within half a second in all.
@@ -92,7 +94,7 @@ func cutOff(err error) bool {
 
 // repeatable reports whether something may be said again to another broker: what is asked within a session is not for that one.
 func repeatable(method, target string) bool {
-	return method == "GET" || target != asking && target != commands && target != questions && !strings.HasSuffix(target, "/applied")
+	return method == "GET" || target != asking && target != commands && target != questions && target != domains && !strings.HasSuffix(target, "/applied")
 }
 
 // call asks for something, under a name if it changes something.
@@ -258,6 +260,12 @@ func (c *Client) RunOutside(ctx context.Context, session string, inside bool, co
 		body = command
 	}
 	err = c.askAgain(ctx, commands, body, &answer)
+	return answer, err
+}
+
+// AskDomain asks about a connection.
+func (c *Client) AskDomain(ctx context.Context, session, to string) (answer grants.DomainAnswer, err error) {
+	err = c.call(ctx, "POST", domains, grants.DomainBody{Session: session, To: to}, &answer)
 	return answer, err
 }
 

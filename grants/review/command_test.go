@@ -81,3 +81,31 @@ func TestAQuestionIsAnswered(t *testing.T) {
 		t.Errorf("%+v", d.broker.decided)
 	}
 }
+
+// A connection is allowed as far as the rule that is on the screen says, at first the narrowest, and no key of a path's does anything to it.
+func TestAConnectionIsAllowedAsFarAsIsShown(t *testing.T) {
+	r := grants.Request{ID: "0123456789abcdef", Agent: "main", Workspace: "/w", AskedAtUnixMs: 1_000_000, ExpiresAtUnixMs: 1_300_000,
+		Domain: &grants.DomainRequest{To: "me.github.io:443", Rules: []grants.DomainChoice{{Rule: "me.github.io:443"}, {Rule: "me.github.io"}, {Rule: "*.github.io", Warning: "a public suffix"}}}}
+	for keys, want := range map[string]grants.Decision{
+		"o":        {Kind: grants.AllowOnce, Domain: "me.github.io:443", Via: via},
+		"po":       {Kind: grants.AllowOnce, Domain: "me.github.io", Via: via},
+		"pppo":     {Kind: grants.AllowOnce, Domain: "me.github.io:443", Via: via},
+		"rcppo":    {Kind: grants.AllowOnce, Domain: "*.github.io", Via: via},
+		"a<enter>": {Kind: grants.AllowAlways, Domain: "me.github.io:443", Scope: grants.ScopeAlways, Via: via},
+		"d<enter>": {Kind: grants.Deny, Via: via},
+	} {
+		d := newDesk(t, r)
+		if screen := d.screen(); !strings.Contains(screen, "me.github.io:443") || strings.Contains(screen, "a public suffix") {
+			t.Errorf("%s:\n%s", keys, screen)
+		}
+		d.keys(keys)
+		if len(d.broker.decided) != 1 || d.broker.decided[0] != want {
+			t.Errorf("%s: %+v", keys, d.broker.decided)
+		}
+	}
+	d := newDesk(t, r)
+	d.keys("pp")
+	if screen := d.screen(); !strings.Contains(screen, "you give  *.github.io") || !strings.Contains(screen, "warning   a public suffix") {
+		t.Error(screen)
+	}
+}

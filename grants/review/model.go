@@ -50,6 +50,7 @@ type model struct {
 type draft struct {
 	path   string
 	access profile.Access
+	rule   int // of a connection: which of the request's rules
 }
 
 // A question is what a person is typing.
@@ -231,7 +232,7 @@ func (m *model) current() (r grants.Request, d draft, ok bool) {
 	r = m.requests[at]
 	d, changed := m.drafts[r.ID]
 	if !changed {
-		d = draft{r.ResolvedPath, r.RequestedAccess}
+		d = draft{path: r.ResolvedPath, access: r.RequestedAccess}
 	}
 	return r, d, true
 }
@@ -283,6 +284,8 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 		m.message = "this is a question: o answers it, d does not"
 	case r.Outside != nil:
 		return m.command(key, r)
+	case r.Domain != nil:
+		return m.domain(key, r, d)
 	case key == "o":
 		return m.decide(r, grants.Decision{Kind: grants.AllowOnce, Path: d.path, Access: d.access})
 	case key == "a":
@@ -322,6 +325,24 @@ func (m *model) command(key string, r grants.Request) tea.Cmd {
 		return m.ask(askReason, "")
 	}
 	m.message = "a command runs as it is, or not"
+	return nil
+}
+
+// domain is a key for a connection. What is allowed is one of the rules that are shown, at first the narrowest.
+func (m *model) domain(key string, r grants.Request, d draft) tea.Cmd {
+	switch key {
+	case "o":
+		return m.decide(r, grants.Decision{Kind: grants.AllowOnce, Domain: r.Domain.Rules[d.rule].Rule})
+	case "a":
+		return m.ask(askExpiry, "")
+	case "p":
+		d.rule = (d.rule + 1) % len(r.Domain.Rules)
+		m.drafts[r.ID] = d
+		return nil
+	case "d":
+		return m.ask(askReason, "")
+	}
+	m.message = "a connection is allowed or not: p chooses how far"
 	return nil
 }
 
@@ -403,6 +424,9 @@ func (m *model) typed(msg tea.KeyPressMsg) tea.Cmd {
 			return nil
 		}
 	}
+	if r.Domain != nil {
+		return m.decide(r, grants.Decision{Kind: grants.AllowAlways, Domain: r.Domain.Rules[d.rule].Rule, Scope: grants.ScopeAlways, ExpiresIn: grants.Duration(expiry)})
+	}
 	return m.decide(r, grants.Decision{Kind: grants.AllowAlways, Path: d.path, Access: d.access, Scope: grants.ScopeAlways, ExpiresIn: grants.Duration(expiry)})
 }
 
@@ -436,6 +460,15 @@ func done(r grants.Request, d grants.Decision) string {
 			return agent + " gets no answer"
 		}
 		return agent + " is told: " + text.Line(d.Answer)
+	}
+	if r.Domain != nil {
+		switch rule := profile.Printable(d.Domain); d.Kind {
+		case grants.AllowOnce:
+			return agent + " may reach " + rule + ", in this session"
+		case grants.AllowAlways:
+			return agent + " may reach " + rule
+		}
+		return agent + " may not reach " + profile.Printable(r.Domain.To)
 	}
 	if r.Outside != nil {
 		command := text.Line(r.Outside.Text)

@@ -63,7 +63,7 @@ func (m *model) parts() (top, body, bottom []string) {
 	}
 	if m.help {
 		body = append(body, "")
-		for _, text := range []string{"o  allow for this session", "a  allow always, for this agent; asks for how long", "p  narrow the path", "r  to read only, and back", "c  to write to a copy only, and back",
+		for _, text := range []string{"o  allow for this session", "a  allow always, for this agent; asks for how long", "p  narrow the path; of a connection, choose how far", "r  to read only, and back", "c  to write to a copy only, and back",
 			"d  deny; asks for a reason", "j, k  next and previous request", "q  leave; nothing is answered by that"} {
 			body = append(body, m.line(text))
 		}
@@ -81,6 +81,8 @@ func (m *model) parts() (top, body, bottom []string) {
 		switch r, _, ok := m.current(); {
 		case ok && r.Outside != nil:
 			keys = "o once   a always   d deny   ? keys   q quit"
+		case ok && r.Domain != nil:
+			keys = "o once   a always   p how far   d deny   ? keys   q quit"
 		case ok && r.Question != nil:
 			keys = "o answer   d deny   ? keys   q quit"
 		}
@@ -120,6 +122,17 @@ func (m *model) request(r grants.Request, d draft) (path, rest []string) {
 		m.describe(r, add)
 		return path, rest
 	}
+	if r.Domain != nil {
+		path = append(path, m.line(bold+profile.Printable(r.Agent)+plain+" asks to "+bold+"reach"+plain))
+		path = append(path, m.wrapped("", profile.Printable(r.Domain.To), maxPathLines)...)
+		chosen := r.Domain.Rules[min(d.rule, len(r.Domain.Rules)-1)]
+		path = append(path, m.wrapped("you give", profile.Printable(chosen.Rule), maxPathLines)...)
+		if chosen.Warning != "" {
+			path = append(path, m.wrapped("warning", text.Line(chosen.Warning), 6)...)
+		}
+		m.describe(r, add)
+		return path, rest
+	}
 	if r.Outside != nil {
 		path = append(path, m.line(bold+profile.Printable(r.Agent)+plain+" asks to "+bold+"run, outside of any sandbox"+plain))
 		first, facts := r.Outside.Facts()
@@ -137,7 +150,7 @@ func (m *model) request(r grants.Request, d draft) (path, rest []string) {
 	if r.ResolvedPath != r.RequestedPath {
 		path = append(path, m.wrapped("leads to", profile.Printable(r.ResolvedPath), maxPathLines)...)
 	}
-	if (d != draft{r.ResolvedPath, r.RequestedAccess}) {
+	if (d != draft{path: r.ResolvedPath, access: r.RequestedAccess}) {
 		path = append(path, m.wrapped("you give", d.access.Verb()+" "+profile.Printable(d.path), maxPathLines)...)
 	}
 	m.describe(r, add)

@@ -29,9 +29,11 @@ func (s *Server) routes() []wire.Route {
 			Takes: grants.CommandBody{}, Gives: grants.CommandAnswer{}, Handle: s.runOutside},
 		{Method: "POST", Path: "/v1/questions", Summary: "ask a person in words within a session, and wait for the answer; it waits among the requests, and permits nothing",
 			Takes: grants.PersonBody{}, Gives: grants.PersonAnswer{}, Handle: s.askPerson},
+		{Method: "POST", Path: "/v1/domains", Summary: "ask within a session about a connection that no rule allows, and wait for the answer; it waits among the requests",
+			Takes: grants.DomainBody{}, Gives: grants.DomainAnswer{}, Handle: s.askDomain},
 		{Method: "GET", Path: "/v1/commands/{id}", Summary: "wait for the end of a command that was accepted", Gives: grants.CommandAnswer{}, Handle: s.waitOutside},
 		{Method: "GET", Path: "/v1/grants", Summary: "list what is granted", Gives: grants.GrantList{}, Handle: s.list},
-		{Method: "POST", Path: "/v1/grants", Summary: "grant a path that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, Handle: s.add},
+		{Method: "POST", Path: "/v1/grants", Summary: "grant a path or a domain that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, Handle: s.add},
 		{Method: "DELETE", Path: "/v1/grants/{id}", Summary: "revoke a grant; the answer says what still covers its path, and which running sandboxes it could not be taken from", Gives: grants.Taking{}, Handle: s.revoke},
 		{Method: "POST", Path: "/v1/grants/{id}/confirm", Summary: "take a stale grant for what its path leads to now", Takes: grants.ConfirmBody{}, Gives: grants.Grant{}, Handle: s.confirm},
 		{Method: "POST", Path: "/v1/grants/{id}/narrow", Summary: "take writing away from a grant", Takes: grants.Nothing{}, Gives: grants.Taking{}, Handle: s.narrow},
@@ -129,6 +131,18 @@ func (s *Server) question(r *http.Request, session string, q grants.PersonQuesti
 		return nil, &grants.UnavailableError{Why: "nobody is asked in words here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
 	}
 	return wire.Result(questioner.AskPerson(r.Context(), session, q))
+}
+
+func (s *Server) askDomain(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var body grants.DomainBody
+	if err := wire.Receive(r, &body); err != nil {
+		return nil, err
+	}
+	asker, ok := s.broker.(grants.DomainAsker)
+	if !ok {
+		return nil, &grants.UnavailableError{Why: "nobody is asked about connections here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
+	}
+	return wire.Result(asker.AskDomain(r.Context(), body.Session, body.To))
 }
 
 func (s *Server) runner() (grants.Runner, error) {

@@ -184,6 +184,9 @@ func (c Change) writeGrants(tx *bbolt.Tx, total *int) error {
 		if c.OnlyThere && (all.Bucket([]byte(g.Agent)) == nil || all.Bucket([]byte(g.Agent)).Get([]byte(g.ID)) == nil) {
 			continue
 		}
+		if !g.Access.Grantable() { // what is of a domain is stored elsewhere
+			return fmt.Errorf("grant %s is of no path", g.ID)
+		}
 		bucket, err := all.CreateBucketIfNotExists([]byte(g.Agent))
 		if err != nil {
 			return err

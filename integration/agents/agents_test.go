@@ -53,9 +53,9 @@ func TestRealAgentsWorkInASessionsSandbox(t *testing.T) {
 				{tool: "write", arguments: map[string]any{"path": "file", "content": "one\n\"two\"\n"}},
 				{tool: "read", arguments: map[string]any{"path": "file"}},
 				{tool: "bash_exec", arguments: sh("cat " + granted)},
-				{tool: "fs_request_grant", arguments: ask(granted, "read_only"), meanwhile: func() { m.answers("allow") }},
+				{tool: "fs_request_grant", arguments: ask(granted, "read_only"), meanwhile: func() { m.answers("allow", granted) }},
 				{tool: "bash_exec", arguments: sh("cat " + granted)},
-				{tool: "fs_request_grant", arguments: ask(denied, "read_write"), meanwhile: func() { m.answers("deny") }},
+				{tool: "fs_request_grant", arguments: ask(denied, "read_write"), meanwhile: func() { m.answers("deny", denied) }},
 				{tool: "read", arguments: map[string]any{"path": denied}},
 				{tool: "bash_exec", arguments: sh(`head -c 10000000 /dev/zero | tr '\0' x`)},
 				{tool: "bash_exec", arguments: sh("touch begun; sleep 4711"), meanwhile: func() {

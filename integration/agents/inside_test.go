@@ -87,10 +87,10 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 				{line: "cd sub && pwd"},
 				{line: "pwd"},
 				{line: "cat ~/.ssh/id_ed25519; cat " + denied + "; touch ~/left; touch ~/.gitconfig /usr/left"},
-				{line: "curl -sS -m 5 http://example.org/; curl -sS -m 5 --noproxy '*' http://example.org/"},
-				{line: "fs_request_grant " + granted + " --reason 'to see it'", meanwhile: func() { m.answers("allow") }},
+				{line: "curl -sS -m 5 http://example.org/; curl -sS -m 5 --noproxy '*' http://example.org/", meanwhile: func() { m.answers("deny", "example.org:80") }},
+				{line: "fs_request_grant " + granted + " --reason 'to see it'", meanwhile: func() { m.answers("allow", granted) }},
 				{line: "cat " + granted},
-				{line: "fs_request_grant " + denied + " --reason 'to see it, too'", meanwhile: func() { m.answers("deny") }},
+				{line: "fs_request_grant " + denied + " --reason 'to see it, too'", meanwhile: func() { m.answers("deny", denied) }},
 				{line: "cat " + denied},
 			})
 			variables := map[string]string{}
@@ -98,7 +98,7 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 				variables = is.variables(m)
 			}
 			variables["PATH"] = filepath.Dir(m.agent) + ":" + m.env["PATH"]
-			r := m.start(name, variables, append([]string{m.command, "agent", name, "--allow-domain", strings.TrimPrefix(m.model.address, "http://"), "--"}, is.arguments...)...)
+			r := m.start(name, variables, append([]string{m.command, "agent", name, "--allow-domain", strings.TrimPrefix(m.model.address, "http://"), "--deny-domain", "*.opencode.ai", "--"}, is.arguments...)...)
 			r.in.Close()
 			m.follow(r)
 			m.compare("testdata/inside/"+name+".txt", m.heard())

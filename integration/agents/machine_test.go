@@ -182,20 +182,29 @@ func (m *machine) person(arguments ...string) string {
 	return string(out)
 }
 
-// answers has the person answer the next request.
-func (m *machine) answers(answer string) {
+// answers has the person answer the request for a path, or for a connection. Agents connect to more, of their own accord.
+func (m *machine) answers(answer, what string) {
 	m.t.Helper()
-	var pending struct {
-		Requests []struct{ RequestID string }
-	}
-	m.until("somebody asks", func() bool {
+	id := ""
+	m.until("somebody asks for "+what, func() bool {
+		var pending struct {
+			Requests []struct {
+				RequestID, RequestedPath string
+				Domain                   struct{ Destination string }
+			}
+		}
 		text := m.person("grants", "pending", "--json")
 		if err := json.Unmarshal([]byte(text), &pending); err != nil {
 			m.t.Fatalf("%v: %s", err, text)
 		}
-		return len(pending.Requests) > 0
+		for _, r := range pending.Requests {
+			if r.RequestedPath == what || r.Domain.Destination == what {
+				id = r.RequestID
+			}
+		}
+		return id != ""
 	})
-	m.person("grants", answer, pending.Requests[0].RequestID)
+	m.person("grants", answer, id)
 }
 
 // Names of our server, as agents have it: with the structured content that it decides on for each client, and with it always.

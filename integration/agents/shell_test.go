@@ -67,7 +67,7 @@ func TestRealAgentsRunTheirCommandsByOurShell(t *testing.T) {
 				{line: "echo it runs; echo two >>sub/file; echo kept >/dev/shm/kept; cd sub && pwd"},
 				{line: "pwd"},
 				{line: "exec 2>&1; cat /dev/shm/kept; cat ~/.ssh/id_ed25519 " + granted + "; touch ~/left"},
-				{line: "/run/clai-sandbox/bin/fs_request_grant " + granted + " --reason 'to see it' 2>&1", meanwhile: func() { m.answers("allow") }},
+				{line: "/run/clai-sandbox/bin/fs_request_grant " + granted + " --reason 'to see it' 2>&1", meanwhile: func() { m.answers("allow", granted) }},
 				{line: "cat " + granted + "; exit 3"},
 			})
 			variables := map[string]string{}

@@ -191,7 +191,7 @@ func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.B
 			return host.Load(o.Caller, runner.PathOf(o.Caller.Environ), agent)
 		},
 		Run:   run,
-		Audit: record, User: o.User, Timeout: o.Timeout}), busy, ran, end
+		Audit: record, User: o.User, State: o.Directories.State, Timeout: o.Timeout}), busy, ran, end
 }
 
 // serve listens until the context ends or nobody needs the gateway.

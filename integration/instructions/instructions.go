@@ -72,7 +72,7 @@ func Text(a About) string {
 	if a.CanAsk && a.HostExec {
 		add("For a command that only works on the host itself, such as one that talks to its services: the program hostexec with the command's words, from a directory in the workspace. It may wait minutes for a person. A denial is final; do not word the command differently to get past it.")
 	}
-	add("%s", network(a.Plan))
+	add("%s", network(a.Plan, a.CanAsk))
 	add("%s", bus(a.Plan))
 	if keys := keys(a.Plan); keys != nil {
 		more := "."
@@ -163,8 +163,12 @@ func listed(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-func network(plan *sandbox.Plan) string {
-	return reached(plan) + published(plan)
+func network(plan *sandbox.Plan, canAsk bool) string {
+	asks := ""
+	if canAsk && plan.Network == profile.NetworkFiltered {
+		asks = " A connection to another host waits while a person is asked; what is refused then, do not go round it."
+	}
+	return reached(plan) + asks + published(plan)
 }
 
 // published says at which ports what the agent serves is reached from the host.

@@ -143,6 +143,8 @@ func (d *desktop) show(ctx context.Context, r grants.Request) {
 		wish = "run a command outside of any sandbox"
 	case r.Question != nil:
 		wish = "have an answer of yours"
+	case r.Domain != nil:
+		wish = "connect to"
 	}
 	summary := fmt.Sprintf("%s asks to %s", profile.Printable(r.Agent), wish)
 	var id uint32
@@ -155,11 +157,17 @@ func (d *desktop) show(ctx context.Context, r grants.Request) {
 
 // plain reports whether nothing about a request needs a second look.
 func plain(r grants.Request) bool {
+	if r.Domain != nil {
+		return len(r.Warnings) == 0 && len(r.Domain.To) <= longest && profile.Printable(r.Domain.To) == r.Domain.To
+	}
 	return r.Outside == nil && r.Question == nil && len(r.Warnings) == 0 && r.ResolvedPath == r.RequestedPath && len(r.RequestedPath) <= longest && profile.Printable(r.RequestedPath) == r.RequestedPath
 }
 
 func (d *desktop) body(r grants.Request) string {
 	lines := []string{profile.Printable(r.RequestedPath)}
+	if r.Domain != nil {
+		lines[0] = profile.Printable(r.Domain.To)
+	}
 	if r.Outside != nil || r.Question != nil {
 		asked := ""
 		if r.Question != nil {
@@ -249,6 +257,9 @@ func (d *desktop) decide(ctx context.Context, id string, allow bool) {
 			if r.ID == id && plain(r) {
 				found = true
 				decision = grants.Decision{Kind: grants.AllowOnce, Path: r.ResolvedPath, Access: r.RequestedAccess, Via: via}
+				if r.Domain != nil {
+					decision = grants.Decision{Kind: grants.AllowOnce, Domain: r.Domain.Rules[0].Rule, Via: via}
+				}
 			}
 		}
 		if !found {

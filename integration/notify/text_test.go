@@ -26,6 +26,13 @@ func TestNoTextOfOthersIsHiddenInANotification(t *testing.T) {
 	if text := (&desktop{}).body(command); plain(command) || !strings.Contains(text, `rm\x1b -r x`) || strings.Contains(text, "\x1b") {
 		t.Errorf("a command is answered by a button, or not shown: %q", text)
 	}
+	connection := grants.Request{Domain: &grants.DomainRequest{To: "api.example.org:443", Rules: []grants.DomainChoice{{Rule: "api.example.org:443"}}}}
+	if text := (&desktop{}).body(connection); !plain(connection) || !strings.HasPrefix(text, "api.example.org:443\n") {
+		t.Errorf("a connection: %q", text)
+	}
+	if connection.Warnings = []grants.Warning{{Text: "something"}}; plain(connection) {
+		t.Error("a connection with a warning is answered by a button")
+	}
 	if !plain(grants.Request{RequestedPath: "/data/ü", ResolvedPath: "/data/ü"}) {
 		t.Error("nor a plain one")
 	}

@@ -61,6 +61,8 @@ type Session struct {
 	work    workspace
 	notices []sandbox.Notice // about changes while commands ran
 
+	connections held // that wait for a person
+
 	project   *profile.Project // of the workspace
 	projectOf string           // that workspace
 	ended     chan struct{}    // closed when nobody tells of changes any more
@@ -68,7 +70,8 @@ type Session struct {
 
 // running is a sandbox that can be changed.
 type running struct {
-	live    *sandbox.Live
+	live    *sandbox.Live  // nil: its paths cannot
+	reach   *sandbox.Reach // nil: its network cannot
 	request profile.Request
 	end     context.CancelFunc // ends it
 	mu      sync.Mutex         // held over each change, so that the last one counts
@@ -171,6 +174,8 @@ func (s *Session) key() string {
 // read takes what is stored. It is called when no change can be missed: before any, or after the broker is gone.
 func (s *Session) read(now time.Time) {
 	list, notices := grants.Current(s.state, agentOf(s.options.Request), now)
+	domains, more := grants.CurrentDomains(s.state, agentOf(s.options.Request), now)
+	list, notices = append(list, domains...), append(notices, more...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.held
@@ -200,7 +205,7 @@ func (s *Session) stored() []profile.Grant {
 	defer s.mu.Unlock()
 	var list []grants.Grant
 	for _, id := range slices.Sorted(maps.Keys(s.held)) {
-		if g := s.held[id]; !s.endings.Over(g) {
+		if g := s.held[id]; g.Domain == "" && !s.endings.Over(g) {
 			list = append(list, g)
 		}
 	}
@@ -236,7 +241,7 @@ func (s *Session) prepare(change func(*profile.Request), watched bool) (*Prepare
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.Plan.Notices = append(append(swept, s.left...), p.Plan.Notices...)
-	if why := p.Profile.Closed(); why != "" {
+	if why := p.Profile.Closed(); why != "" && s.options.Broker == nil {
 		p.Plan.Notices = append(p.Plan.Notices, sandbox.Notice{Kind: NoticeClosed, Text: why})
 	}
 	s.left = nil
@@ -331,7 +336,7 @@ func (s *Session) narrowed(r profile.Request) (profile.Profile, error) {
 
 // resolve joins a request with what is granted now.
 func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
-	r.Stored = s.stored()
+	r.Stored, r.StoredDomains = s.stored(), s.domainRules()
 	p, err := s.narrowed(r)
 	p.AskSocket, p.PrivateTmp, p.PrivateHome, p.SandboxWorkspace = s.Socket(), s.options.PrivateTmp, s.homeDirectory(), s.work.directory()
 	return p, err
@@ -388,10 +393,20 @@ func (p *Prepared) enter(ctx context.Context, l *sandbox.Launcher) (_ context.Co
 		}
 		l.AskPublish = p.session.askPublish
 	}
-	if s := p.session; s.options.Live && s.options.Broker != nil && sandbox.CanBeLive(p.Profile) == "" {
-		r := &running{live: &sandbox.Live{}, request: p.request}
+	s := p.session
+	live := s.options.Live && s.options.Broker != nil && sandbox.CanBeLive(p.Profile) == ""
+	filtered := s.options.Broker != nil && p.Profile.Network == profile.NetworkFiltered
+	if live || filtered {
+		r := &running{request: p.request}
 		ctx, r.end = context.WithCancel(ctx)
-		l.Live = r.live
+		if live {
+			r.live = &sandbox.Live{}
+			l.Live = r.live
+		}
+		if filtered {
+			r.reach = &sandbox.Reach{}
+			l.Reach, l.AskNetwork = r.reach, s.askNetwork
+		}
 		s.mu.Lock()
 		s.running[r] = true
 		outdated := s.version != p.version
@@ -443,7 +458,7 @@ func (s *Session) take(event grants.Event) {
 	s.mu.Lock()
 	s.version++
 	switch event.Kind {
-	case grants.EventGranted, grants.EventConfirmed, grants.EventNarrowed:
+	case grants.EventGranted, grants.EventDomainGranted, grants.EventConfirmed, grants.EventNarrowed:
 		s.held[g.ID] = g
 		s.endings.Note(g)
 	case grants.EventRevoked, grants.EventExpired, grants.EventStale:
@@ -452,13 +467,16 @@ func (s *Session) take(event grants.Event) {
 	}
 	s.scheduleExpiry()
 	s.mu.Unlock()
-	given := event.Kind == grants.EventGranted || event.Kind == grants.EventConfirmed
+	given := event.Kind == grants.EventGranted || event.Kind == grants.EventDomainGranted || event.Kind == grants.EventConfirmed
 	problem := s.updateAll(!given)
+	if event.Kind == grants.EventDomainGranted {
+		s.notice(sandbox.Notice{Kind: sandbox.NoticeKind(grants.NoticeDomainGranted), Domain: g.Domain, Text: "granted while the session ran: " + profile.Printable(g.Domain) + " (grant " + g.ID + ")"})
+	}
 	if event.Kind == grants.EventGranted {
 		s.notice(sandbox.Notice{Kind: sandbox.NoticeKind(grants.NoticePathGranted), Path: g.Path,
 			Text: "granted while the session ran: " + profile.Printable(g.Path) + ", " + g.Access.String() + " (grant " + g.ID + ")"})
 	}
-	if s.options.Live {
+	if s.options.Live || g.Domain != "" {
 		s.applied(grants.Applied{Grant: g.ID, Event: event.Kind, Problem: problem})
 	}
 }
@@ -566,7 +584,7 @@ func (s *Session) scheduleExpiry() {
 			next, any = left, true
 		}
 	}
-	if !any || !s.options.Live {
+	if !any || s.options.Broker == nil {
 		return
 	}
 	s.expiry = grants.NewAlarm(next, func() {
@@ -611,7 +629,10 @@ func (s *Session) update(r *running, taken bool) error {
 	defer cancel()
 	p, err := s.resolve(r.request)
 	var notices []sandbox.Notice
-	if err == nil {
+	if err == nil && r.reach != nil {
+		r.reach.Set(p.Domains)
+	}
+	if err == nil && r.live != nil {
 		notices, err = r.live.Show(ctx, p)
 	}
 	if taken && err != nil && err != sandbox.ErrNotLive && !errors.As(err, new(*sandbox.LiveError)) {
