@@ -26,7 +26,7 @@ type Ports struct {
 
 	mu     sync.Mutex
 	closed bool
-	open   map[io.Closer]bool // listeners and connections
+	open   map[io.Closer]bool            // listeners and connections
 	led    map[*net.TCPConn]*net.TCPConn // what each client is led to
 	room   chan struct{}
 	work   sync.WaitGroup
