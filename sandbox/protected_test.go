@@ -89,10 +89,11 @@ func (h *host) setAside(script string, paths ...string) ran {
 		if _, err := os.Lstat(path); err == nil {
 			h.t.Errorf("%s made %s", script, path)
 		}
-		if !slices.ContainsFunc(list, func(e protect.Entry) bool { return e.Path == path }) {
+		is := func(name string) bool { return within(name, path) } // a directory as a whole, or what was in it
+		if !slices.ContainsFunc(list, func(e protect.Entry) bool { return is(e.Path) }) {
 			h.t.Errorf("%s is not in the quarantine after: %s", path, script)
 		}
-		if !slices.Contains(r.notices(NoticeProtected), path) {
+		if !slices.ContainsFunc(r.notices(NoticeProtected), is) {
 			h.t.Errorf("%s is not told after: %s\n%v", path, script, r.Notices)
 		}
 	}
