@@ -98,7 +98,7 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 				variables = is.variables(m)
 			}
 			variables["PATH"] = filepath.Dir(m.agent) + ":" + m.env["PATH"]
-			r := m.start(name, variables, append([]string{m.command, "agent", name, "--allow-domain", strings.TrimPrefix(m.model.address, "http://"), "--deny-domain", "*.opencode.ai", "--"}, is.arguments...)...)
+			r := m.start(name, variables, append([]string{m.command, "agent", name, "--allow-domain", strings.TrimPrefix(m.model.address, "http://"), "--"}, is.arguments...)...)
 			r.in.Close()
 			m.follow(r)
 			m.compare("testdata/inside/"+name+".txt", m.heard())
