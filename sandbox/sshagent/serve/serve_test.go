@@ -137,7 +137,12 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.other = signer(t, curve)
-	socket := filepath.Join(t.TempDir(), "agent")
+	dir, err := os.MkdirTemp("", "agent") // its path is short, as a socket's name has to be
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "agent")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
