@@ -248,6 +248,7 @@ func TestThePersonsChangesReachTheCopy(t *testing.T) {
 	s.expect("git config user.name; git config core.pager evil; git remote add mine /srv/mine.git; rm .git/config", "…Device or resource busy")
 	h.git(work, "config", "user.email", "theirs@example.com")
 	waitUntil(t, "that is, too", func() bool { return s.sh("git config user.email") == "theirs@example.com" })
+	waitUntil(t, "the file is covered again", func() bool { return s.sh("test -L .git/config && echo it is") == "it is" })
 	if file, err := os.OpenFile(work+"/.git/config", os.O_APPEND|os.O_WRONLY, 0); err != nil {
 		t.Fatal(err)
 	} else { // as "echo >>" does it
