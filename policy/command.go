@@ -127,11 +127,11 @@ func (ApproveUsageError) Error() string {
 	return "Usage: /approve <id> <decision> (see the pending approval message for available decisions)"
 }
 
-// A ForeignApproveError says that somebody else was spoken to.
-type ForeignApproveError struct{}
+// A ForeignError says that somebody else was spoken to.
+type ForeignError struct{ Name string }
 
-func (ForeignApproveError) Error() string {
-	return "❌ This /approve command targets a different Telegram bot."
+func (e ForeignError) Error() string {
+	return "❌ This " + e.Name + " command targets a different Telegram bot."
 }
 
 // ParseApprove reads a chat's line. Without ok it is no /approve at all. Whether whoever typed it may answer is for the caller: an
@@ -143,7 +143,7 @@ func ParseApprove(text string) (_ ApproveCommand, ok bool, _ error) {
 	}
 	name := strings.ToLower(words[0])
 	if strings.HasPrefix(name, "/approve@") && len(name) > len("/approve@") {
-		return ApproveCommand{}, true, ForeignApproveError{}
+		return ApproveCommand{}, true, ForeignError{"/approve"}
 	}
 	if name != "/approve" && name != "approve" {
 		return ApproveCommand{}, false, nil

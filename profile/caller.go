@@ -25,7 +25,8 @@ type Caller struct {
 	Repository string
 }
 
-// CurrentCaller is the user of this process. The environment says who that is; what it leaves out, /etc/passwd does.
+// CurrentCaller is the user of this process. The environment says who that is; what it leaves out, /etc/passwd does. The
+// error says what is missing, or which variable could be a command's choice.
 func CurrentCaller() (Caller, error) {
 	c := Caller{UID: os.Getuid(), Environ: os.Environ(), Home: os.Getenv("HOME"), User: os.Getenv("USER"), Shell: os.Getenv("SHELL")}
 	if c.User == "" {
@@ -52,7 +53,7 @@ func CurrentCaller() (Caller, error) {
 		return c, fmt.Errorf("working directory: %w; change to a directory that exists", err)
 	}
 	c.Repository = c.repository()
-	return c, nil
+	return c, c.checkChosen()
 }
 
 // repository looks upwards for a directory with a .git. All of them must be the caller's: git does nothing in the repository of somebody else

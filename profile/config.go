@@ -190,7 +190,7 @@ func (v *passedVariable) setPlace(o Origin) { v.origin = o }
 
 func (v *passedVariable) UnmarshalText(text []byte) error {
 	v.name = string(text)
-	return checkVariable(v.name)
+	return CheckVariable(v.name)
 }
 
 type setVariable struct {
@@ -199,7 +199,7 @@ type setVariable struct {
 }
 
 func (v *setVariable) setPlace(o Origin)          { v.origin = o }
-func (v *setVariable) checkKey(name string) error { return checkVariable(name) }
+func (v *setVariable) checkKey(name string) error { return CheckVariable(name) }
 
 func (v *setVariable) UnmarshalText(text []byte) error {
 	v.value = string(text)
@@ -363,6 +363,7 @@ func (e *executionConfig) overlay(over executionConfig) {
 	overlay(&e.MCP.TrustElicitation, over.MCP.TrustElicitation)
 	overlay(&e.HostExec.AutoApprove, over.HostExec.AutoApprove)
 	overlay(&e.HostExec.ManualApprove, over.HostExec.ManualApprove)
+	overlay(&e.HostExec.ObeysWorkspace, over.HostExec.ObeysWorkspace)
 	e.Tools.overlay(over.Tools)
 	e.Sandbox.Tools.overlay(over.Sandbox.Tools)
 	overlay(&e.Environment.Pass, over.Environment.Pass)

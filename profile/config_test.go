@@ -417,13 +417,13 @@ func checkExecution(t *testing.T, e executionConfig) {
 	}
 	if e.Environment.Pass != nil {
 		for _, v := range *e.Environment.Pass {
-			if checkVariable(v.name) != nil {
+			if CheckVariable(v.name) != nil {
 				t.Errorf("%q", v.name)
 			}
 		}
 	}
 	for name, v := range e.Environment.Set {
-		if checkVariable(name) != nil || strings.IndexByte(v.value, 0) >= 0 {
+		if CheckVariable(name) != nil || strings.IndexByte(v.value, 0) >= 0 {
 			t.Errorf("%q", name)
 		}
 	}

@@ -322,6 +322,20 @@ func (p *Profile) resolveNetwork(settings executionConfig, r Request) error {
 	return nil
 }
 
+// Wide says what a person should know of a rule that lets a command talk to whoever it likes; empty: nothing. Longer suffixes under which anybody can have
+// a name, as github.io, are a list that only the gateway has.
+func (r DomainRule) Wide() string {
+	switch {
+	case !r.Below:
+		return ""
+	case r.Name == "":
+		return "every name there is"
+	case !strings.Contains(r.Name, "."):
+		return "a public suffix: anybody can have a name below it"
+	}
+	return ""
+}
+
 // Closed says in words that a filtered network reaches nothing because nothing is allowed, and what to do about it. Empty: it
 // reaches something, or is not filtered.
 func (p *Profile) Closed() string {

@@ -368,7 +368,7 @@ func mergeObject(into, from *hujson.Object, depth int) error {
 		value := &into.Members[at].Value
 		old, wasObject := value.Value.(*hujson.Object)
 		if !isObject {
-			value.Value = written(member.Value, depth)
+			value.Value = asWritten(member.Value, depth)
 			continue
 		}
 		if !wasObject {
@@ -382,8 +382,8 @@ func mergeObject(into, from *hujson.Object, depth int) error {
 	return nil
 }
 
-// written is a value of a change as it is written into the file: without its comments, a line for each member.
-func written(value hujson.Value, depth int) hujson.ValueTrimmed {
+// asWritten is a value of a change as it is written into the file: without its comments, a line for each member.
+func asWritten(value hujson.Value, depth int) hujson.ValueTrimmed {
 	value = value.Clone()
 	value.Minimize()
 	var text bytes.Buffer

@@ -82,7 +82,7 @@ func (e *environment) put(name, value string, origin Origin) {
 // allow gives the command one more variable. A nil value is the caller's; optional ones that the caller does not have
 // are left out. The error never holds the value: it may be a secret.
 func (e *environment) allow(name string, value *string, optional bool, origin Origin) error {
-	if err := checkVariable(name); err != nil {
+	if err := CheckVariable(name); err != nil {
 		return fmt.Errorf("%s: %w", origin.Source, err)
 	}
 	if value == nil {
@@ -102,8 +102,8 @@ func (e *environment) allow(name string, value *string, optional bool, origin Or
 	return nil
 }
 
-// checkVariable refuses a name that no command is given.
-func checkVariable(name string) error {
+// CheckVariable refuses a name that no command is given.
+func CheckVariable(name string) error {
 	refuse := func(why string) error { return fmt.Errorf("variable %s: %s", shorten(name), why) }
 	if !isVariableName(name) {
 		if before, _, found := strings.Cut(name, "="); found {

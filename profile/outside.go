@@ -14,6 +14,8 @@ type outsideConfig struct {
 	Node             *string                   `json:"node,omitempty" jsonschema:"which node, where host is node"`
 	StrictInlineEval *bool                     `json:"strictInlineEval,omitempty" jsonschema:"whether a person is asked about code in a command's arguments (python3 -c), whatever the list says; if nobody says, true"`
 	SafeBins         *[]safeBin                `json:"safeBins,omitempty" jsonschema:"programs that need no entry where they only read their standard input; if nobody says, cut uniq head tail tr wc"`
+	Unattended       *outsideUnattended        `json:"unattended,omitempty" jsonschema:"what becomes of a session's command that needs an answer while nobody looks at the requests and no desktop shows them: it waits (queue), or what askFallback says happens at once (fallback); if nobody says, queue"`
+	Approvers        *[]approver               `json:"approvers,omitempty" jsonschema:"who may say /exec, /elevated and /approve in a chat, by the names that the agent's backend knows them by; if nobody says, only whoever uses clai-sandbox themselves"`
 	SafeBinProfiles  map[string]SafeBinProfile `json:"safeBinProfiles,omitempty" jsonschema:"by the program's name, which arguments it may have as a safe program; takes the place of the built-in profile"`
 }
 
@@ -27,16 +29,19 @@ type SafeBinProfile struct {
 }
 
 type (
-	outsideHost     string
-	outsideSecurity string
-	outsideAsk      string
-	safeBin         string
+	outsideHost       string
+	outsideSecurity   string
+	outsideAsk        string
+	outsideUnattended string
+	safeBin           string
+	approver          string
 )
 
 var (
-	outsideHosts      = []string{"sandbox", "gateway", "node", "auto"}
-	outsideSecurities = []string{"deny", "allowlist", "full"}
-	outsideAsks       = []string{"off", "on-miss", "always"}
+	outsideHosts       = []string{"sandbox", "gateway", "node", "auto"}
+	outsideSecurities  = []string{"deny", "allowlist", "full"}
+	outsideAsks        = []string{"off", "on-miss", "always"}
+	outsideUnattendeds = []string{"queue", "fallback"}
 )
 
 func (h *outsideHost) UnmarshalText(text []byte) error {
@@ -54,6 +59,11 @@ func (a *outsideAsk) UnmarshalText(text []byte) error {
 	return oneOf(outsideAsks, text)
 }
 
+func (u *outsideUnattended) UnmarshalText(text []byte) error {
+	*u = outsideUnattended(text)
+	return oneOf(outsideUnattendeds, text)
+}
+
 func oneOf(words []string, text []byte) error {
 	_, err := valueOf(words, text)
 	return err
@@ -62,6 +72,17 @@ func oneOf(words []string, text []byte) error {
 func (b *safeBin) UnmarshalText(text []byte) error {
 	*b = safeBin(text)
 	return checkProgramName(string(text))
+}
+
+// maxApprover bounds a name, in bytes.
+const maxApprover = 128
+
+func (a *approver) UnmarshalText(text []byte) error {
+	*a = approver(text)
+	if len(text) == 0 || len(text) > maxApprover || Printable(string(text)) != string(text) || string(text) == "*" {
+		return fmt.Errorf("%s is nobody's name: it must be one of 1 to %d bytes that can be shown, and * is not everybody", shorten(string(text)), maxApprover)
+	}
+	return nil
 }
 
 func (*SafeBinProfile) checkKey(name string) error { return checkProgramName(name) }
@@ -85,6 +106,8 @@ func (o *outsideConfig) overlay(over outsideConfig) {
 	overlay(&o.Node, over.Node)
 	overlay(&o.StrictInlineEval, over.StrictInlineEval)
 	overlay(&o.SafeBins, over.SafeBins)
+	overlay(&o.Unattended, over.Unattended)
+	overlay(&o.Approvers, over.Approvers)
 	for name, p := range over.SafeBinProfiles {
 		if o.SafeBinProfiles == nil {
 			o.SafeBinProfiles = map[string]SafeBinProfile{}
@@ -98,6 +121,8 @@ type Outside struct {
 	Host, Security, Ask, Node string
 	InlineCode                bool     // do not ask about code in the arguments
 	SafeBins                  []string // nil: nothing is said
+	Approvers                 []string
+	Unattended                string
 	SafeBinProfiles           map[string]SafeBinProfile
 }
 
@@ -119,7 +144,7 @@ func (c *Config) OutsideLayers(agent string) (global, own Outside) {
 }
 
 func (s outsideConfig) said() Outside {
-	o := Outside{Host: said(s.Host), Security: said(s.Security), Ask: said(s.Ask), Node: said(s.Node), SafeBinProfiles: s.SafeBinProfiles}
+	o := Outside{Host: said(s.Host), Security: said(s.Security), Ask: said(s.Ask), Node: said(s.Node), Unattended: said(s.Unattended), SafeBinProfiles: s.SafeBinProfiles}
 	o.InlineCode = s.StrictInlineEval != nil && !*s.StrictInlineEval
 	if s.SafeBins != nil {
 		o.SafeBins = []string{}
@@ -127,6 +152,11 @@ func (s outsideConfig) said() Outside {
 			o.SafeBins = append(o.SafeBins, string(name))
 		}
 		slices.Sort(o.SafeBins)
+	}
+	if s.Approvers != nil {
+		for _, name := range *s.Approvers {
+			o.Approvers = append(o.Approvers, string(name))
+		}
 	}
 	return o
 }

@@ -256,6 +256,8 @@ type Profile struct {
 	Written string
 	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.
 	AskSocket string
+	// CommandSocket is a socket on which an agent inside has its commands run in another sandbox. Empty: there is none.
+	CommandSocket string `json:",omitempty"`
 
 	// OwnDirectories hold this program's configuration, state and sockets. No sandbox may see into them. Where symbolic links lead to
 	// such files elsewhere, these are among them.

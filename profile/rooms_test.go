@@ -16,6 +16,8 @@ var rooms = []struct{ path, holds, imports string }{
 	{"profile/text", "how text of unknown origin is shown to people", ""},
 	{"profile/aside", "what stands in the place of a file of ours, kept under another name", ""},
 	{"profile/whole", "small files of ours, written as a whole; on a full disk what is no longer than what was there", ""},
+	{"profile/shut", "what commands write, where nobody comes upon it by a path: opened for a moment, gone on with by descriptor", ""},
+	{"profile/shut/shuttest", "tests alone: what is shut is looked at, and removed", ""},
 	{"profile/written", "the account of every directory that a command could write", ""},
 	{"wire/socket", "unix sockets that only their owner reaches: made, named, guarded", ""},
 	{"wire/strangers", "connections at an address that anybody reaches: who has not shown who they are makes room for who comes later", ""},
@@ -42,7 +44,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"sandbox/links/linkstest", "tests alone: a file system that is written down line by line", "sandbox/links"},
 	{"sandbox/mounts", "trees of mounts: put together apart, moved in, changed and taken away while the sandbox runs, all by descriptor", "sandbox/trampoline"},
 	{"sandbox/mounts/nomount", "tests alone: takes from a test the right to mount, as a container does", ""},
-	{"sandbox/process/processtest", "tests alone: to wait for processes, and to find them", ""},
+	{"sandbox/process/processtest", "tests alone: to wait for processes, and to find them", "profile/shut/shuttest"},
 	{"sandbox/protect", "what programs outside execute: found before a command begins, set aside when it comes into being, kept in the quarantine; the records of runs", ""},
 	{"sandbox/process", "a program that is started outside: trusted, guarded, its streams; the processes that it has started", "sandbox/descriptor sandbox/links"},
 	{"sandbox/publish", "connections from the host's loopback interface to ports of a sandbox's own network", "sandbox/trampoline"},
@@ -67,7 +69,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"outside/door", "the door for containers: tokens, one route over HTTP, on a socket and where asked on an address", "grants outside outside/container profile wire/strangers"},
 	{"outside/runner", "runs commands outside of any sandbox, in a process of its own: asks the policy itself", "policy policy/host profile"},
 	{"integration/agents", "tests alone: programs of real agents, with a model that follows a script", ""},
-	{"integration/gateway", "the daemon that owns the database and listens; one at a time, started on demand", "audit grants grants/broker grants/server grants/store integration/notify integration/peer outside outside/door outside/runner policy/host profile sandbox"},
+	{"integration/gateway", "the daemon that owns the database and listens; one at a time, started on demand", "audit grants grants/broker grants/server grants/store integration/notify integration/peer outside outside/door outside/runner policy/host profile sandbox sandbox/protect"},
 	{"integration/instructions", "what an agent is told about its sandbox, in words", "profile sandbox"},
 	{"integration/mcp", "the agent's backend: a server of the Model Context Protocol", "grants integration/instructions integration/mcp/files integration/peer integration/rooms integration/session profile sandbox sandbox/cow/changes sandbox/lack wire/strangers"},
 	{"integration/mcp/files", "an agent's file tools: a program that runs inside, one request in and one answer out", ""},
@@ -76,7 +78,7 @@ var rooms = []struct{ path, holds, imports string }{
 	{"integration/rooms", "the sandboxes that stay, for their person: listed, looked into, ended, joined", "integration/peer profile sandbox"},
 	{"integration/session", "one agent's sitting: its sandboxes show what is granted when they start and while they run", "grants profile sandbox sandbox/sshagent"},
 	{"integration/shell", "what an agent has in place of its shell: which line, whose agent's, and what comes back of it", ""},
-	{"cmd/clai-sandbox", "the command: flags in, one call, output out", "cmd/hosted grants grants/client integration/instructions integration/rooms integration/session integration/shell profile profile/preset sandbox sandbox/lack sandbox/mounts sandbox/protect sandbox/repository"},
+	{"cmd/clai-sandbox", "the command: flags in, one call, output out", "cmd/hosted grants grants/client integration/instructions integration/rooms integration/session integration/shell profile profile/preset sandbox sandbox/cow sandbox/lack sandbox/protect sandbox/repository"},
 	{"cmd/clai-sandbox-hostexec", "the program that a container has: it asks at the door", "outside/container"},
 	{"cmd/clai-sandboxd", "the long-running modes, and what is too heavy for a start of the command: `agents`, `approvals`, `config`, `explain --host`, `grants review`, `image`, `mcp`", "audit cmd/hosted grants grants/client grants/review grants/store integration/gateway integration/mcp integration/mcp/files integration/session outside/container outside/door outside/runner policy policy/host profile sandbox sandbox/cow/changes sandbox/cow/changes/screen sandbox/image sandbox/image/store sandbox/image/unpack sandbox/sshagent/serve"},
 	{"cmd/hosted", "the command lines of what `clai-sandbox` leaves to `clai-sandboxd`", "profile"},
@@ -86,7 +88,7 @@ var rooms = []struct{ path, holds, imports string }{
 }
 
 // everywhere may be imported by every room.
-var everywhere = []string{"profile/text", "profile/aside", "profile/whole", "profile/written", "wire/socket"}
+var everywhere = []string{"profile/text", "profile/aside", "profile/whole", "profile/shut", "profile/written", "wire/socket"}
 
 // quick are the programs that start with every command, or inside with every call of a file tool. What is heavy is not linked into them.
 var (

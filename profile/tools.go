@@ -1,8 +1,11 @@
 package profile
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"regexp/syntax"
+	"slices"
 	"strings"
 )
 
@@ -10,6 +13,22 @@ import (
 type hostExecConfig struct {
 	AutoApprove   *[]expression `json:"autoApprove,omitempty" jsonschema:"expressions (RE2) for a command's words in their canonical form that run without asking; each matches as a whole"`
 	ManualApprove *[]expression `json:"manualApprove,omitempty" jsonschema:"expressions for those that a person is asked about; what neither list has is denied"`
+	// ObeysWorkspace are programs whose settings a command in a sandbox can write.
+	ObeysWorkspace *[]programName `json:"obeysWorkspace,omitempty" jsonschema:"programs that execute what settings in the workspace say, which a command can write at any moment: a person is asked about them whatever autoApprove says; [] lets that list decide alone; if nobody says, git and what starts it"`
+}
+
+// DefaultObeysWorkspace is that list where nobody gives one. A * stands for the rest of a name.
+var DefaultObeysWorkspace = []string{"git", "git-*", "gh", "hub", "hg", "jj", "lazygit", "tig"}
+
+// programName is the name of a program, without a directory.
+type programName string
+
+func (n *programName) UnmarshalText(text []byte) error {
+	*n = programName(text)
+	if len(text) == 0 || strings.ContainsAny(string(text), "/\x00") {
+		return errors.New("is the name of a program, without a directory")
+	}
+	return nil
 }
 
 // expression is a regular expression that compiles.
@@ -50,6 +69,19 @@ func (c *Config) HostExec(agent string) (global, own HostExec) {
 	}
 	all, one := c.layered(agent)
 	return read(all), read(one)
+}
+
+// ObeysWorkspace are the programs that a person is asked about whatever the automatic list says.
+func (c *Config) ObeysWorkspace(agent string) (names []string) {
+	all, one := c.layered(agent)
+	list := cmp.Or(one.HostExec.ObeysWorkspace, all.HostExec.ObeysWorkspace)
+	if list == nil {
+		return slices.Clone(DefaultObeysWorkspace)
+	}
+	for _, name := range *list {
+		names = append(names, string(name))
+	}
+	return names
 }
 
 // OffersHostExec reports whether a list of hostexec says anything for an agent: without one, all that it asks for is denied.

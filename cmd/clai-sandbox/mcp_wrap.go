@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
@@ -15,7 +16,8 @@ func mcpWrapCommand() *cli.Command {
 	return &cli.Command{
 		Name: "wrap", Usage: "have each server of a client's file, such as mcp.json, start in a sandbox of its own", ArgsUsage: "FILE [-- OPTION…]",
 		Description: "Prints the new file. A server that was started as a program is started by clai-sandbox run, with the options that stand behind --, and\n" +
-			"with the variables that the file gives it. A server that is reached by an address stays as it is, and is told.",
+			"with the variables that the file gives it. A server that is reached by an address stays as it is, and is told. What clai-sandbox itself\n" +
+			"would obey, such as a directory or another configuration, the file cannot choose.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{DisableDefaultText: true, Name: "write", Usage: "write the file in place, as a whole, and keep what it was as FILE.before-sandbox"},
 		},
@@ -53,7 +55,8 @@ func mcpWrapAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	wrapped, servers, err := preset.WrapServers(words[0], text, filepath.Clean(program), options)
+	how := preset.Wrapping{Program: filepath.Clean(program), Options: options, IsProgram: func(command string) bool { return isProgram(command, program) }}
+	wrapped, servers, err := preset.WrapServers(words[0], text, how)
 	if err != nil {
 		return err
 	}
@@ -73,6 +76,20 @@ func mcpWrapAction(c *cli.Context) error {
 		return &usage{"what the file was cannot be kept as " + profile.Printable(file+".before-sandbox") + ": " + err.Error(), "move that away"}
 	}
 	return writeSettings(file, text, wrapped)
+}
+
+// isProgram reports whether a command of a file is this program: by its whole path, or as what PATH finds under its name.
+func isProgram(command, program string) bool {
+	if filepath.Base(command) != command {
+		return command == filepath.Clean(program)
+	}
+	found, err := exec.LookPath(command)
+	if err != nil {
+		return false
+	}
+	named, err1 := os.Stat(found)
+	own, err2 := os.Stat(program)
+	return err1 == nil && err2 == nil && os.SameFile(named, own)
 }
 
 // checkRunOptions refuses what clai-sandbox run would.

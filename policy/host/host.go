@@ -128,6 +128,9 @@ func (h Host) unplanted(path string) string {
 // HostExec are the lists of a server of requests, made ready.
 func (h Host) HostExec() (*policy.HostExecRules, error) { return HostExec(h.config, h.Agent) }
 
+// ObeysWorkspace are programs that a person is asked about whatever the automatic list says.
+func (h Host) ObeysWorkspace() []string { return h.config.ObeysWorkspace(h.Agent) }
+
 // HostExec are the lists of a server of requests for an agent, made ready.
 func HostExec(config *profile.Config, agent string) (*policy.HostExecRules, error) {
 	global, own := config.HostExec(agent)

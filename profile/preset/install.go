@@ -118,6 +118,9 @@ func at(file string, text []byte, key []string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := decodeOnce(json.NewDecoder(bytes.NewReader(value))); err != nil {
+		return nil, fmt.Errorf("%s: %w: take one out", profile.Printable(file), err)
+	}
 	for i, name := range key {
 		var object map[string]json.RawMessage
 		if err := json.Unmarshal(value, &object); err != nil {

@@ -41,6 +41,7 @@ type Preset struct {
 	Domains   []Domain   `json:"domains,omitempty" jsonschema:"what it reaches of the network"`
 	Variables []Variable `json:"variables,omitempty" jsonschema:"environment variables that it gets"`
 	Shell     *Shell     `json:"shell,omitempty" jsonschema:"how the agent has clai-shell run its commands"`
+	ByShell   bool       `json:"byShell,omitempty" jsonschema:"it starts each command that its model asks for by one of the system's shells, in whose place clai-shell can stand: agent --commands-apart"`
 	Succeeds  []string   `json:"succeeds" jsonschema:"a command that must succeed with the preset"`
 	Fails     []string   `json:"fails" jsonschema:"a command that must fail with it"`
 
