@@ -110,7 +110,8 @@ const (
 	EventExpired        EventKind = "grant_expired"
 	EventStale          EventKind = "grant_stale" // it is left out until a person confirms it
 	EventNotice         EventKind = "notice"
-	EventsLost          EventKind = "events_lost" // some of those that were asked for are not kept any more
+	EventOverridden     EventKind = "session_overridden" // somebody said where and how its commands run
+	EventsLost          EventKind = "events_lost"        // some of those that were asked for are not kept any more
 	// What becomes of a command that is to run outside of any sandbox.
 	EventExecStarted  EventKind = "exec.started"
 	EventExecRunning  EventKind = "exec.running" // it has taken ten seconds
@@ -128,14 +129,15 @@ type EventsFrom struct {
 
 // An Event is something that happened.
 type Event struct {
-	ID       int64     `json:"id,omitempty" jsonschema:"where it stands among all; later ones have higher numbers"`
-	Kind     EventKind `json:"kind" jsonschema:"what happened"`
-	AtUnixMs int64     `json:"atUnixMs"`
-	Session  string    `json:"sessionId,omitempty"`
-	Socket   string    `json:"socket,omitempty" jsonschema:"of session: where its inside can ask"`
-	Request  *Request  `json:"request,omitempty"`
-	Outcome  Outcome   `json:"outcome,omitempty" jsonschema:"of request_ended"`
-	Grant    *Grant    `json:"grant,omitempty"`
-	Notice   *Notice   `json:"notice,omitempty"`
-	Run      *Run      `json:"run,omitempty" jsonschema:"of exec.started, exec.running, exec.finished and exec.denied"`
+	ID        int64      `json:"id,omitempty" jsonschema:"where it stands among all; later ones have higher numbers"`
+	Kind      EventKind  `json:"kind" jsonschema:"what happened"`
+	AtUnixMs  int64      `json:"atUnixMs"`
+	Session   string     `json:"sessionId,omitempty"`
+	Socket    string     `json:"socket,omitempty" jsonschema:"of session: where its inside can ask"`
+	Request   *Request   `json:"request,omitempty"`
+	Outcome   Outcome    `json:"outcome,omitempty" jsonschema:"of request_ended"`
+	Grant     *Grant     `json:"grant,omitempty"`
+	Notice    *Notice    `json:"notice,omitempty"`
+	Overrides *Overrides `json:"overrides,omitempty" jsonschema:"of session_overridden: what holds now"`
+	Run       *Run       `json:"run,omitempty" jsonschema:"of exec.started, exec.running, exec.finished and exec.denied"`
 }

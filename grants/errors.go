@@ -62,6 +62,11 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("there is no %s %s", e.What, profile.Printable(e.ID))
 }
 
+// ForbiddenError means that who asks may not do that.
+type ForbiddenError struct{ Why string }
+
+func (e *ForbiddenError) Error() string { return e.Why }
+
 // BusyError means that an agent asks too much at once.
 type BusyError struct{ Why string }
 

@@ -36,6 +36,7 @@ const (
 	CodeEnded           ErrorCode = "ended"
 	CodeUnknown         ErrorCode = "unknown"
 	CodeBusy            ErrorCode = "busy"
+	CodeForbidden       ErrorCode = "forbidden"
 	CodeUnavailable     ErrorCode = "unavailable"
 	CodeNotFound        ErrorCode = "not_found" // no such address
 	CodeInternal        ErrorCode = "internal"
@@ -54,6 +55,7 @@ func ToWire(err error) WireError {
 		unknown     *UnknownError
 		busy        *BusyError
 		unavailable *UnavailableError
+		forbidden   *ForbiddenError
 	)
 	w := WireError{Code: CodeInternal, Message: err.Error()}
 	switch {
@@ -75,6 +77,8 @@ func ToWire(err error) WireError {
 		w.Code, w.What, w.ID = CodeUnknown, unknown.What, unknown.ID
 	case errors.As(err, &busy):
 		w.Code, w.Why = CodeBusy, busy.Why
+	case errors.As(err, &forbidden):
+		w.Code, w.Why = CodeForbidden, forbidden.Why
 	case errors.As(err, &unavailable):
 		w.Code, w.Why, w.Hint = CodeUnavailable, unavailable.Why, unavailable.Hint
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -102,6 +106,8 @@ func (w WireError) Err() error {
 		return &UnknownError{w.What, w.ID}
 	case CodeBusy:
 		return &BusyError{w.Why}
+	case CodeForbidden:
+		return &ForbiddenError{w.Why}
 	case CodeUnavailable:
 		return &UnavailableError{w.Why, w.Hint}
 	case CodeNotFound: // every address that this program knows, its own gateway knows

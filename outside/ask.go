@@ -37,9 +37,15 @@ type got struct {
 	rule    string // what is allowed of a connection
 }
 
-// ask waits for a person's word about a command.
+// ask waits for a person's word about a command. Where the configuration wants so, it does not while nobody would see the question.
 func (b *Broker) ask(ctx context.Context, c command) (said policy.Answer, reason string, err error) {
+	if c.host.Outside.Unattended == "fallback" && c.session != "" && !b.Heard() {
+		return policy.AnswerNone, "nobody can be reached: no desktop shows requests, and nobody looks at them", nil
+	}
 	got, err := b.wait(ctx, b.newPending(c))
+	if got.said == policy.AnswerNone {
+		got.reason = fmt.Sprintf("nobody answered within %v", b.options.Timeout)
+	}
 	return got.said, got.reason, err
 }
 
@@ -78,6 +84,9 @@ func (b *Broker) newPending(c command) *pending {
 	d := c.decision
 	shown := &grants.CommandRequest{Text: c.text(), Shell: c.Argv == nil, Cwd: c.Cwd, Host: d.Host.String(), Security: d.Security.String(), Ask: d.Ask.String(),
 		Fallback: d.Fallback.String(), Why: cmp.Or(d.Reason, "hostexec.manualApprove")}
+	if c.obeys != "" {
+		shown.Why = "hostexec.obeysWorkspace"
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		shown.Env = append(shown.Env, name+"="+c.Env[name])
 	}
@@ -111,6 +120,9 @@ func (b *Broker) newPending(c command) *pending {
 		if s.About == "bound" || s.About == "analysis" {
 			r.Warnings = append(r.Warnings, grants.Warning{Kind: grants.WarnExecuted, Text: s.Text})
 		}
+	}
+	if c.obeys != "" {
+		r.Warnings = append(r.Warnings, grants.Warning{Kind: grants.WarnExecuted, Text: c.obeys + " executes what settings in the workspace name, and a command of the agent's can change them until it reads them"})
 	}
 	return &pending{Request: r, command: c, answer: make(chan got, 1)}
 }
@@ -242,7 +254,7 @@ func (b *Broker) release(p *pending) {
 
 // write puts a decision on record, and then what it stores: nothing takes effect before.
 func (b *Broker) write(p *pending, d grants.Decision) error {
-	event := "command_decided"
+	event := commandDecided
 	switch {
 	case p.Question != nil:
 		event = "question_decided"

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,6 +63,7 @@ type Broker struct {
 	ended   map[string]grants.Outcome                  // commands that waited, by their ids
 	once    map[string]grants.Grant                    // of domains, for one session, by their ids
 	domains sync.Mutex                                 // held while a grant of a domain comes or goes
+	saying  sync.Mutex                                 // held while something is said for a session
 	running int
 	laters  map[string]*later  // by their ids: what is on its way, and what ended lately
 	laterAs map[askedAs]*later // the same, by the names that they were asked under
@@ -73,6 +76,8 @@ var (
 	_ grants.Runner      = (*Broker)(nil)
 	_ grants.Questioner  = (*Broker)(nil)
 	_ grants.DomainAsker = (*Broker)(nil)
+	_ grants.Sayer       = (*Broker)(nil)
+	_ grants.Observer    = (*Broker)(nil)
 )
 
 // agent is what is counted of one.
@@ -81,6 +86,9 @@ type agent struct {
 	looks            broker.Allowance
 	bothers          broker.Allowance // of questions in words
 	seen             time.Time
+
+	connections broker.Allowance // that are on record, each by itself
+	unrecorded  int64            // further ones
 }
 
 // askedAs is an agent and the name that it asked under.
@@ -138,6 +146,8 @@ type command struct {
 	domain             string // in place of a command: where a connection wants to go
 	pattern            string // the expression of hostexec that decided
 	byList             policy.Verdict
+	obeys              string           // a program that executes what the workspace says, and is asked about for that
+	said               grants.Overrides // for its session
 }
 
 // RunOutside has a command decided and run.
@@ -326,13 +336,13 @@ func (c *command) toRunner(approved *runner.Approved) runner.Request {
 		asker = "person"
 	}
 	return runner.Request{ID: c.id, Command: c.Line, Argv: c.Argv, Cwd: c.Cwd, Env: c.Env, Agent: c.Agent, Session: c.session, Asker: asker, Workdir: c.workspace,
-		Layers:   runner.Layers{Person: c.session == "", InSandbox: c.inside, Security: c.Security, Ask: c.Ask},
+		Layers:   runner.Layers{Person: c.session == "", InSandbox: c.inside, Security: c.Security, Ask: c.Ask, Session: policy.Overrides(c.said)},
 		Approved: approved, TimeoutMs: c.TimeoutMs}
 }
 
 // decide asks the lists, and the policy of this host, and writes down what was asked for and what they say.
 func (b *Broker) decide(c *command) error {
-	c.byList = policy.Run
+	c.byList, c.said = policy.Run, b.Overrides(c.session)
 	refuse := func(reason, text string) {
 		c.decision = policy.Decision{Verdict: policy.Deny, Reason: reason, Why: []policy.Step{{About: reason, Text: text}}}
 	}
@@ -360,8 +370,47 @@ func (b *Broker) decide(c *command) error {
 		if c.decision.Verdict != policy.Deny && c.decision.Host != policy.HostGateway {
 			refuse("host", "it would not run on this host")
 		}
+		if c.inside && c.byList == policy.Run {
+			if c.obeys = c.obeysWorkspace(); c.obeys != "" {
+				c.byList = policy.AskPerson
+			}
+		}
 	}
 	return b.record(*c, requested, line{})
+}
+
+// obeysWorkspace is a program of the command's that executes what settings in the workspace say. Whoever asks can write those when this was looked at,
+// and before the program reads them. Programs are known by what they are, whatever they are called.
+func (c *command) obeysWorkspace() string {
+	var programs []policy.Executable
+	if bound := c.decision.BoundTo; bound != nil {
+		for _, p := range bound.Programs {
+			programs = append(programs, p.Executable)
+		}
+	}
+	if first, err := c.machine.Find(c.Argv[0], c.Cwd); err == nil {
+		programs = append(programs, first)
+	}
+	for _, name := range c.host.ObeysWorkspace() {
+		known, err := c.machine.Find(name, c.Cwd)
+		for _, p := range programs {
+			for _, called := range []string{p.Word, p.Path, p.Real} {
+				if like, _ := path.Match(name, path.Base(called)); like {
+					return path.Base(called)
+				}
+			}
+			if err == nil && sameFile(known.Real, p.Real) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+func sameFile(a, b string) bool {
+	one, err1 := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(one, other)
 }
 
 const (
@@ -391,7 +440,7 @@ func (b *Broker) carryOut(ctx context.Context, c command) (a grants.CommandAnswe
 		case said == policy.AnswerDeny:
 			return grants.CommandAnswer{Status: grants.CommandDenied, Reason: reason}, false, nil
 		case said == policy.AnswerNone && (after.Verdict != policy.Run || c.byList == policy.AskPerson):
-			return grants.CommandAnswer{Status: grants.CommandTimeout, Reason: fmt.Sprintf("nobody answered within %v", b.options.Timeout)}, false, nil
+			return grants.CommandAnswer{Status: grants.CommandTimeout, Reason: reason}, false, nil
 		case said != policy.AnswerNone:
 			status = grants.CommandApproved
 		}

@@ -23,8 +23,40 @@ func (b *Broker) AskDomain(ctx context.Context, session, to string) (grants.Doma
 		return grants.DomainAnswer{}, &grants.InvalidError{Field: "destination", Why: "is not the public network's, and no answer opens that"}
 	}
 	c := command{session: session, id: newID(), domain: destination.String()}
+	if err := b.whose(&c); err != nil {
+		return grants.DomainAnswer{}, err
+	}
+	if name := grants.RequestID(ctx); name != "" && len(name) <= grants.MaxRequestID {
+		c.name = domainName + name // it is no command's
+	}
+	as := askedAs{c.Agent, c.name}
+	told, done, err := b.claimName(ctx, as)
+	if told != nil || err != nil {
+		return domainTold(told), err
+	}
+	defer done()
 	got, err := b.bother(ctx, &c, domainAsked, domainEnded, func() *pending { return b.newDomain(c, destination) })
+	if err == nil && c.name != "" {
+		b.mu.Lock()
+		b.remember(as, toldOfDomain(c.id, got.outcome, got.rule, got.reason))
+		b.mu.Unlock()
+	}
 	return grants.DomainAnswer{RequestID: c.id, Outcome: got.outcome, Rule: got.rule, Reason: got.reason}, err
+}
+
+// domainName begins the names of requests for connections.
+const domainName = "domain "
+
+// toldOfDomain is what is remembered of such a request, among what is remembered of commands.
+func toldOfDomain(id string, outcome grants.Outcome, rule, reason string) grants.CommandAnswer {
+	return grants.CommandAnswer{RequestID: id, Status: grants.CommandStatus(outcome), Pattern: rule, Reason: reason}
+}
+
+func domainTold(a *grants.CommandAnswer) grants.DomainAnswer {
+	if a == nil {
+		return grants.DomainAnswer{}
+	}
+	return grants.DomainAnswer{RequestID: a.RequestID, Outcome: grants.Outcome(a.Status), Rule: a.Pattern, Reason: a.Reason}
 }
 
 // newDomain is what a person is shown.
@@ -69,10 +101,10 @@ func ruleOf(host profile.Destination) string {
 
 // warningOf says what a person should know of a rule for all names below one; empty: nothing.
 func warningOf(above string) string {
-	switch suffix, _ := publicsuffix.PublicSuffix(above); {
-	case above == "":
-		return "every name there is"
-	case suffix == above:
+	if wide := (profile.DomainRule{Name: above, Below: true}).Wide(); wide != "" {
+		return wide
+	}
+	if suffix, _ := publicsuffix.PublicSuffix(above); suffix == above {
 		return "a public suffix: anybody can have a name below it"
 	}
 	return ""
@@ -170,7 +202,7 @@ func (b *Broker) storedDomains(now time.Time) ([]grants.Grant, error) {
 	}
 	list, err := grants.StoredDomains(b.options.State)
 	if err != nil {
-		return nil, &grants.UnavailableError{Why: err.Error()}
+		return nil, &grants.UnavailableError{Why: err.Error(), Hint: "mend domains.json in the state directory, or move it away"}
 	}
 	return slices.DeleteFunc(list, func(g grants.Grant) bool { return g.Expired(now) }), nil
 }

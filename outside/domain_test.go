@@ -174,8 +174,10 @@ func TestWhatNoAnswerOpensIsNotAsked(t *testing.T) {
 	b.options.State = b.home + "/state"
 	b.begin()
 	s := b.session("main")
+	ctx, leave := context.WithTimeout(t.Context(), 5*time.Second) // what is asked after all is no error, later
+	defer leave()
 	for _, to := range []string{"", "example.org", "localhost:80", "a.localhost:80", "127.0.0.1:80", "10.0.0.1:443", "169.254.169.254:80", "0x7f.1:80", "[::1]:80", "example.org\x1b:80"} {
-		if _, err := b.AskDomain(t.Context(), s, to); !errors.As(err, new(*grants.InvalidError)) {
+		if _, err := b.AskDomain(ctx, s, to); !errors.As(err, new(*grants.InvalidError)) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
@@ -184,7 +186,7 @@ func TestWhatNoAnswerOpensIsNotAsked(t *testing.T) {
 			t.Errorf("%s: %v", rule, err)
 		}
 	}
-	if _, err := b.AskDomain(t.Context(), "", "example.org:443"); err == nil {
+	if _, err := b.AskDomain(ctx, "", "example.org:443"); err == nil {
 		t.Error("nobody asks")
 	}
 	// How many wait, and how often an agent asks, is bounded as it is for questions in words.
@@ -192,7 +194,7 @@ func TestWhatNoAnswerOpensIsNotAsked(t *testing.T) {
 		b.askDomain(t.Context(), s, "example.org:443")
 	}
 	id := b.waiting(2)[0].ID
-	if _, err := b.AskDomain(t.Context(), s, "example.org:443"); !errors.As(err, new(*grants.BusyError)) {
+	if _, err := b.AskDomain(ctx, s, "example.org:443"); !errors.As(err, new(*grants.BusyError)) {
 		t.Errorf("%v", err)
 	}
 	// What waited at a kill is ended by the next gateway.
@@ -217,5 +219,108 @@ func TestWhatNoAnswerOpensIsNotAsked(t *testing.T) {
 	}
 	if _, err := b.Confirm(t.Context(), g.ID, "/"); !errors.As(err, new(*grants.InvalidError)) {
 		t.Error(err)
+	}
+}
+
+// A gateway that is killed when a decision took effect, and before anybody was told, leaves what was decided: whoever decides again hears that.
+func TestWhatWasDecidedAtAKillIsToldAsItIs(t *testing.T) {
+	always := grants.Decision{Kind: grants.AllowAlways, Domain: "example.org", Scope: grants.ScopeAlways}
+	for name, c := range map[string]struct {
+		killed func(b *bench, p *pending) error // after this
+		want   grants.Outcome
+	}{
+		"stored": {func(b *bench, p *pending) error { _, err := b.grantDomain(p, always); return err }, grants.OutcomeGranted},
+		"not stored": {func(b *bench, p *pending) error {
+			return b.recordSynced(p.command, domainDecided, line{Decision: &always, Grant: "dx"})
+		}, grants.OutcomeDenied},
+		"for the session": {func(b *bench, p *pending) error {
+			_, err := b.grantDomain(p, grants.Decision{Kind: grants.AllowOnce, Domain: "example.org"})
+			return err
+		}, grants.OutcomeDenied},
+		"a denial":     {func(b *bench, p *pending) error { return b.Broker.write(p, grants.Decision{Kind: grants.Deny}) }, grants.OutcomeDenied},
+		"not decided":  {func(b *bench, p *pending) error { return nil }, grants.OutcomeDenied},
+		"of a command": {nil, grants.OutcomeGranted},
+	} {
+		b := newBench(t, Options{})
+		b.options.State = b.home + "/state"
+		b.begin()
+		ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
+		s := b.session("main")
+		if c.killed == nil {
+			b.ask(ctx, s, false, words("docker", "ps"))
+			c.killed = func(b *bench, p *pending) error { return b.Broker.write(p, grants.Decision{Kind: grants.AllowAlways}) }
+		} else {
+			b.askDomain(ctx, s, "example.org:443")
+		}
+		id := b.waiting(1)[0].ID
+		b.mu.Lock()
+		p := b.pending[id]
+		b.mu.Unlock()
+		if err := c.killed(b, p); err != nil {
+			t.Fatal(err)
+		}
+		b.begin()
+		var ended *grants.EndedError
+		if _, err := b.Decide(ctx, id, always); !errors.As(err, &ended) || ended.Outcome != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.begin()
+		closed := 0
+		for _, l := range b.events() {
+			if l.ID == id && (l.Event == domainEnded && l.Outcome == c.want || l.Event == "command_ended" && l.Status == grants.CommandDenied) {
+				closed++
+			}
+		}
+		if closed != 1 {
+			t.Errorf("%s: closed %d times: %+v", name, closed, b.events())
+		}
+		leave()
+	}
+}
+
+// Under one name a person is asked once, and who asks again is told what was said, also by the next gateway.
+func TestUnderOneNameAConnectionIsAskedAboutOnce(t *testing.T) {
+	b := newBench(t, Options{})
+	main := b.session("main")
+	named := func(name string) context.Context { return grants.WithRequestID(t.Context(), name) }
+	first, second := b.askDomain(named("n1"), main, "a.example.org:443"), b.askDomain(named("n1"), main, "a.example.org:443")
+	r := b.waiting(1)[0]
+	if _, err := b.Decide(t.Context(), r.ID, grants.Decision{Kind: grants.AllowOnce, Domain: "a.example.org"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, asked := range []<-chan domainResult{first, second, b.askDomain(named("n1"), main, "a.example.org:443")} {
+		if got := <-asked; got.error != nil || got.RequestID != r.ID || got.Outcome != grants.OutcomeGranted || got.Rule != "a.example.org" {
+			t.Errorf("%+v", got)
+		}
+	}
+	// A command under the same name is another request.
+	if a, err := b.RunOutside(named("n1"), main, true, words("docker", "compose", "rm")); err != nil || a.Status != grants.CommandDenied || a.RequestID == r.ID {
+		t.Errorf("%+v, %v", a, err)
+	}
+	// Who leaves and comes back is asked for again.
+	ctx, leave := context.WithCancel(named("n2"))
+	left := b.askDomain(ctx, main, "b.example.org:443")
+	b.waiting(1)
+	leave()
+	<-left
+	b.waiting(0)
+	back := b.askDomain(named("n2"), main, "b.example.org:443")
+	b.Decide(t.Context(), b.waiting(1)[0].ID, grants.Decision{Kind: grants.Deny, Reason: "no"})
+	if got := <-back; got.Outcome != grants.OutcomeDenied {
+		t.Errorf("%+v", got)
+	}
+	b.askDomain(named("n3"), main, "c.example.org:443")
+	waits := b.waiting(1)[0].ID
+	b.begin() // the gateway was killed
+	main = b.session("main")
+	for name, want := range map[string]grants.DomainAnswer{
+		"n1": {RequestID: r.ID, Outcome: grants.OutcomeGranted, Rule: "a.example.org"},
+		"n2": {Outcome: grants.OutcomeDenied, Reason: "no"},
+		"n3": {RequestID: waits, Outcome: grants.OutcomeDenied, Reason: reasonRestarted},
+	} {
+		got := <-b.askDomain(named(name), main, "a.example.org:443")
+		if got.error != nil || got.Outcome != want.Outcome || got.Rule != want.Rule || want.RequestID != "" && got.RequestID != want.RequestID || want.Reason != "" && got.Reason != want.Reason {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

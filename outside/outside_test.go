@@ -39,7 +39,7 @@ type bench struct {
 }
 
 const config = `{"defaults": {"execution": {"outside": {"host": "auto", "security": "allowlist"},
-	"hostexec": {"autoApprove": ["docker compose ps", "echo .*", "touch .*"], "manualApprove": ["docker compose (up|down).*", "printf .*"]}}}}`
+	"hostexec": {"autoApprove": ["docker compose ps", "echo .*", "touch .*", "(.*/)?(git|g|linked|git-x|env git) status"], "manualApprove": ["docker compose (up|down).*", "printf .*"]}}}}`
 
 const approvals = `{"version": 1, "agents": {"*": {"denylist": [{"pattern": "touch"}]}, "main": {"allowlist": [{"pattern": "/usr/bin/printf"}]}, "strict": {"ask": "always"}}}`
 
@@ -58,7 +58,8 @@ func newBench(t *testing.T, o Options) *bench {
 	b.write(".config/clai-sandbox/config.json", config)
 	b.write(".config/clai-sandbox/"+host.ApprovalsName, approvals)
 	b.write("bin/docker", "#!/bin/sh\n")
-	if err := os.Chmod(home+"/bin/docker", 0o700); err != nil {
+	b.write("bin/git", "#!/bin/sh\n")
+	if err := errors.Join(os.Chmod(home+"/bin/docker", 0o700), os.Chmod(home+"/bin/git", 0o700), os.Link(home+"/bin/git", home+"/bin/g"), os.Symlink("git", home+"/bin/linked"), os.Link(home+"/bin/docker", home+"/bin/git-x")); err != nil {
 		t.Fatal(err)
 	}
 	kept, _, err := store.Open(home + "/state")
@@ -159,6 +160,12 @@ func words(argv ...string) grants.Command { return grants.Command{Argv: argv} }
 // events are the audit file's lines of commands.
 func (b *bench) events() (lines []line) {
 	b.Helper()
+	return slices.DeleteFunc(b.all(), func(l line) bool { return l.ID == "" })
+}
+
+// all are the audit file's lines.
+func (b *bench) all() (lines []line) {
+	b.Helper()
 	file, err := os.Open(filepath.Join(b.home, "state", audit.Name))
 	if err != nil {
 		b.Fatal(err)
@@ -169,9 +176,7 @@ func (b *bench) events() (lines []line) {
 		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
 			b.Fatal(err)
 		}
-		if l.ID != "" {
-			lines = append(lines, l)
-		}
+		lines = append(lines, l)
 	}
 	return lines
 }
@@ -206,6 +211,12 @@ func TestWhatTheListsAndThePolicySay(t *testing.T) {
 		"the request is stricter":              {main, true, grants.Command{Argv: []string{"echo", "x"}, Security: "deny"}, grants.CommandDenied, "echo .*"},
 		"outside of the workspace":             {main, true, grants.Command{Argv: []string{"echo", "x"}, Cwd: b.home}, grants.CommandDenied, "echo .*"},
 		"the list speaks of no variables":      {main, true, grants.Command{Argv: []string{"echo", "x"}, Env: map[string]string{"IMAGE": "x"}}, grants.CommandTimeout, "echo .*"},
+		"what obeys the workspace":             {main, true, words("git", "status"), grants.CommandTimeout, "(.*/)?(git|g|linked|git-x|env git) status"},
+		"the same by another name":             {main, true, words("g", "status"), grants.CommandTimeout, "(.*/)?(git|g|linked|git-x|env git) status"},
+		"the same by a link":                   {main, true, words("linked", "status"), grants.CommandTimeout, "(.*/)?(git|g|linked|git-x|env git) status"},
+		"the same by its path":                 {main, true, words(b.home+"/bin/git", "status"), grants.CommandTimeout, "(.*/)?(git|g|linked|git-x|env git) status"},
+		"the same by another program":          {main, true, words("env", "git", "status"), grants.CommandTimeout, "(.*/)?(git|g|linked|git-x|env git) status"},
+		"one of its family":                    {main, true, words("git-x", "status"), grants.CommandTimeout, "(.*/)?(git|g|linked|git-x|env git) status"},
 		"a backend, by an entry":               {main, false, words("printf", "x"), grants.CommandAutoApproved, ""},
 		"a backend, without one":               {main, false, words("docker", "compose", "ps"), grants.CommandTimeout, ""},
 		"an override that chooses code":        {main, true, grants.Command{Argv: []string{"echo", "x"}, Env: map[string]string{"LD_PRELOAD": "x"}}, grants.CommandDenied, "echo .*"},
@@ -325,6 +336,46 @@ func TestADecisionThatCannotBeWrittenIsNone(t *testing.T) {
 	if _, err := b.RunOutside(t.Context(), b.session("main"), true, words("echo", "x")); !errors.As(err, new(*grants.UnavailableError)) || b.count() != 0 {
 		t.Errorf("%v: it runs without a record", err)
 	}
+}
+
+// Where the configuration wants it, nobody is waited for who would not see the question: what the host's file says for that case counts at once.
+func TestWhereNobodyCanBeReachedNobodyIsWaitedFor(t *testing.T) {
+	b := newBench(t, Options{})
+	b.write(".config/clai-sandbox/config.json", strings.Replace(config, `"host": "auto"`, `"host": "auto", "unattended": "fallback"`, 1))
+	b.write(".config/clai-sandbox/"+host.ApprovalsName, `{"version": 1, "agents": {"main": {"ask": "always"}, "listed": {"ask": "always", "askFallback": "allowlist", "allowlist": [{"pattern": "/usr/bin/printf"}]}}}`)
+	main, listed := b.session("main"), b.session("listed")
+	for name, c := range map[string]struct {
+		session string
+		c       grants.Command
+		status  grants.CommandStatus
+	}{
+		"deny":                        {main, words("printf", "x"), grants.CommandTimeout},
+		"the list, which has it":      {listed, words("printf", "x"), grants.CommandAutoApproved},
+		"the list, which has it not":  {listed, words("id"), grants.CommandTimeout},
+		"code is not run by the list": {listed, words("python3", "-c", "1"), grants.CommandTimeout},
+	} {
+		a, err := b.RunOutside(t.Context(), c.session, false, c.c)
+		if err != nil || a.Status != c.status || !a.Ran() && !strings.Contains(a.Reason, "nobody can be reached") {
+			t.Errorf("%s: %+v, %v", name, a, err)
+		}
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	byPerson := b.ask(ctx, "", false, grants.Command{Argv: []string{"id"}, Agent: "main", Cwd: b.work})
+	b.waiting(1)
+	leave()
+	<-byPerson
+	ctx, leave = context.WithCancel(t.Context())
+	if _, err := b.Events(ctx, grants.EventsFrom{}); err != nil {
+		t.Fatal(err)
+	}
+	heard := b.ask(t.Context(), main, false, words("id"))
+	if _, err := b.Decide(t.Context(), b.waiting(1)[0].ID, grants.Decision{Kind: grants.Deny}); err != nil {
+		t.Error(err)
+	}
+	if a := <-heard; a.Status != grants.CommandDenied {
+		t.Errorf("%+v", a)
+	}
+	leave()
 }
 
 func TestWhoLeavesWithdraws(t *testing.T) {
@@ -564,5 +615,24 @@ func TestUnderOneNameACommandRunsOnce(t *testing.T) {
 	}
 	if ran != 1 || b.count() != 1 {
 		t.Errorf("it ran %d times, and %d were told of that", b.count(), ran)
+	}
+}
+
+// Who says that no program obeys the workspace has the automatic list decide alone.
+func TestTheListOfWhatObeysTheWorkspaceIsThePersons(t *testing.T) {
+	for list, want := range map[string]grants.CommandStatus{`[]`: grants.CommandAutoApproved, `["doc*"]`: grants.CommandAutoApproved, `["git"]`: grants.CommandTimeout} {
+		b := newBench(t, Options{Timeout: 50 * time.Millisecond})
+		b.write(".config/clai-sandbox/config.json", strings.Replace(config, `"hostexec": {`, `"hostexec": {"obeysWorkspace": `+list+`, `, 1))
+		if a, err := b.RunOutside(t.Context(), b.session("main"), true, words("git", "status")); err != nil || a.Status != want {
+			t.Errorf("%s: %+v, %v", list, a, err)
+		}
+	}
+	b := newBench(t, Options{})
+	b.ask(t.Context(), b.session("main"), true, words("git", "status"))
+	r := b.waiting(1)[0]
+	if r.Outside.Why != "hostexec.obeysWorkspace" || len(r.Outside.Always) != 0 || !slices.ContainsFunc(r.Warnings, func(w grants.Warning) bool {
+		return strings.HasPrefix(w.Text, "git executes what settings in the workspace name")
+	}) {
+		t.Errorf("%+v %+v", r.Outside, r.Warnings)
 	}
 }

@@ -59,7 +59,7 @@ func (b *Broker) bother(ctx context.Context, c *command, opening, closing string
 	case got.outcome == grants.OutcomeTimeout:
 		got.reason = fmt.Sprintf("nobody answered within %v", b.options.Timeout)
 	}
-	last := b.of(*c, closing, line{Outcome: got.outcome, Reason: cmp.Or(got.reason, string(got.outcome))})
+	last := b.of(*c, closing, line{Outcome: got.outcome, Rule: got.rule, Reason: cmp.Or(got.reason, string(got.outcome))})
 	if _, unwritten := b.options.Audit.Append(last, false); unwritten != nil {
 		b.options.Audit.AppendTaking(last)
 	}

@@ -33,8 +33,12 @@ type line struct {
 	Domain    string               `json:"domain,omitempty"` // of a connection, or of a grant
 	Grant     string               `json:"grantId,omitempty"`
 	Outcome   grants.Outcome       `json:"outcome,omitempty"`
+	Rule      string               `json:"rule,omitempty"` // of a connection: what decided
+	Count     int64                `json:"count,omitempty"`
 	Cwd       string               `json:"cwd,omitempty"`
-	Env       []string             `json:"env,omitempty"` // overrides, as NAME=value
+	Env       []string             `json:"env,omitempty"`    // overrides, as NAME=value
+	Sender    string               `json:"sender,omitempty"` // who said it, where that is not the user
+	Overrides *grants.Overrides    `json:"overrides,omitempty"`
 	Verdict   string               `json:"verdict,omitempty"`
 	Pattern   string               `json:"pattern,omitempty"`
 	Decision  *grants.Decision     `json:"decision,omitempty"`
@@ -51,6 +55,9 @@ func (b *Broker) of(c command, event string, l line) line {
 	l.Command, l.Cwd, l.Env, l.Project, l.Branch = c.text(), c.Cwd, c.overrides(), c.from.Project, c.from.Branch
 	if event == requested {
 		l.Inside, l.Verdict, l.Pattern, l.Reason = c.inside, c.decision.Verdict.String(), c.pattern, c.decision.Reason
+		if c.said != (grants.Overrides{}) {
+			l.Overrides = &c.said
+		}
 	}
 	// What may run is on record as a whole, once. Who asks for other things again and again fills no disk.
 	if event != requested || c.decision.Verdict == policy.Deny {
@@ -96,9 +103,10 @@ func (c *command) overrides() (list []string) {
 
 // Events in the audit file: what opens a command's record, what says that it was handed to the runner, and what closes it.
 const (
-	requested = "command_requested"
-	started   = "command_started"
-	ended     = "command_ended"
+	requested      = "command_requested"
+	commandDecided = "command_decided"
+	started        = "command_started"
+	ended          = "command_ended"
 
 	asked    = "question_asked" // of a person, in words
 	answered = "question_ended"
@@ -106,6 +114,10 @@ const (
 	domainAsked   = "domain_requested"
 	domainDecided = "domain_decided"
 	domainEnded   = "domain_ended"
+
+	said        = "session_overridden"
+	saidRefused = "session_override_refused"
+	saidAnswer  = "answer_said"
 )
 
 func (b *Broker) record(c command, event string, l line) error {
@@ -216,9 +228,19 @@ func (b *Broker) endUnfinished() {
 			if first := open[l.ID]; first != nil {
 				first.Event = started
 			}
+		case commandDecided, domainDecided:
+			if first := open[l.ID]; first != nil {
+				first.Decision = l.Decision
+			}
 		case ended, answered, domainEnded:
 			delete(open, l.ID)
 			if l.Name != "" {
+				if l.Event == domainEnded {
+					if l.Outcome != grants.OutcomeWithdrawn { // whoever asks again then is asked for anew
+						b.remember(askedAs{l.Agent, l.Name}, toldOfDomain(l.ID, l.Outcome, l.Rule, l.Reason))
+					}
+					continue
+				}
 				a := grants.CommandAnswer{RequestID: l.ID, Status: l.Status, Reason: l.Reason}
 				if a.Ran() {
 					a = ranAlready(l.ID)
@@ -232,16 +254,27 @@ func (b *Broker) endUnfinished() {
 		if l == nil {
 			continue
 		}
+		decision := l.Decision
+		l.Decision = nil
 		if closing := map[string]string{asked: answered, domainAsked: domainEnded}[l.Event]; closing != "" {
 			l.Time, l.Event, l.Outcome, l.Reason = time.Now().UTC(), closing, grants.OutcomeDenied, reasonRestarted
+			if decision != nil && b.storedFor(l.Agent, decision.Domain) { // it took effect before whoever decided was told so
+				l.Outcome, l.Reason, l.Rule = grants.OutcomeGranted, "", decision.Domain
+			}
 			b.options.Audit.AppendTaking(*l)
-			b.ended[id] = grants.OutcomeDenied
+			b.ended[id] = l.Outcome
+			if l.Name != "" && closing == domainEnded {
+				b.remember(askedAs{l.Agent, l.Name}, toldOfDomain(id, l.Outcome, l.Rule, l.Reason))
+			}
 			continue
 		}
 		a := grants.CommandAnswer{RequestID: id, Status: grants.CommandDenied, Reason: reasonRestarted}
 		outcome := grants.OutcomeDenied
-		if l.Event == started {
+		switch {
+		case l.Event == started:
 			a.Status, a.Reason, outcome = grants.CommandError, reasonLost, grants.OutcomeGranted
+		case decision != nil && decision.Kind != grants.Deny: // what it allows for always may be stored, though this did not run
+			outcome = grants.OutcomeGranted
 		}
 		l.Time, l.Event, l.Status, l.Reason, l.Verdict, l.Pattern = time.Now().UTC(), ended, a.Status, a.Reason, "", ""
 		b.options.Audit.AppendTaking(*l)
@@ -251,7 +284,7 @@ func (b *Broker) endUnfinished() {
 		close(over.over)
 		b.laters[id], b.lately = over, append(b.lately, over)
 		c := command{Command: grants.Command{Agent: l.Agent, Line: l.Command}, id: id, session: l.Session}
-		if outcome == grants.OutcomeGranted {
+		if a.Status == grants.CommandError {
 			b.tell(c, grants.EventExecFinished, grants.Run{Output: a.Reason})
 		} else {
 			b.tell(c, grants.EventExecDenied, grants.Run{Reason: a.Reason})
@@ -260,4 +293,10 @@ func (b *Broker) endUnfinished() {
 			b.remember(askedAs{l.Agent, l.Name}, a)
 		}
 	}
+}
+
+// storedFor reports whether a rule is stored for an agent.
+func (b *Broker) storedFor(agent, rule string) bool {
+	list, err := b.storedDomains(time.Now())
+	return err == nil && slices.ContainsFunc(list, func(g grants.Grant) bool { return g.Agent == agent && g.Domain == rule })
 }

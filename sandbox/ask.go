@@ -13,11 +13,17 @@ const (
 	askDirectory = "/run/clai-sandbox/bin"
 )
 
+// CommandSocket is where an agent inside has its commands run in another sandbox, if it has.
+const CommandSocket = "/run/clai-sandbox/commands.sock"
+
 // askPrograms are this program under its other names: for a path, for a command outside, and for words to a person.
 var askPrograms = []string{"fs_request_grant", "hostexec", "ask_person"}
 
 // ask shows the socket on which the inside may ask, and the programs that do.
 func (b *builder) ask() {
+	if b.profile.CommandSocket != "" {
+		b.layers.put(Step{Kind: Socket, Path: CommandSocket, Source: b.profile.CommandSocket, Access: profile.ReadOnly, Origin: baseline})
+	}
 	if b.profile.AskSocket == "" {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
@@ -34,7 +35,7 @@ func inTmp(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { shuttest.RemoveAll(dir) })
 	return dir
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox/bus"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/egress"
@@ -123,6 +124,7 @@ func (a *attempt) open(l Launcher) (err error) {
 		if !l.bare {
 			a.watchMounts()
 			a.copySettings()
+			a.privateHooks()
 		}
 	}
 	if !l.bare {
@@ -157,7 +159,7 @@ func (a *attempt) open(l Launcher) (err error) {
 	}
 	a.output = process.NewMeter(a.plan.Limits.Of(profile.LimitOutput))
 	if a.plan.Network == profile.NetworkFiltered && !l.bare {
-		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Upstream: a.plan.Upstream, Ask: l.AskNetwork, Resolve: l.resolve}
+		a.proxy = &egress.Proxy{Rules: a.plan.Domains, Upstream: a.plan.Upstream, Ask: l.AskNetwork, Judged: l.JudgedNetwork, Resolve: l.resolve}
 		l.Reach.begin(a.proxy)
 	}
 	if !l.bare {
@@ -271,7 +273,7 @@ func (a *attempt) pin(l Launcher, wanted []Step, byDescriptor bool) ([]Step, []o
 			}
 			operands = append(operands, a.bindDescriptor(step, file, byDescriptor))
 		case step.Kind == Private && step.Source != "":
-			file, err := descriptor.Pin(step.Source)
+			file, err := pinKept(step.Source)
 			if err != nil {
 				return nil, nil, &SetupError{Path: step.Source, Why: "cannot stand at " + step.Path + ": " + reason(err), Hint: tryAgain}
 			}
@@ -319,6 +321,20 @@ func (a *attempt) pin(l Launcher, wanted []Step, byDescriptor bool) ([]Step, []o
 		steps = append(steps, step)
 	}
 	return steps, operands, nil
+}
+
+// pinKept opens what is kept of this program's for commands, where no path leads.
+func pinKept(path string) (descriptor.File, error) {
+	dir, below, is := shut.Split(path)
+	if !is {
+		return descriptor.Pin(path)
+	}
+	inside, err := shut.Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer inside.Close()
+	return descriptor.PinBelow(inside.FD(), below)
 }
 
 // notMounted is about a step whose source is not what it was when Build looked: a notice, or an error where the sandbox would

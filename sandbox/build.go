@@ -21,7 +21,7 @@ import (
 // A grant that leads nowhere is left out with a notice. A workspace that cannot be used, or a grant of the command line
 // that leads where none may, is a *SetupError.
 func Build(p profile.Profile, tree Tree) (Plan, error) {
-	b := builder{profile: p, tree: &memory{tree: tree, seen: map[string]lstat{}, listed: map[string]dirEntries{}}}
+	b := builder{profile: p, tree: newMemory(tree)}
 	b.own = b.ownDirectories()
 	found, err := b.system()
 	if err != nil {
@@ -71,11 +71,23 @@ func Build(p profile.Profile, tree Tree) (Plan, error) {
 		Protection:       b.protection,
 		Notices:          b.notices,
 	}
+	for _, n := range p.Narrowed {
+		if n.Key == "sandbox.network" {
+			plan.NetworkBy = n.Origin.Source
+		}
+	}
 	if p.ReadOnlyWorkspace {
 		plan.notice(NoticeWorkspace, p.Workspace, fmt.Sprintf("%s is only read here, because clai-sandbox keeps its own files in it; to write, work in a directory below it, or: --workspace DIR", printable(p.Workspace)))
 	}
 	if p.NestedNamespaces {
 		plan.notice(NoticeUserNamespace, "", "the command may make user namespaces: more of the kernel is within its reach")
+	}
+	if p.Network == profile.NetworkFiltered {
+		for _, rule := range p.Domains.Allowed {
+			if wide := rule.Wide(); wide != "" {
+				plan.notice(NoticeWide, "", fmt.Sprintf("%s is allowed: %s, so the command can send what it sees to whoever it likes", rule, wide))
+			}
+		}
 	}
 	return plan, plan.checkWorkingDirectory(tree)
 }
@@ -517,11 +529,26 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// memory looks at each object of a tree once: grants share most of their parents.
+// memory looks at each object of a tree once: grants share most of their parents, and settings are read for several reasons.
 type memory struct {
 	tree   Tree
 	seen   map[string]lstat
 	listed map[string]dirEntries
+	read   map[fileRead]fileText
+}
+
+func newMemory(tree Tree) *memory {
+	return &memory{tree: tree, seen: map[string]lstat{}, listed: map[string]dirEntries{}, read: map[fileRead]fileText{}}
+}
+
+type fileRead struct {
+	path  string
+	limit int
+}
+
+type fileText struct {
+	text string
+	err  error
 }
 
 type dirEntries struct {
@@ -555,5 +582,10 @@ func (m *memory) ReadDir(path string) ([]Entry, error) {
 }
 
 func (m *memory) ReadFile(path string, limit int) (string, error) {
-	return m.tree.ReadFile(path, limit)
+	found, ok := m.read[fileRead{path, limit}]
+	if !ok {
+		found.text, found.err = m.tree.ReadFile(path, limit)
+		m.read[fileRead{path, limit}] = found
+	}
+	return found.text, found.err
 }

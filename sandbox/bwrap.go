@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/links"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
@@ -48,8 +49,8 @@ func (b Bwrap) Has(option string) bool {
 var programDirectories = []string{"/usr/bin", "/usr/local/bin", "/bin", "/run/current-system/sw/bin", "/run/current-system/profile/bin"}
 
 // FindBwrap looks for bubblewrap, reads its options and checks that it has those that are needed. An explicit path
-// replaces the search, and may lead to a program of the caller's own. What it learns is kept in the directory cache (if not empty) under the program's identity, so that
-// later calls do not execute it. The error is an *UnavailableError.
+// replaces the search, and may lead to a program of the caller's own, but not to one that a command could have put there. What it learns is kept in the directory
+// cache (if not empty), this program's own, under the program's identity, so that later calls do not execute it. The error is an *UnavailableError.
 func FindBwrap(explicit, cache string) (Bwrap, error) {
 	candidates, owner := []string{explicit}, process.TrustedOwner
 	if explicit == "" {
@@ -66,6 +67,9 @@ func FindBwrap(explicit, cache string) (Bwrap, error) {
 		if err := process.TrustPlace(path, owner); err != nil {
 			return Bwrap{}, &UnavailableError{Reason: ReasonBwrapUntrusted, Stderr: err.Error(), Hint: hints[ReasonBwrapUntrusted]}
 		}
+		if explicit != "" && plantable(path, cache) {
+			return Bwrap{}, &UnavailableError{Reason: ReasonBwrapUntrusted, Stderr: printable(path) + " is where a command in a sandbox could write", Hint: hints[ReasonBwrapUntrusted]}
+		}
 		return identify(path, info, cache)
 	}
 	where := "in " + strings.Join(programDirectories, ", ") + " (PATH is not searched; CLAI_SANDBOX_BWRAP names one elsewhere)"
@@ -74,6 +78,19 @@ func FindBwrap(explicit, cache string) (Bwrap, error) {
 	}
 	return Bwrap{}, &UnavailableError{Reason: ReasonBwrapMissing, Stderr: "no bwrap " + where,
 		Hint: hints[ReasonBwrapMissing]}
+}
+
+// plantable reports whether a command could ever have written a program, or a link that leads to it. state is this program's own directory.
+func plantable(program, state string) bool {
+	if state == "" {
+		return false
+	}
+	p := Protection{written: filepath.Join(state, profile.WrittenName)}
+	w, err := links.Follow(links.Host{}, program)
+	if err != nil || p.couldWrite(w.Real) {
+		return true
+	}
+	return slices.ContainsFunc(w.Links, func(l links.Link) bool { return p.couldWrite(l.Path) })
 }
 
 // identify reads the options of the bwrap at path.

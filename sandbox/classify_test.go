@@ -237,6 +237,7 @@ func TestABwrapIsFoundOrNamed(t *testing.T) {
 	}
 	script := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
+		os.MkdirAll(filepath.Dir(path), 0o755)
 		os.WriteFile(path, []byte(text), 0o755)
 		os.Chmod(path, mode)
 		return path
@@ -250,6 +251,21 @@ func TestABwrapIsFoundOrNamed(t *testing.T) {
 	old := script("old", "#!/bin/sh\necho '    --args FD   Parse'\n", 0o755)
 	if _, err := FindBwrap(old, ""); reasonOf(err) != ReasonBwrapTooOld {
 		t.Error(err)
+	}
+	// One that a command could have written, or a link to it, is not even asked for its help.
+	asked := filepath.Join(dir, "asked")
+	planted := script("workspace/bwrap", "#!/bin/sh\ntouch "+asked+"\n", 0o755)
+	link := filepath.Join(dir, "link")
+	if err := errors.Join(os.Symlink("workspace/bwrap", link), addWritten(filepath.Join(dir, "state", profile.WrittenName), []string{filepath.Dir(planted)})); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{planted, link} {
+		if _, err := FindBwrap(path, filepath.Join(dir, "state")); reasonOf(err) != ReasonBwrapUntrusted || !strings.Contains(err.Error(), "a command in a sandbox could write") {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(asked); err == nil {
+		t.Error("it was executed")
 	}
 	if _, err := FindBwrap(script("broken", "#!/bin/sh\nexit 3\n", 0o755), ""); reasonOf(err) != ReasonUnknown {
 		t.Error(err)

@@ -223,11 +223,11 @@ func (b *builder) caches() {
 		switch {
 		case err != nil && !missing, len(w.Links) > 0, above == nil || above.Kind != Bind || !above.Pinned || above.Access != profile.ReadOnly:
 		case missing || b.profile.Caches == profile.CachesPrivate:
-			if c.Made && b.profile.Caches != profile.CachesReadWrite && (w.Real == b.profile.Home || parent(w.Real) == b.profile.Home || above.Entries) {
+			if c.Made && b.profile.Caches != profile.CachesReadWrite && (within(w.Real, b.profile.Home) || above.Entries) {
 				name, _ := strings.CutPrefix(c.Path, b.profile.Home+"/")
 				name = strings.ReplaceAll(name, "/", "_")
 				b.layers.put(Step{Kind: Symlink, Path: c.Path, Source: join(cachesDirectory, name), Origin: cachesOrigin, Purpose: Caches})
-				b.enumerate(parent(w.Real))
+				b.enumerate(w.Real)
 				own.made += name + " "
 			}
 		case above.Path == w.Real, !w.Object.Mode.IsDir(), b.holdsOwn(w.Real):

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"io/fs"
@@ -11,9 +12,13 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
-	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	review "github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
 // copying makes the host's workspace copy on write.
@@ -54,6 +59,138 @@ func TestWhatIsWrittenCopyOnWriteStaysInTheLayer(t *testing.T) {
 	}
 	h.profile.Layers = filepath.Dir(h.profile.Layers) + "/other"
 	if out := h.sh("cat .envrc changed; ls"); out != "as it was\nas it was\nchanged\ndir\ndir2\nlink\nremoved\nrenamed\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// While a command runs, and afterwards, git and whoever else goes by paths finds nothing of what it wrote, wherever it lies on the host. Root
+// does: no mode holds it.
+func TestNoPathLeadsToWhatALayerHolds(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin func(h *host)
+		dir   string // inside, where the command makes a repository
+	}{
+		"a workspace": {func(h *host) { h.copying() }, "."},
+		"a cache": {func(h *host) {
+			h.copying().mkdir(h.profile.Home + "/.cache/tool")
+			h.profile.CachePaths = []profile.CachePath{{Path: h.profile.Home + "/.cache/tool"}}
+		}, "~/.cache/tool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			c.begin(h)
+			look := func() {
+				t.Helper()
+				dirs, _ := filepath.Glob(h.profile.Layers + "/*")
+				found := 0
+				for _, dir := range dirs {
+					planted := shut.In(dir) + "/upper/planted"
+					_, reached := os.Lstat(shuttest.Reach(t, planted))
+					if reached != nil {
+						continue
+					}
+					found++
+					_, err := os.Lstat(planted)
+					out, failed := exec.Command("git", "-C", planted, "rev-parse", "--git-dir").CombinedOutput()
+					if os.Getuid() != 0 && (!errors.Is(err, fs.ErrPermission) || failed == nil || !strings.Contains(string(out), "Permission denied")) {
+						t.Errorf("a path leads to %s: %v %s", planted, err, out)
+					} else if os.Getuid() == 0 && err != nil {
+						t.Errorf("root is held, and docs/security.md says that it is not: %v", err)
+					}
+				}
+				if found != 1 {
+					t.Errorf("%d layers have it", found)
+				}
+			}
+			read, write, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer write.Close()
+			ready, says, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ready.Close()
+			ended := make(chan error, 1)
+			plan := h.lookOut()
+			go func() {
+				_, err := h.launcher.Run(t.Context(), plan, []string{"/bin/sh", "-c", "cd " + c.dir + " && git init -q planted && echo made && read line; echo more > planted/more"},
+					Stdio{In: read, Out: says, Err: os.Stderr})
+				says.Close()
+				ended <- err
+			}()
+			if line, err := bufio.NewReader(ready).ReadString('\n'); line != "made\n" {
+				t.Fatalf("%q %v", line, err)
+			}
+			look()
+			write.Close()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			look()
+			if out := h.sh("cat " + c.dir + "/planted/more"); out != "more\n" {
+				t.Errorf("the next command finds %q", out)
+			}
+		})
+	}
+}
+
+// Layers that earlier versions made are moved to where no path leads, before they are used and where nobody uses them.
+func TestALayerOfAnEarlierVersionIsMoved(t *testing.T) {
+	h := newHost(t).copying()
+	h.sh("echo x > file; chmod 500 .")
+	dirs, _ := filepath.Glob(h.profile.Layers + "/*")
+	if len(dirs) != 1 {
+		t.Fatal(dirs)
+	}
+	inside, err := shut.Open(dirs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := func() {
+		t.Helper()
+		for _, name := range []string{"upper", "work"} {
+			os.Chmod(inside.Path()+"/"+name, 0o700)
+			if err := os.Rename(inside.Path()+"/"+name, dirs[0]+"/"+name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		os.Chmod(dirs[0]+"/upper", 0o500)
+		os.Chmod(dirs[0]+"/shut", 0o700)
+		if err := os.RemoveAll(dirs[0] + "/shut"); err != nil {
+			t.Fatal(err)
+		}
+		inside.Close()
+	}
+	back()
+	if list, err := review.List(filepath.Dir(filepath.Dir(h.profile.Layers))); err != nil || len(list) != 1 || list[0].Empty {
+		t.Errorf("%+v %v", list, err)
+	}
+	held, err := unix.Open(dirs[0]+"/lock", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(held, unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	Sweep(filepath.Dir(filepath.Dir(h.profile.Layers)))
+	if _, err := os.Lstat(dirs[0] + "/upper"); err != nil {
+		t.Error("it was moved while a sandbox had it:", err)
+	}
+	unix.Close(held)
+	Sweep(filepath.Dir(filepath.Dir(h.profile.Layers)))
+	if _, err := os.Lstat(dirs[0] + "/upper"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("it is where it was:", err)
+	}
+	if out := h.sh("cat file; stat -c %a ."); out != "x\n500\n" {
+		t.Errorf("%q", out)
+	}
+	if inside, err = shut.Open(dirs[0]); err != nil {
+		t.Fatal(err)
+	}
+	back()
+	if out := h.sh("cat file"); out != "x\n" {
 		t.Errorf("%q", out)
 	}
 }
@@ -149,6 +286,20 @@ func TestACommandWaitsForALayer(t *testing.T) {
 	}
 	if out := h.sh("cat log"); len(out) != 10 || !strings.Contains(out, "1\n1\n") {
 		t.Errorf("%q", out)
+	}
+}
+
+// Where the home has the directory that a cache would be in, the agent has the cache all the same, beside what else is there.
+func TestACacheDeepInTheHomeIsMadeBesideWhatIsThere(t *testing.T) {
+	h := newHost(t).copying()
+	home := h.profile.Home
+	h.write(home+"/.local/share/other/file", "the host's\n")
+	h.profile.CachePaths = []profile.CachePath{{Path: home + "/.local/share/pnpm", Made: true}}
+	if out := h.sh("cat ~/.local/share/other/file; mkdir -p ~/.local/share/pnpm/store && echo made; ! touch ~/.local/share/x"); out != "the host's\nmade\n" {
+		t.Errorf("%q", out)
+	}
+	if _, err := os.Lstat(home + "/.local/share/pnpm"); err == nil {
+		t.Error("the host has it")
 	}
 }
 
@@ -327,8 +478,7 @@ func TestWithoutLayersCachesAreOnlyRead(t *testing.T) {
 // spoilLayers puts something in the place of what the kernel needs of each layer, so that it mounts none.
 func (h *host) spoilLayers() {
 	h.sh("true")
-	works, _ := filepath.Glob(h.profile.Layers + "/*/" + mounts.LayerWork)
-	for _, work := range works {
+	for _, work := range h.layered("*", "work") {
 		os.Chmod(work+"/work", 0o700)
 		os.RemoveAll(work)
 		h.write(work, "in the way")

@@ -157,8 +157,9 @@ func (b *builder) homeMemory() *homeMemory {
 		return m
 	}
 	words = words[1:]
-	m.known = make(map[string]seenDirectory, maxHomeDirectories)
-	m.now = make(map[string]seenDirectory, maxHomeDirectories)
+	directories := min(len(words)/4, maxHomeDirectories) // each has four words at least
+	m.known = make(map[string]seenDirectory, directories)
+	m.now = make(map[string]seenDirectory, directories)
 	take := func() (word string) {
 		if len(words) > 0 {
 			word, words = words[0], words[1:]

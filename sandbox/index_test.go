@@ -19,6 +19,9 @@ p, old, new = sys.argv[1:]; b = open(p, "rb").read()[:-20].replace(old.encode(),
 q = p if os.environ.get("PLACE") else p + ".lock"
 f = open(q, "r+b" if p == q else "wb"); f.write(b + hashlib.sha1(b).digest()); f.close()
 p == q or os.rename(q, p)' "$1" "$2" "$3"; }
+swap() { python3 -c 'import hashlib, sys
+p, old, new = sys.argv[1:]; b = open(p, "rb").read()[:-20].replace(bytes.fromhex(old), bytes.fromhex(new)); open(p, "wb").write(b + hashlib.sha1(b).digest())' "$1" "$2" "$3"; }
+evil() { printf '100644 blob %s\tevil\n' $(git hash-object -w --stdin </dev/null) | git mktree; }
 add() { mkdir -p "$1/hooks"; printf '#!/bin/sh\ntouch '$V'\n' > "$1/hooks/post-checkout"; chmod +x "$1/hooks/post-checkout"; git add "$1"; rm -r "$1"; echo z >> file; }
 `
 	for name, c := range map[string]struct{ inside, index, after string }{
@@ -29,6 +32,8 @@ add() { mkdir -p "$1/hooks"; printf '#!/bin/sh\ntouch '$V'\n' > "$1/hooks/post-c
 		"a file is removed":    {"mkdir -p xx; echo evil > xx/victim; git add xx; rm -r xx; patch .git/index xx/victim ../victim", "", "git rm -rfq ."},
 		"a split one":          {"add xgit; git update-index --split-index; for i in .git/sharedindex.*; do patch $i xgit/hooks .git/hooks; done", "sharedindex.", "git restore ."},
 		"a worktree's":         {"git worktree add -q wt; cd wt; add xgit; patch ../.git/worktrees/wt/index xgit/hooks .git/hooks", "worktrees/wt/index", "cd wt; git restore ."},
+		"another tree":         {"swap .git/index $(git write-tree) $(evil)", "", "git commit -q --allow-empty -m x; git ls-tree HEAD | grep evil && touch ../ran"},
+		"one of a directory":   {"mkdir d; echo x > d/x; git add d; git commit -qm d; swap .git/index $(git rev-parse HEAD:d) $(evil)", "", "echo x > y; git add y; git commit -qm x; git ls-tree -r HEAD | grep evil && touch ../ran"},
 		"no index":             {"printf 'DIRC\\0\\0\\0\\2\\0\\0\\0\\1abcdefghijklmnopqrstuvwxyz0123456789' > .git/index", "", "git checkout ."},
 	} {
 		for _, strict := range []bool{false, true} {
@@ -59,6 +64,56 @@ add() { mkdir -p "$1/hooks"; printf '#!/bin/sh\ntouch '$V'\n' > "$1/hooks/post-c
 				}
 				if c.index == "" {
 					h.git(work, "reset", "-q", "--hard")
+				}
+			})
+		}
+	}
+}
+
+// With some extensions, an index says what git need not look at.
+func TestWhatAnIndexHasGitBelieveIsTakenOut(t *testing.T) {
+	needProgram(t, "python3")
+	const swap = `swap() { python3 -c 'import hashlib, sys
+p, old, new = sys.argv[1:]; b = open(p, "rb").read()[:-20].replace(bytes.fromhex(old), bytes.fromhex(new)); open(p, "wb").write(b + hashlib.sha1(b).digest())' "$1" "$2" "$3"; }
+`
+	for name, c := range map[string]struct{ inside, gone string }{
+		"what is not tracked":    {"mkdir d; git update-index --force-untracked-cache; git status; touch d/evil; grep -q UNTR .git/index", "UNTR"},
+		"what nobody wrote":      {"git -c core.fsmonitor=/bin/true update-index --fsmonitor; grep -q FSMN .git/index", "FSMN"},
+		"a split one's trees":    {"git update-index --split-index; git write-tree; echo x > x; git add x; git write-tree; git commit -qm x; grep -q TREE .git/index; swap .git/index $(git rev-parse HEAD^{tree}) $(git rev-parse HEAD^^{tree})", "TREE"},
+		"with blocks of entries": {"export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=index.threads GIT_CONFIG_VALUE_0=2; git update-index --force-untracked-cache; git status; echo x > x; git add x; grep -q IEOT .git/index; grep -q UNTR .git/index", "UNTR"},
+	} {
+		for _, how := range []string{"", "strict", "session"} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := gitHost(t)
+				work := h.profile.Workspace
+				h.git(work, "commit", "-q", "--allow-empty", "-m", "x")
+				if how == "strict" {
+					h.strict()
+				}
+				inside := swap + c.inside + "; stat -c 'time %.9Y ' .git/index"
+				var out string
+				if how == "session" {
+					s := h.openSession()
+					out, _ = s.sh(t, "set -e; "+inside)
+					s.Settle()
+				} else {
+					r := h.run("/bin/sh", "-ec", inside)
+					if out = r.Out; r.Failure != nil || r.ExitCode != 0 || len(r.Notices) > 0 {
+						t.Fatalf("%v %d %s %v", r.Failure, r.ExitCode, r.Err, r.Notices)
+					}
+				}
+				text, err := os.ReadFile(work + "/.git/index")
+				if err != nil || strings.Contains(string(text), c.gone) || strings.Contains(string(text), "EOIE") {
+					t.Errorf("%v %q", err, text)
+				}
+				if info, err := os.Stat(work + "/.git/index"); err != nil || how != "strict" && !strings.Contains(out, fmt.Sprintf("time %d.%09d ", info.ModTime().Unix(), info.ModTime().Nanosecond())) {
+					t.Errorf("its time is %v, another one than in %s", info.ModTime().UnixNano(), out)
+				}
+				h.git(work, "fsck", "--strict")
+				if status := h.git(work, "status", "--porcelain"); strings.Contains(c.inside, "evil") && !strings.Contains(status, "d/") {
+					t.Errorf("git status shows %q", status)
 				}
 			})
 		}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
@@ -44,7 +45,7 @@ func (in inside) Lstat(path string) (Object, error) {
 		}
 		return object, err
 	case step != nil && step.Kind == Private && step.Source != "" && !in.hasBelow(path):
-		return in.host.Lstat(step.Source + strings.TrimPrefix(path, step.Path))
+		return in.kept(step.Source + strings.TrimPrefix(path, step.Path))
 	case step != nil && step.Path == path && step.Kind == Symlink:
 		return Object{Mode: fs.ModeSymlink | 0o777}, nil
 	case step != nil && step.Path == path && step.Kind == Socket:
@@ -73,7 +74,7 @@ func (in inside) Lstat(path string) (Object, error) {
 // layered looks at what is seen copy on write: what commands changed, over what the host has. Whether they made a directory above anew is
 // not looked at, so something may be taken for there that they removed with all around it.
 func (in inside) layered(step *Step, path string) (Object, error) {
-	changed, err := in.host.Lstat(step.changed(path))
+	changed, err := in.kept(step.changed(path))
 	switch {
 	case err != nil || path == step.Path:
 		return in.host.Lstat(step.on(path))
@@ -81,6 +82,26 @@ func (in inside) layered(step *Step, path string) (Object, error) {
 		return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
 	}
 	return changed, nil
+}
+
+// kept looks at what is kept of this program's for commands, where no path leads.
+func (in inside) kept(path string) (Object, error) {
+	at, done, err := shut.Reach(path)
+	if err != nil {
+		return Object{}, err
+	}
+	defer done()
+	return in.host.Lstat(at)
+}
+
+// keptLink reads a link there.
+func (in inside) keptLink(path string) (string, error) {
+	at, done, err := shut.Reach(path)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	return in.host.Readlink(at)
 }
 
 // changed is where a change of what is at path is kept.
@@ -105,10 +126,10 @@ func (in inside) Readlink(path string) (string, error) {
 		return step.Source, nil
 	}
 	if step := in.plan.decides(path); step != nil && step.Source != "" && (step.Kind == Private || step.Purpose == Skills) {
-		return in.host.Readlink(step.Source + strings.TrimPrefix(path, step.Path))
+		return in.keptLink(step.Source + strings.TrimPrefix(path, step.Path))
 	}
 	if step := in.plan.decides(path); step != nil && step.Kind == Bind && step.Layer != "" && !step.strict() {
-		if text, err := in.host.Readlink(step.changed(path)); err == nil {
+		if text, err := in.keptLink(step.changed(path)); err == nil {
 			return text, nil
 		}
 	}

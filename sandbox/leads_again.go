@@ -67,7 +67,7 @@ type protectedAgain struct {
 // look works out again what is protected.
 func (p *Protection) look(tree Tree) (found protectedAgain, err error) {
 	b := p.builder // a copy
-	b.tree = &memory{tree: tree, seen: map[string]lstat{}, listed: map[string]dirEntries{}}
+	b.tree = newMemory(tree)
 	b.layers = b.layers.clone()
 	b.again = p
 	b.protectAll()

@@ -39,6 +39,8 @@ func TestWhatThePersonNamesDuringASessionIsProtected(t *testing.T) {
 		"hooks, in a directory held open":    {before: "mkdir hk; echo true > hk/pre-commit; chmod +x hk/pre-commit", first: "cd hk; exec >/dev/null 2>&1; { until test -e ../go; do sleep 0.01; done; plant ./pre-commit; plant ./post-commit; touch $W/went; } & :", names: "git config core.hooksPath hk", inside: "touch go; i=0; until test -e went || test $i = 200; do sleep 0.01; i=$((i+1)); done"},
 		"a program that is open":             {before: "echo true > fm; chmod +x fm", first: "exec >/dev/null 2>&1 3>>fm; { until test -e go; do sleep 0.01; done; echo 'touch $W/executed' >&3; touch went; } & :", names: "git config core.fsmonitor ./fm", inside: "touch go; i=0; until test -e went || test $i = 200; do sleep 0.01; i=$((i+1)); done", after: "git status"},
 		"a program that is open for reading": {before: "echo true > fm; chmod +x fm", first: "exec >/dev/null 2>&1 3<fm; { until test -e go; do sleep 0.01; done; echo 'touch $W/executed' > /proc/self/fd/3; touch went; } & :", names: "git config core.fsmonitor ./fm", inside: "touch go; i=0; until test -e went || test $i = 200; do sleep 0.01; i=$((i+1)); done", after: "git status"},
+		"hooks that have other names":        {before: "mkdir hk; echo true > hk/pre-commit; chmod +x hk/pre-commit", first: "ln hk/pre-commit x; mkdir y; ln x y/z", names: "git config core.hooksPath hk", inside: "plant x; plant y/z"},
+		"a program that has another name":    {before: "echo true > fm; chmod +x fm", first: "ln fm x", names: "git config core.fsmonitor ./fm", inside: "plant x", after: "git status"},
 		"a hook is a link":                   {before: "touch pc; chmod +x pc", names: "ln -s ../../pc .git/hooks/pre-commit", inside: "plant pc"},
 		"a shell's file":                     {before: "touch rc", names: "ln -s work/rc $HOME/.bashrc", inside: "plant rc", after: "sh $HOME/.bashrc"},
 		"a shell's file that is not there":   {names: "ln -s work/rc $HOME/.bashrc", inside: "plant rc", after: "sh $HOME/.bashrc"},
@@ -141,7 +143,7 @@ func TestADirectoryThatThePersonNamesDuringARunStays(t *testing.T) {
 	h.git(work, "init", "-q")
 	result := make(chan ran, 1)
 	go func() {
-		result <- h.run("/bin/sh", "-c", "touch ready; until test -e done; do sleep 0.01; done; rm ready done; echo x > tools/pre-commit; echo y > tools/post-commit; mkdir tools/more; echo z > ok")
+		result <- h.run("/bin/sh", "-c", "exec 3<>tools/pre-commit; ln tools/deep/er x; touch ready; until test -e done; do sleep 0.01; done; rm ready done; echo x >&3; echo x > x; echo x > tools/pre-commit; echo y > tools/post-commit; mkdir tools/more; echo z > ok")
 	}()
 	waitUntil(t, "the command runs", func() bool { _, err := os.Stat(work + "/ready"); return err == nil })
 	leads := h.launcher.Control.attempt.Load().leads

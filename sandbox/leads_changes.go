@@ -14,7 +14,7 @@ import (
 // change is any other.
 func ExecutedIn(p profile.Profile, dir string, tree Tree) func(changes.Change) string {
 	look := sync.OnceValues(func() (*Protection, map[string]bool) {
-		b := builder{profile: p, tree: &memory{tree: tree, seen: map[string]lstat{}, listed: map[string]dirEntries{}}}
+		b := builder{profile: p, tree: newMemory(tree)}
 		b.own = b.ownDirectories()
 		b.layers.put(Step{Kind: Bind, Path: dir, Source: dir, Access: profile.ReadWrite, Pinned: true})
 		b.protect()

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,42 +26,76 @@ const (
 	maxStartupFiles = 256
 	maxStartupText  = 256 << 10
 	maxStartupWords = 4096
+	// maxStartupDepth is how many files may name each other until one is reached.
+	maxStartupDepth = 4
 )
 
 // typed begin lines of which the person types the name, and knows what it is of: they may name scripts of a project.
 var typed = []string{"#", "alias ", "abbr ", "bind ", "bind-key ", "bindkey ", "cd "}
 
 func (b *builder) startupLeads(origin profile.Origin) {
-	files, words, v := 0, 0, assigned{}
-	read := func(file string) {
+	var texts []string // in the order in which they are read
+	seen := map[string]bool{}
+	var read func(file string, depth int)
+	read = func(file string, depth int) {
 		w, err := follow(b.tree, file)
-		if err != nil || !w.Object.Mode.IsRegular() || files == maxStartupFiles {
+		if err != nil || !w.Object.Mode.IsRegular() || seen[w.Real] || len(texts) == maxStartupFiles {
 			return
 		}
-		files++
+		seen[w.Real] = true
 		text, err := b.tree.ReadFile(w.Real, maxStartupText)
 		if err != nil {
 			return
 		}
-		for line := range strings.Lines(text) {
-			line = v.expand(line)
-			for _, word := range b.startupWords(line) {
-				if words++; words <= maxStartupWords {
-					b.startupLead(word, origin)
+		texts = append(texts, text)
+		if depth == maxStartupDepth {
+			return
+		}
+		for line := range strings.Lines(text) { // what it reads in turn, where it names that as a whole
+			for _, word := range b.startupWords(homeIn(line)) {
+				if profile.Within(word, b.profile.Home) || b.writable(word) {
+					read(word, depth+1)
 				}
 			}
-			v.assign(line)
 		}
 	}
 	for _, name := range startupTexts {
 		file := join(b.profile.Home, name)
+		if _, err := follow(b.tree, file); err != nil { // few have more than some of them
+			continue
+		}
 		entries, err := b.tree.ReadDir(file)
 		if err != nil {
-			read(file)
+			read(file, 0)
 			continue
 		}
 		for _, entry := range entries {
-			read(join(file, entry.Name))
+			read(join(file, entry.Name), 0)
+		}
+	}
+	v := assigned{} // of all files: which is read first, the shell decides
+	assign := func() {
+		for _, text := range texts {
+			for line := range strings.Lines(text) {
+				v.assign(v.expand(line))
+			}
+		}
+	}
+	assign()
+	if dir := b.expandHome(v["ZDOTDIR"]); path.IsAbs(dir) {
+		for _, name := range []string{".zshenv", ".zprofile", ".zshrc", ".zlogin", ".zlogout"} {
+			read(join(path.Clean(dir), name), 0)
+		}
+		assign()
+	}
+	words := 0
+	for _, text := range texts {
+		for line := range strings.Lines(text) {
+			for _, word := range b.startupWords(v.expand(line)) {
+				if words++; words <= maxStartupWords {
+					b.startupLead(word, origin)
+				}
+			}
 		}
 	}
 }
@@ -124,7 +159,7 @@ func (v assigned) assign(line string) {
 
 // expand puts values in the place of variables.
 func (v assigned) expand(line string) string {
-	line = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", "%h/", "~/").Replace(line)
+	line = homeIn(line)
 	if len(v) == 0 || len(line) > maxExpanded {
 		return line
 	}
@@ -136,12 +171,34 @@ func (v assigned) expand(line string) string {
 	})
 }
 
+// behindCommand is what stands behind the first command of a line.
+func behindCommand(line string) string {
+	var quote byte
+	for i := range len(line) {
+		switch c := line[i]; {
+		case quote == 0 && strings.IndexByte(";&|\n", c) >= 0 && line[0] != '#':
+			return strings.TrimLeft(line[i:], ";&| \t\r\n")
+		case c == quote:
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote = c
+		}
+	}
+	return ""
+}
+
+// homeIn puts the home's sign in the place of its other names.
+func homeIn(line string) string {
+	return strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", "%h/", "~/").Replace(line)
+}
+
 // startupWords are the whole paths in a line.
 func (b *builder) startupWords(line string) (words []string) {
 	line = strings.TrimSpace(line)
-	for _, begin := range typed {
-		if strings.HasPrefix(line, begin) {
-			return nil
+	for isTyped := true; isTyped; {
+		isTyped = slices.ContainsFunc(typed, func(begin string) bool { return strings.HasPrefix(line, begin) })
+		if isTyped {
+			line = behindCommand(line)
 		}
 	}
 	for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`;&|<>(){},=:", r) }) {

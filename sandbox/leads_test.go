@@ -36,6 +36,14 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"hooks in a worktree's own settings": {
 			before: "git init -q; mkdir .hk; git config extensions.worktreeConfig true; git config --worktree core.hooksPath .hk",
 			inside: "plant .hk/pre-commit"},
+		"a program that has another name": {
+			before: "git init -q; mkdir tools vendor; echo true > tools/fm; chmod +x tools/fm; ln tools/fm vendor/alias; git config core.fsmonitor tools/fm",
+			inside: "plant vendor/alias; mv vendor v; plant v/alias; ln tools/fm x; plant x; rm -f v/alias", after: "git status"},
+		"hooks that have other names": {
+			before: "git init -q; mkdir -p hk a/b; echo true > hk/pre-commit; chmod +x hk/pre-commit; ln hk/pre-commit a/b/c; ln hk/pre-commit d; cp hk/pre-commit .git/hooks/post-commit; ln .git/hooks/post-commit e; git config core.hooksPath hk",
+			inside: "plant a/b/c; plant d; plant e", after: commits + "; git -c core.hooksPath=.git/hooks commit -q --allow-empty -m x"},
+		"settings that have another name": {
+			before: "git init -q; ln .git/config x", inside: "settings x", after: "git status"},
 		"hooks of the repository above": {
 			before: "git init -q; mkdir -p tools/hooks; git config core.hooksPath tools/hooks", below: "tools",
 			inside: "plant hooks/pre-commit"},
@@ -138,6 +146,10 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"what a shell's file reads": {
 			before: "touch a b; echo 'test -f ~/work/a && . \"$HOME/work/a\"; source ${HOME}/work/b' > $HOME/.bashrc; echo source $W/v > $HOME/.vimrc; mkdir $HOME/.ssh; echo Include ~/work/sshc > $HOME/.ssh/config; echo \"alias e='~/work/e'\" >> $HOME/.bashrc",
 			inside: "plant a; plant b; plant v; plant sshc; echo mine > e", after: "for f in a b v sshc; do sh $f; done; grep mine e || touch $W/executed"},
+		"what a shell's file reads by another one": {
+			before: "mkdir $HOME/dots $HOME/z; echo '. ~/dots/main; . $LATE/c' > $HOME/.bashrc; echo '. ~/dots/more' > $HOME/dots/main; echo '. ~/work/a' > $HOME/dots/more; echo 'LATE=~/work' > $HOME/.profile\n" +
+				"echo 'cd ~/work && . ~/work/b; cd' >> $HOME/.bashrc; echo \"alias f='x; ~/work/f'; . ~/work/e\" >> $HOME/.bashrc; echo 'export ZDOTDIR=~/z' > $HOME/.zshenv; echo 'source ~/work/d' > $HOME/z/.zshrc",
+			inside: "for f in a b c d e; do plant $f; done; echo mine > f", after: "for f in a b c d e; do sh $f; done; grep mine f || touch $W/executed"},
 		"a directory of PATH that is not there": {
 			before: "true", inside: "plant bin/ls", after: "PATH=$W/bin:$PATH; ls",
 			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin"} }},

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 	"github.com/clairun/clai-sandbox/sandbox/landlock"
 	"github.com/clairun/clai-sandbox/sandbox/process"
@@ -398,7 +399,7 @@ func TestWhatLeadsToAGrantInTmpStaysWhereItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(base) })
+	t.Cleanup(func() { shuttest.RemoveAll(base) })
 	h := newHost(t)
 	first, second := filepath.Dir(h.write(base+"/first/data/file", "one")), filepath.Dir(h.write(base+"/second/data/file", "two"))
 	h.grant(first, profile.ReadOnly)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 	"github.com/clairun/clai-sandbox/sandbox/process/processtest"
 	"github.com/clairun/clai-sandbox/sandbox/sshagent/serve"
@@ -88,6 +89,20 @@ func newHost(t testing.TB) *host {
 		h.mkdir(dir)
 	}
 	return h
+}
+
+// layered finds what is shut in layers of such a name: where the test gets to it.
+func (h *host) layered(layers, below string) (found []string) {
+	h.t.Helper()
+	dirs, _ := filepath.Glob(filepath.Join(h.profile.Layers, layers))
+	for _, dir := range dirs {
+		if inside, err := shut.Open(dir); err == nil {
+			h.t.Cleanup(inside.Close)
+			list, _ := filepath.Glob(inside.Path() + "/" + below)
+			found = append(found, list...)
+		}
+	}
+	return found
 }
 
 // newDirectory is a directory that goes with the test.

@@ -44,6 +44,7 @@ func TestObjectsThatAreNotWhatTheirNamesSayAreSetAside(t *testing.T) {
 		"objects elsewhere, quoted":    {`rm -f $P; mkdir -p evil/pack; lyingPack evil/pack/pack-x; printf '"%s"/../%s../objects\n' $PWD/evil $(echo $PWD/evil | sed 's,[^/]*,..,g;s,^../,,')/ > .git/objects/info/alternates`, "alternates"},
 		"objects of another workspace": {`echo $HOME/other/objects > .git/objects/info/alternates`, "alternates"},
 		"objects beyond a link":        {`rm -f $P; mkdir -p x/y x/objects d evil/pack; ln -s ../x/y d/l; ln -s objects x/s; ln -s ../evil d/s; lyingPack evil/pack/pack-x; echo $PWD/d/l/../s > .git/objects/info/alternates`, "alternates"},
+		"a large file of git-lfs":      {`f=.git/lfs/objects/aa/bb/aabb$(printf %060d 0); mkdir -p $(dirname $f); echo evil > $f; h=$(sha256sum < file | cut -c1-64); g=.git/lfs/objects/$(echo $h | sed 's,\(..\)\(..\).*,\1/\2,')/$h; mkdir -p $(dirname $g); cp file $g`, "/lfs/objects/aa/bb/"},
 		"git replace, behind a tab":    {`printf '%s\trefs/replace/%s\n' $V $O >> .git/packed-refs`, "refs/replace"},
 		"git replace":                  {`git replace $O $V || test ! -e .git/refs/replace/$O`, "refs/replace"},
 		"git replace, in packed-refs":  {`git replace $O $V || true; echo "$V refs/replace/$O" >> .git/packed-refs`, "refs/replace"},
@@ -65,6 +66,9 @@ func TestObjectsThatAreNotWhatTheirNamesSayAreSetAside(t *testing.T) {
 				r := h.run("/bin/sh", "-ec", lies+c.inside)
 				if r.Failure != nil || r.ExitCode != 0 || !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Path+n.Text, c.told) && n.Kind == NoticeProtected }) {
 					t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Err, r.Notices)
+				}
+				if kept, _ := filepath.Glob(work + "/.git/lfs/objects/*/*/*"); strings.Contains(name, "lfs") && len(kept) != 1 {
+					t.Errorf("of git-lfs's, there are %q", kept)
 				}
 				cmd := exec.Command("git", "show", "HEAD:file", "HEAD")
 				cmd.Dir, cmd.Env = work, h.gitEnvironment()
@@ -103,10 +107,16 @@ func TestWhatGitMakesOfObjectsIsRemoved(t *testing.T) {
 	if after := made(); len(after) > 0 {
 		t.Errorf("left: %q", after)
 	}
+	const lists = "/pack/multi-pack-index.d"
+	h.sh("mkdir .git/objects" + lists + "; echo x > .git/objects" + lists + "/multi-pack-index-chain; echo x > .git/objects" + lists + "/multi-pack-index-" + strings.Repeat("0", 40) + ".midx")
+	if left, _ := filepath.Glob(objects + lists + "/*"); len(left) > 0 {
+		t.Errorf("left of lists that are made of others: %q", left)
+	}
+	h.write(objects+lists+"/multi-pack-index-chain", "x") // one of the person's
 	h.git(work, "multi-pack-index", "write")
 	h.sh("for f in .git/objects/pack/*.pack; do cp $f x; mv -f x $f; done")
-	if after := made(); len(after) > 0 {
-		t.Errorf("left beside another pack: %q", after)
+	if left, _ := filepath.Glob(objects + lists + "/*"); len(made())+len(left) > 0 {
+		t.Errorf("left beside another pack: %q %q", made(), left)
 	}
 	h.git(work, "fsck", "--strict")
 }
@@ -223,6 +233,40 @@ func TestASessionSetsObjectsAsideThatAreNotWhatTheirNamesSay(t *testing.T) {
 		}
 	}
 	s.Close()
+}
+
+// A line that does not change leads elsewhere when a link on its way does.
+func TestALinkLeadsToNoObjectsThatAnotherCommandWrote(t *testing.T) {
+	needProgram(t, "python3")
+	for name, c := range map[string]struct{ first, then string }{
+		"another link":     {"mkdir -p d/objects; ln -s d l; echo $PWD/l/objects > .git/objects/info/alternates", "ln -sfn ../other l"},
+		"a link of a link": {"mkdir -p d/objects e; ln -s ../d e/l; ln -s e l; echo ../../l/l/objects > .git/objects/info/alternates", "mkdir f; ln -s ../../other f/l; ln -sfn f l"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			needMounts(t)
+			t.Parallel()
+			h := gitHost(t)
+			work, other := h.profile.Workspace, h.mkdir(h.profile.Home+"/other")
+			if err := addWritten(h.profile.Written, []string{other}); err != nil {
+				t.Fatal(err)
+			}
+			h.sh(c.first)
+			cmd := exec.Command("sh", "-ec", lies+"mkdir -p "+other+"/store/pack; ln -s store "+other+"/objects; lyingPack "+other+"/store/pack/pack-x") // another workspace's command
+			cmd.Dir, cmd.Env = work, h.gitEnvironment()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+			r := h.run("/bin/sh", "-ec", "O=$(git rev-parse HEAD:file); rm -f .git/objects/$(echo $O | sed 's,..,&/,'); "+c.then)
+			if r.Failure != nil || r.ExitCode != 0 {
+				t.Errorf("%v %d %s", r.Failure, r.ExitCode, r.Err)
+			}
+			cmd = exec.Command("git", "show", "HEAD:file", "HEAD")
+			cmd.Dir, cmd.Env = work, h.gitEnvironment()
+			if out, _ := cmd.CombinedOutput(); strings.Contains(string(out), "evil") {
+				t.Errorf("git shows what the command wrote: %s %v", out, r.Notices)
+			}
+		})
+	}
 }
 
 // A clone that shares the objects of a repository that no command could write goes on, inside and outside.

@@ -37,6 +37,8 @@ type Plan struct {
 	Hidden []string
 	// ForGood are those of Hidden that no grant shows.
 	ForGood []string `json:",omitempty"`
+	// NetworkBy is the file that bounds the network, which nobody here loosens. Empty: there is none.
+	NetworkBy string `json:",omitempty"`
 	// Protection is what is watched while the command runs.
 	Protection *Protection
 
@@ -143,6 +145,7 @@ const (
 	NoticeHeld          NoticeKind = "path_held"         // what was taken away from a running command, and it still holds
 	NoticeChanges       NoticeKind = "changes"           // what became of what was changed copy on write
 	NoticeBackground    NoticeKind = "background_ended"  // what a command left in the background ended with it
+	NoticeWide          NoticeKind = "network_wide"      // a filtered network reaches whoever has a name
 	NoticeUserNamespace NoticeKind = "nested_namespaces" // further user namespaces are allowed inside
 )
 

@@ -21,13 +21,23 @@ func (p *Plan) ShowProgram(name, source string) string {
 	if source == "" {
 		step.Source, step.Pinned = ownProgram, false
 	}
+	p.insert(step)
+	return step.Path
+}
+
+// StandIn puts the program that carries the plan out in place of a program of the system's, inside: whoever starts that starts this. The path is
+// that of the file itself, without a symbolic link in it.
+func (p *Plan) StandIn(path string) {
+	p.insert(Step{Kind: Bind, Path: path, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
+}
+
+// insert adds a step where none is for its path, in Build's order: the shallowest first.
+func (p *Plan) insert(step Step) {
 	if slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Path == step.Path }) {
-		return step.Path
+		return
 	}
-	// Build's order: the shallowest first.
 	at := slices.IndexFunc(p.Steps, func(s Step) bool { return depth(s.Path) > depth(step.Path) || s.Kind == Seal })
 	p.Steps = slices.Insert(slices.Clone(p.Steps), at, step)
-	return step.Path
 }
 
 // openProgram opens the file that this process executes, to be bound. bwrap looks for the path of what it binds, and has no

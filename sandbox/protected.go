@@ -128,6 +128,7 @@ func (b *builder) protectAll() {
 	b.protection.persons = b.readGit(b.personsGit()).settings
 	b.personsOwn()
 	b.guardLate()
+	b.protectTwins()
 }
 
 // writableRoots are the directories that grants make writable.
@@ -249,6 +250,10 @@ func (b *builder) protectIn(root string) {
 	for _, found := range result.Found {
 		if found.Stray {
 			b.stray(found.Path)
+		}
+		if found.Index && protect.IsState(found.Path) {
+			text, _ := b.tree.ReadFile(found.Path, protect.MaxState)
+			protect.KeepState(b.protection.strays, found.Path, text)
 		}
 		if !b.writable(found.Path) {
 			continue

@@ -41,6 +41,8 @@ type Launcher struct {
 	Job bool
 	// AskNetwork has somebody asked about a connection of a filtered network that no rule names; see egress.Proxy. Nil asks nobody.
 	AskNetwork func(context.Context, profile.Destination) (why string)
+	// JudgedNetwork hears what became of each connection of a filtered network; see egress.Proxy.
+	JudgedNetwork func(to string, allowed bool, rule, why string)
 	// Reach, if there is one, can change what a filtered network of this run reaches.
 	Reach *Reach
 

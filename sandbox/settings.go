@@ -554,6 +554,9 @@ func (c *settingsCopy) left(l repository.Left, q *protect.Quarantine) Notice {
 	} else {
 		command = append(command, l.Key, l.Value)
 	}
+	if strings.EqualFold(l.Key, "core.hooksPath") && strings.HasSuffix("/"+l.Value, "/"+huskyDirectory+"/"+huskyMade) {
+		why += ", and what the command has in .husky/_ stays in the sandbox"
+	}
 	change := printable(shortened(l.Key)) + " = " + printable(shortened(l.Value))
 	if l.Removed {
 		change = printable(shortened(l.Key)) + " without the values that were taken away"

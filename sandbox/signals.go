@@ -57,6 +57,26 @@ func (c *Control) Signal(s syscall.Signal) error {
 	return nil
 }
 
+// Has reports whether a process, by its number outside, is in this run's sandbox. The number is the process's own as long as it has not been waited
+// for, which is the caller's to see to.
+func (c *Control) Has(pid int) (is bool) {
+	a := c.attempt.Load()
+	if a == nil {
+		return false
+	}
+	a.process.While(func(int) {
+		init := a.init()
+		is = init != 0 && sameNamespace(init, pid, "pid") && sameNamespace(init, pid, "mnt")
+	})
+	return is
+}
+
+func sameNamespace(a, b int, name string) bool {
+	var one, other unix.Stat_t
+	return unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", a, name), &one) == nil && unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", b, name), &other) == nil &&
+		one.Dev == other.Dev && one.Ino == other.Ino
+}
+
 func (c *Control) begin(a *attempt) {
 	if c != nil {
 		c.attempt.Store(a)

@@ -19,7 +19,6 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
-	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
@@ -58,13 +57,8 @@ func isEmpty(dir string) bool {
 	if _, err := os.Lstat(join(dir, "journal")); err == nil {
 		return false
 	}
-	upper, err := os.Open(join(dir, mounts.LayerUpper))
-	if err != nil {
-		return false
-	}
-	defer upper.Close()
-	_, err = upper.Readdirnames(1)
-	return err == io.EOF
+	empty, err := cow.IsEmpty(dir)
+	return err == nil && empty
 }
 
 // bringHome brings what the command wrote to the host. All processes of the command have ended.
@@ -187,7 +181,7 @@ type homecoming struct {
 }
 
 func (h *homecoming) bring() (err error) {
-	if h.upper, err = os.OpenRoot(join(h.layer.Dir, mounts.LayerUpper)); err != nil {
+	if h.upper, err = os.OpenRoot(h.layer.Upper()); err != nil {
 		return err
 	}
 	defer h.upper.Close()
@@ -341,6 +335,9 @@ func (h *homecoming) badIndex(path string) bool {
 		return false
 	} else if strings.EqualFold(baseName(path), "MERGE_RR") { // what it is about may be on either side, and change
 		return info.Size() > 0
+	} else if protect.IsState(path) {
+		text, err := h.upper.ReadFile(h.relative(path))
+		return info.Size() > protect.MaxState || err != nil || protect.CheckState(path, string(text), protect.KeptState(h.p.strays, path), false, true) != nil
 	}
 	dir, err := h.upper.Open(h.relative(parent(path)))
 	if err != nil {
@@ -356,7 +353,7 @@ func (h *homecoming) badIndex(path string) bool {
 			}
 		}
 	}
-	return repository.CheckIndex(int(dir.Fd()), settings, baseName(path)) != nil
+	return repository.CheckIndex(int(dir.Fd()), settings, baseName(path), true) != nil
 }
 
 // objects sets aside what is not what its name says among git's objects.

@@ -187,8 +187,7 @@ func TestStrictOverwritesNothingOfAPersons(t *testing.T) {
 	h.write(work+"/file", "before")
 	go func() {
 		waitUntil(t, "the command runs", func() bool {
-			list, _ := filepath.Glob(h.profile.Layers + "/*-run/upper/file")
-			return len(list) > 0
+			return len(h.layered("*-run", "upper/file")) > 0
 		})
 		h.write(work+"/file", "the person's")
 	}()
@@ -240,7 +239,7 @@ func TestStrictLosesNothingWhenTheLauncherIsKilled(t *testing.T) {
 	if out := h.sh("ls -A; echo y > other"); out != "" {
 		t.Errorf("the next one sees %q", out)
 	}
-	if list, _ := filepath.Glob(h.profile.Layers + "/*-run/upper/file"); len(list) != 1 {
+	if len(h.layered("*-run", "upper/file")) != 1 {
 		t.Error("what it wrote is lost")
 	}
 	if _, err := os.Stat(work + "/other"); err != nil {

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut"
+	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 	"github.com/clairun/clai-sandbox/sandbox/process"
 	"github.com/clairun/clai-sandbox/sandbox/protect"
@@ -115,7 +117,9 @@ func (p *Protection) recordRun(state string, began time.Time) (*protect.Record, 
 	return record, nil
 }
 
-func checkIndex(dir int, name string) error { return repository.CheckIndex(dir, []int{dir}, name) }
+func checkIndex(dir int, name string, settle bool) error {
+	return repository.CheckIndex(dir, []int{dir}, name, settle)
+}
 
 func newObjectCheck(until time.Time) func([]int, string, string) error {
 	return repository.NewObjects(until).Check
@@ -482,6 +486,11 @@ func (w *commandWatch) close() {
 // Sweep sets aside what commands left whose launcher was killed, and says what. It comes before a plan is built.
 func Sweep(state string) []Notice {
 	var notices []Notice
+	for _, dir := range shut.Sweep(state) {
+		if layer, err := cow.Take(dir); err == nil { // one that an earlier version made
+			layer.Close()
+		}
+	}
 	for _, r := range protect.Sweep(state, disarm, checkIndex, checkGitFile, newObjectCheck) {
 		notices = append(notices, reported(protect.QuarantineIn(state), r)...)
 	}

@@ -66,6 +66,7 @@ type Broker struct {
 	hub      hub
 	expiry   *grants.Alarm
 	away     map[string]*presence      // sessions of an earlier broker that have not come back
+	left     map[string]left           // what was said for sessions that have ended here, by their keys
 	owed     map[string]grants.Grant   // what was revoked, and could not be stored yet
 	told     map[askedAs]grants.Answer // to questions of before this broker began
 	done     map[string]grants.Done    // changes that were made, by the name that they were asked for under
@@ -117,7 +118,7 @@ func New(o Options) (*Broker, error) {
 	o.MaxWaiters = cmp.Or(o.MaxWaiters, DefaultMaxWaiters)
 	o.AskEvery = cmp.Or(o.AskEvery, DefaultAskEvery)
 	b := &Broker{options: o, sessions: map[string]*session{}, requests: map[string]*request{}, agents: map[string]*agent{}, granted: newIndex(o.Clock),
-		away: map[string]*presence{}, owed: map[string]grants.Grant{}, done: map[string]grants.Done{}, hub: newHub()}
+		away: map[string]*presence{}, left: map[string]left{}, owed: map[string]grants.Grant{}, done: map[string]grants.Done{}, hub: newHub()}
 	all, err := o.Store.Grants()
 	if err != nil {
 		return nil, err
@@ -163,6 +164,13 @@ func (b *Broker) Idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.sessions) == 0 && len(b.requests) == 0 && !b.hub.needed()
+}
+
+// Heard reports whether anyone listens: who looks at the requests, or shows them to somebody.
+func (b *Broker) Heard() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.hub.listeners) > 0
 }
 
 // Notify tells everyone who listens.

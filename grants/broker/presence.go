@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
+	"github.com/clairun/clai-sandbox/profile/whole"
 )
 
 // A broker may end while sandboxes run. So that the next one knows of them, each session leaves a file as long as it is open: what
@@ -14,14 +15,15 @@ import (
 
 // A presence is such a file.
 type presence struct {
-	Key       string `json:"key"`
-	ID        string `json:"sessionId"`
-	Agent     string `json:"agentId"`
-	Workspace string `json:"workspaceId"`
-	Command   string `json:"command,omitempty"`
-	Live      bool   `json:"live"`
-	PID       int    `json:"pid"`
-	Started   string `json:"started"` // the process's start, which tells it from others that get its number
+	Key       string           `json:"key"`
+	ID        string           `json:"sessionId"`
+	Agent     string           `json:"agentId"`
+	Workspace string           `json:"workspaceId"`
+	Command   string           `json:"command,omitempty"`
+	Live      bool             `json:"live"`
+	PID       int              `json:"pid"`
+	Overrides grants.Overrides `json:"overrides,omitzero"`
+	Started   string           `json:"started"` // the process's start, which tells it from others that get its number
 
 	path string
 	back chan struct{} // closed when its sandboxes show what they should
@@ -42,7 +44,7 @@ func (b *Broker) note(s *session) error {
 	if b.options.Presence == "" || s.spec.PID <= 0 || s.spec.Key == "" {
 		return nil
 	}
-	p := presence{Key: s.spec.Key, ID: s.id, Agent: s.spec.Agent, Workspace: s.spec.Workspace, Command: s.spec.Command, Live: s.spec.Live, PID: s.spec.PID, Started: grants.StartOf(s.spec.PID)}
+	p := presence{Key: s.spec.Key, ID: s.id, Agent: s.spec.Agent, Workspace: s.spec.Workspace, Command: s.spec.Command, Live: s.spec.Live, PID: s.spec.PID, Overrides: s.overrides, Started: grants.StartOf(s.spec.PID)}
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -50,7 +52,7 @@ func (b *Broker) note(s *session) error {
 	if err := os.MkdirAll(b.options.Presence, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.options.Presence, p.Key), text, 0o600)
+	return whole.Write(filepath.Join(b.options.Presence, p.Key), "new-", text)
 }
 
 // forgetSession removes the file of a session.

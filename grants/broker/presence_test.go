@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -203,5 +204,73 @@ func TestTheNextBrokerKnowsWhatWasDone(t *testing.T) {
 	}
 	if all, err := next.Grants(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// What was said for a session holds when its sandboxes go on with it, at this broker or the next one, and for no other session.
+func TestWhatWasSaidForASessionGoesOnWithIt(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *bench, *grants.Session) *Broker{
+		"killed":   func(t *testing.T, b *bench, _ *grants.Session) *Broker { return b.again(t) },
+		"ended":    func(t *testing.T, b *bench, _ *grants.Session) *Broker { b.Close(); return b.again(t) },
+		"cut off":  func(_ *testing.T, b *bench, s *grants.Session) *Broker { s.Close(); return b.Broker },
+		"two ends": func(t *testing.T, b *bench, s *grants.Session) *Broker { return b.again(t) },
+	} {
+		b := newBench(t, Options{Presence: filepath.Join(t.TempDir(), "sessions")})
+		spec := grants.SessionSpec{Agent: "main", Workspace: "/w", PID: os.Getpid(), Key: "first"}
+		first, err := b.Open(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := grants.Overrides{Host: "gateway", Security: "deny"}
+		if err := b.Override(first.ID, said); err != nil {
+			t.Fatal(err)
+		}
+		if e := <-first.Events; e.Kind != grants.EventOverridden || *e.Overrides != said {
+			t.Errorf("%s: %+v", name, e)
+		}
+		next := end(t, b, first)
+		spec.Key, spec.Previous = "second", "first"
+		if name == "two ends" {
+			if _, err := next.Open(t.Context(), spec); err != nil {
+				t.Fatal(err)
+			}
+			next = b.again(t)
+			spec.Key, spec.Previous = "third", "second"
+		}
+		back, err := next.Open(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := next.Overrides(back.ID); got != said {
+			t.Errorf("%s: %+v", name, got)
+		}
+		select {
+		case e := <-back.Events:
+			if e.Overrides == nil || *e.Overrides != said {
+				t.Errorf("%s: %+v", name, e)
+			}
+		default:
+			t.Errorf("%s: the session is not told", name)
+		}
+		for why, spec := range map[string]grants.SessionSpec{
+			"a new session": {Agent: "main", Workspace: "/w"},
+			"another agent": {Agent: "other", Workspace: "/w", Previous: "first"},
+		} {
+			s, err := next.Open(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := next.Overrides(s.ID); got != (grants.Overrides{}) {
+				t.Errorf("%s, %s: %+v", name, why, got)
+			}
+		}
+		list, err := next.Sessions(t.Context())
+		if err != nil || len(list) < 3 || !slices.ContainsFunc(list, func(s grants.OpenSession) bool { return s.ID == back.ID && s.Overrides == said }) {
+			t.Errorf("%s: %+v, %v", name, list, err)
+		}
+	}
+	b := newBench(t, Options{})
+	if err := b.Override("none", grants.Overrides{Elevated: true}); !errors.As(err, new(*grants.UnknownError)) {
+		t.Error(err)
 	}
 }

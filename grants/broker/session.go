@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/clairun/clai-sandbox/grants"
@@ -23,6 +24,8 @@ type session struct {
 	over     chan struct{} // closed when it has ended
 	previous *presence     // the session of an earlier broker that it goes on with
 	done     func()        // closes its socket
+
+	overrides grants.Overrides // what somebody said for it
 }
 
 // denial is what a person said no to.
@@ -66,6 +69,7 @@ func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 			return nil, unavailable(err)
 		}
 	}
+	s.overrides = b.overridesOf(spec)
 	if err := b.note(s); err != nil {
 		if s.done != nil {
 			s.done()
@@ -78,6 +82,9 @@ func (b *Broker) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 		delete(b.away, p.Key)
 	}
 	b.sessions[s.id] = s
+	if s.overrides != (grants.Overrides{}) {
+		b.tellOverrides(s)
+	}
 	b.agentOf(spec.Agent).sessions++
 	context.AfterFunc(ctx, func() { b.endSession(s) })
 	return &grants.Session{ID: s.id, Key: spec.Key, Socket: socket, Events: s.listener.events, Close: func() { b.endSession(s) }}, nil
@@ -90,6 +97,76 @@ func (b *Broker) Of(id string) (agent, workspace string, over <-chan struct{}, e
 		return "", "", nil, err
 	}
 	return s.spec.Agent, s.spec.Workspace, s.over, nil
+}
+
+// left is what was said for a session that has ended here. Whoever ran it may go on with it, and what was to make it stricter then still does.
+type left struct {
+	agent     string
+	overrides grants.Overrides
+}
+
+// maxLeft bounds those that are kept.
+const maxLeft = 1024
+
+// overridesOf is what was said for the session that a new one goes on with, at this broker or at an earlier one.
+func (b *Broker) overridesOf(spec grants.SessionSpec) grants.Overrides {
+	if p := b.away[spec.Previous]; p != nil && p.Agent == spec.Agent {
+		return p.Overrides
+	}
+	if l, found := b.left[spec.Previous]; found && l.agent == spec.Agent {
+		return l.overrides
+	}
+	return grants.Overrides{}
+}
+
+// Override has commands of a session run where and how somebody said, from now on and as long as it lasts.
+func (b *Broker) Override(id string, o grants.Overrides) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.sessions[id]
+	if s == nil {
+		return &grants.UnknownError{What: "session", ID: id}
+	}
+	before := s.overrides
+	s.overrides = o
+	if err := b.note(s); err != nil {
+		s.overrides = before
+		return unavailable(err)
+	}
+	b.tellOverrides(s)
+	return nil
+}
+
+// Overrides are what was said for a session.
+func (b *Broker) Overrides(id string) grants.Overrides {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.sessions[id]; s != nil {
+		return s.overrides
+	}
+	return grants.Overrides{}
+}
+
+// tellOverrides tells the session, and everyone who listens. The lock is held.
+func (b *Broker) tellOverrides(s *session) {
+	o := s.overrides
+	event := grants.Event{Kind: grants.EventOverridden, Session: s.id, Overrides: &o}
+	b.publish(event)
+	if !s.listener.send(event) {
+		go b.endSession(s)
+	}
+}
+
+// Sessions lists those that are open, by their ids.
+func (b *Broker) Sessions(context.Context) ([]grants.OpenSession, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := []grants.OpenSession{}
+	for _, s := range b.sessions {
+		list = append(list, grants.OpenSession{ID: s.id, Agent: s.spec.Agent, Workspace: s.spec.Workspace, Command: s.spec.Command, PID: s.spec.PID, Overrides: s.overrides})
+	}
+	slices.SortFunc(list, func(a, b grants.OpenSession) int { return strings.Compare(a.ID, b.ID) })
+	return list, nil
 }
 
 func checkSpec(spec grants.SessionSpec) error {
@@ -135,6 +212,12 @@ func (b *Broker) endSession(s *session) {
 		b.forgetSession(s.spec.Key) // else its sandboxes go on, and the next broker has to know of them
 	}
 	delete(b.sessions, s.id)
+	if s.spec.Key != "" && s.overrides != (grants.Overrides{}) {
+		if len(b.left) >= maxLeft {
+			clear(b.left)
+		}
+		b.left[s.spec.Key] = left{s.spec.Agent, s.overrides}
+	}
 	b.agentOf(s.spec.Agent).sessions--
 	for _, r := range b.requests {
 		if r.session == s && r.state == pending {

@@ -34,6 +34,8 @@ var (
 
 	_ grants.Questioner  = (*Client)(nil)
 	_ grants.DomainAsker = (*Client)(nil)
+	_ grants.Sayer       = (*Client)(nil)
+	_ grants.Observer    = (*Client)(nil)
 )
 
 // send passes a request on. Where nobody listens, it starts somebody.
@@ -78,6 +80,8 @@ const (
 	commands  = "/v1/commands"
 	questions = "/v1/questions"
 	domains   = "/v1/domains"
+	saying    = "/v1/say"
+	observed  = "/connections" // of a session
 )
 
 // maxAttempts is how often something is said again, within half a second in all.
@@ -94,7 +98,7 @@ func cutOff(err error) bool {
 
 // repeatable reports whether something may be said again to another broker: what is asked within a session is not for that one.
 func repeatable(method, target string) bool {
-	return method == "GET" || target != asking && target != commands && target != questions && target != domains && !strings.HasSuffix(target, "/applied")
+	return method == "GET" || target != asking && target != commands && target != questions && target != domains && target != saying && !strings.HasSuffix(target, "/applied") && !strings.HasSuffix(target, observed)
 }
 
 // call asks for something, under a name if it changes something.
@@ -265,8 +269,26 @@ func (c *Client) RunOutside(ctx context.Context, session string, inside bool, co
 
 // AskDomain asks about a connection.
 func (c *Client) AskDomain(ctx context.Context, session, to string) (answer grants.DomainAnswer, err error) {
-	err = c.call(ctx, "POST", domains, grants.DomainBody{Session: session, To: to}, &answer)
+	err = c.askAgain(ctx, domains, grants.DomainBody{Session: session, To: to}, &answer)
 	return answer, err
+}
+
+// Say says what somebody typed.
+func (c *Client) Say(ctx context.Context, session string, s grants.Saying) (said grants.Said, err error) {
+	err = c.call(ctx, "POST", saying, grants.SayBody{Session: session, Saying: s}, &said)
+	return said, err
+}
+
+// Sessions lists those that are open.
+func (c *Client) Sessions(ctx context.Context) ([]grants.OpenSession, error) {
+	var list grants.SessionList
+	err := c.call(ctx, "GET", "/v1/sessions", nil, &list)
+	return list.Sessions, err
+}
+
+// Observe tells what a session's network did.
+func (c *Client) Observe(ctx context.Context, session string, o grants.Connections) error {
+	return c.call(ctx, "POST", "/v1/sessions/"+segment(session)+observed, o, &grants.Nothing{})
 }
 
 // AskPerson asks in words.

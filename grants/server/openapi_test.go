@@ -41,7 +41,7 @@ var words = map[reflect.Type]*jsonschema.Schema{
 		grants.NoticeCommandDenied, grants.NoticePathDenied, grants.NoticePathLeftOut, grants.NoticeStore),
 	reflect.TypeFor[grants.EventKind](): oneOf(grants.EventSession, grants.EventRequestPending, grants.EventRequestChanged, grants.EventRequestEnded,
 		grants.EventGranted, grants.EventConfirmed, grants.EventNarrowed, grants.EventRevoked, grants.EventExpired, grants.EventStale, grants.EventNotice,
-		grants.EventsLost, grants.EventExecStarted, grants.EventExecRunning, grants.EventExecFinished, grants.EventExecDenied),
+		grants.EventOverridden, grants.EventsLost, grants.EventExecStarted, grants.EventExecRunning, grants.EventExecFinished, grants.EventExecDenied),
 	reflect.TypeFor[grants.ErrorCode]():     oneOf(slices.Sorted(maps.Keys(statuses))...),
 	reflect.TypeFor[grants.CommandStatus](): oneOf(grants.CommandApproved, grants.CommandAutoApproved, grants.CommandDenied, grants.CommandTimeout, grants.CommandError, grants.CommandAccepted),
 	reflect.TypeFor[grants.Duration]():      {Type: "string", Pattern: "^([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"},

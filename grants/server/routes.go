@@ -19,6 +19,8 @@ func (s *Server) routes() []wire.Route {
 			Takes: grants.SessionSpec{}, Gives: grants.Event{}, Body: maxSessionBody, Handle: s.openSession},
 		{Method: "POST", Path: "/v1/sessions/{id}/applied", Summary: "tell what became of a change in the running sandboxes of a session that is live",
 			Takes: grants.Applied{}, Gives: grants.Nothing{}, Handle: s.applied},
+		{Method: "POST", Path: "/v1/sessions/{id}/connections", Summary: "put on record what the filtered network of a session's sandboxes let through and refused",
+			Takes: grants.Connections{}, Gives: grants.Nothing{}, Handle: s.observe},
 		{Method: "POST", Path: "/v1/grants/requests", Summary: "ask for a path within a session, and wait for the answer",
 			Takes: grants.AskBody{}, Gives: grants.Answer{}, Handle: s.askForSession},
 		{Method: "GET", Path: "/v1/grants/requests", Summary: "list the requests that wait for a decision, the oldest first",
@@ -32,6 +34,9 @@ func (s *Server) routes() []wire.Route {
 		{Method: "POST", Path: "/v1/domains", Summary: "ask within a session about a connection that no rule allows, and wait for the answer; it waits among the requests",
 			Takes: grants.DomainBody{}, Gives: grants.DomainAnswer{}, Handle: s.askDomain},
 		{Method: "GET", Path: "/v1/commands/{id}", Summary: "wait for the end of a command that was accepted", Gives: grants.CommandAnswer{}, Handle: s.waitOutside},
+		{Method: "GET", Path: "/v1/sessions", Summary: "list the sessions that are open", Gives: grants.SessionList{}, Handle: s.sessions},
+		{Method: "POST", Path: "/v1/say", Summary: "say what somebody typed in a chat: /exec, /elevated or /approve, where outside.approvers has them; anything else is for the agent, and nothing is done",
+			Takes: grants.SayBody{}, Gives: grants.Said{}, Handle: s.say},
 		{Method: "GET", Path: "/v1/grants", Summary: "list what is granted", Gives: grants.GrantList{}, Handle: s.list},
 		{Method: "POST", Path: "/v1/grants", Summary: "grant a path or a domain that nobody asked for", Takes: grants.NewGrant{}, Gives: grants.Grant{}, Handle: s.add},
 		{Method: "DELETE", Path: "/v1/grants/{id}", Summary: "revoke a grant; the answer says what still covers its path, and which running sandboxes it could not be taken from", Gives: grants.Taking{}, Handle: s.revoke},
@@ -152,6 +157,34 @@ func (s *Server) runner() (grants.Runner, error) {
 	return nil, &grants.UnavailableError{Why: "no command is run outside of a sandbox here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
 }
 
+func (s *Server) sayer() (grants.Sayer, error) {
+	if sayer, ok := s.broker.(grants.Sayer); ok {
+		return sayer, nil
+	}
+	return nil, &grants.UnavailableError{Why: "nothing can be said here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
+}
+
+func (s *Server) say(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var body grants.SayBody
+	if err := wire.Receive(r, &body); err != nil {
+		return nil, err
+	}
+	sayer, err := s.sayer()
+	if err != nil {
+		return nil, err
+	}
+	return wire.Result(sayer.Say(r.Context(), body.Session, body.Saying))
+}
+
+func (s *Server) sessions(_ http.ResponseWriter, r *http.Request) (any, error) {
+	sayer, err := s.sayer()
+	if err != nil {
+		return nil, err
+	}
+	list, err := sayer.Sessions(r.Context())
+	return grants.SessionList{Sessions: list}, err
+}
+
 func (s *Server) pending(_ http.ResponseWriter, r *http.Request) (any, error) {
 	list, err := s.broker.Pending(r.Context())
 	return grants.RequestList{Requests: list}, err
@@ -220,6 +253,18 @@ func (s *Server) applied(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return grants.Nothing{}, s.broker.Applied(r.Context(), r.PathValue("id"), body)
+}
+
+func (s *Server) observe(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var body grants.Connections
+	if err := wire.Receive(r, &body); err != nil {
+		return nil, err
+	}
+	observer, ok := s.broker.(grants.Observer)
+	if !ok {
+		return nil, &grants.UnavailableError{Why: "no connection is put on record here", Hint: "start the gateway that clai-sandbox came with: clai-sandbox gateway"}
+	}
+	return grants.Nothing{}, observer.Observe(r.Context(), r.PathValue("id"), body)
 }
 
 func (s *Server) status(_ http.ResponseWriter, _ *http.Request) (any, error) {

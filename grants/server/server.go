@@ -125,6 +125,7 @@ var statuses = map[grants.ErrorCode]int{
 	grants.CodeEnded:           http.StatusConflict,
 	grants.CodeUnknown:         http.StatusNotFound,
 	grants.CodeBusy:            http.StatusTooManyRequests,
+	grants.CodeForbidden:       http.StatusForbidden,
 	grants.CodeUnavailable:     http.StatusServiceUnavailable,
 	grants.CodeNotFound:        http.StatusNotFound,
 	grants.CodeInternal:        http.StatusInternalServerError,

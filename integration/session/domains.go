@@ -3,10 +3,13 @@ package session
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
@@ -154,8 +157,20 @@ func (s *Session) askDomain(ctx context.Context, to profile.Destination) (grants
 	if !ok {
 		return grants.DomainAnswer{}, &grants.UnavailableError{Why: "this session was started without a broker", Hint: "start it with --broker"}
 	}
-	if err := s.join(s.options.Broker); err != nil { // where the last one has ended, one is started
-		return grants.DomainAnswer{}, err
+	ctx = grants.WithRequestID(ctx, rand.Text())
+	for attempt := 0; ; attempt++ {
+		if err := s.join(s.options.Broker); err != nil { // where the last one has ended, one is started
+			return grants.DomainAnswer{}, err
+		}
+		answer, err := asker.AskDomain(ctx, s.ID(), to.String())
+		var unknown *grants.UnknownError
+		if attempt == 2 || !errors.As(err, &unknown) {
+			return answer, err
+		}
+		select { // it takes a moment to hear that the session's broker is another
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return answer, ctx.Err()
+		}
 	}
-	return asker.AskDomain(ctx, s.ID(), to.String())
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
@@ -81,6 +83,49 @@ func (n *network) running(s *Session, script string) <-chan string {
 	return said
 }
 
+// unasked returns what was said, which has to come without one more question than wait already.
+func (n *network) unasked(waiting int, said <-chan string) (got string) {
+	n.t.Helper()
+	n.until("it is said", func() bool {
+		select {
+		case got = <-said:
+			return true
+		default:
+		}
+		if list, err := n.person.Pending(context.Background()); err != nil || len(list) > waiting {
+			n.t.Fatalf("somebody asks: %+v, %v", list, err)
+		}
+		return false
+	})
+	return got
+}
+
+// asking asks as a connection does.
+func (n *network) asking(s *Session, to string) <-chan string {
+	n.t.Helper()
+	destination, err := profile.ParseDestination(to, 0)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	why := make(chan string, 1)
+	go func() { why <- s.askNetwork(n.t.Context(), destination) }()
+	return why
+}
+
+// held waits until so many connections are held.
+func (n *network) held(s *Session, count int) {
+	n.t.Helper()
+	n.until(fmt.Sprintf("%d are held", count), func() bool {
+		s.connections.mu.Lock()
+		defer s.connections.mu.Unlock()
+		held := 0
+		for _, q := range s.connections.asked {
+			held += q.waits
+		}
+		return held == count
+	})
+}
+
 // A connection waits while a person is asked, once for all that go to the same host, and goes on with the answer.
 func TestAConnectionWaitsForAPerson(t *testing.T) {
 	for _, live := range []bool{true, false} {
@@ -106,7 +151,7 @@ get http://no.example/`)
 		n.decide(r, grants.Decision{Kind: grants.AllowOnce, Domain: "asked.example"})
 		n.decide(n.waits(1)[0], grants.Decision{Kind: grants.Deny, Reason: "not\x1b there"})
 		no := "clai-sandbox: no.example:80 is refused: no rule allows it, and a person said no: not\\u{1B} there; do not go round it: say what it is needed for, and leave it to the person\n"
-		if got, want := <-said, "reached known.example\n"+strings.Repeat("reached asked.example\n", 4)+"reached asked.example:8080\n"+no+strings.TrimSpace(no); got != want {
+		if got, want := n.unasked(0, said), "reached known.example\n"+strings.Repeat("reached asked.example\n", 4)+"reached asked.example:8080\n"+no+strings.TrimSpace(no); got != want {
 			t.Errorf("live %v: %s", live, got)
 		}
 		n.waits(0)
@@ -179,12 +224,8 @@ func TestConnectionsThatWaitAreBounded(t *testing.T) {
 		go func() { ended <- s.askNetwork(ctx, to) }()
 	}
 	n.waits(maxHeld / 4)
-	n.until("all are held", func() bool {
-		s.connections.mu.Lock()
-		defer s.connections.mu.Unlock()
-		return s.connections.waiting == maxHeld
-	})
-	if why := s.askNetwork(context.Background(), profile.Destination{Name: "more.example", Port: 443}); !strings.Contains(why, "wait for an answer already") {
+	n.held(s, maxHeld)
+	if why := n.unasked(maxHeld/4, n.asking(s, "more.example:443")); !strings.Contains(why, "wait for an answer already") {
 		t.Error(why)
 	}
 	for _, leave := range waiting {
@@ -194,4 +235,94 @@ func TestConnectionsThatWaitAreBounded(t *testing.T) {
 		<-ended
 	}
 	n.waits(0)
+}
+
+// Two connections to one host wait for one question. Its answer is that of both only if it names both; what was denied is not asked again.
+func TestAnotherPortIsAnotherQuestion(t *testing.T) {
+	n := newNetwork(t)
+	s := n.open(false)
+	for _, c := range []struct {
+		decision    grants.Decision // about the first
+		first, next string          // why not; of the second, when that is asked for, too, and denied
+		asked       bool
+	}{
+		{grants.Decision{Kind: grants.AllowOnce, Domain: "a.example:80"}, "", "a person said no: not that port", true},
+		{grants.Decision{Kind: grants.AllowOnce, Domain: "b.example"}, "", "", false},
+		{grants.Decision{Kind: grants.Deny, Reason: "not there"}, "a person said no: not there", "a person said no: not that port", true},
+	} {
+		name := cmp.Or(strings.TrimSuffix(c.decision.Domain, ":80"), "c.example")
+		first := n.asking(s, name+":80")
+		n.waits(1)
+		next := n.asking(s, name+":81")
+		n.held(s, 2)
+		n.decide(n.waits(1)[0], c.decision)
+		if got := <-first; got != c.first {
+			t.Errorf("%s:80: %q", name, got)
+		}
+		if c.asked {
+			n.until("the second is asked for", func() bool {
+				select {
+				case got := <-next:
+					t.Fatalf("%s:81 is not asked for: %q", name, got)
+				default:
+				}
+				list, err := n.person.Pending(context.Background())
+				return err == nil && len(list) == 1
+			})
+			r := n.waits(1)[0]
+			if r.Domain.To != name+":81" {
+				t.Errorf("%+v", r.Domain)
+			}
+			n.decide(r, grants.Decision{Kind: grants.Deny, Reason: "not that port"})
+		}
+		if got := n.unasked(0, next); got != c.next {
+			t.Errorf("%s:81: %q", name, got)
+		}
+		if c.asked { // what was denied is remembered
+			if got := n.unasked(0, n.asking(s, name+":81")); got != c.next {
+				t.Errorf("%s:81 again: %q", name, got)
+			}
+		}
+	}
+}
+
+// Who was told no a thousand times is not asked for more.
+func TestAPersonIsNotAskedForEver(t *testing.T) {
+	n := newNetwork(t)
+	s := n.open(false)
+	no := func(to string) string {
+		why := n.asking(s, to)
+		n.decide(n.waits(1)[0], grants.Decision{Kind: grants.Deny})
+		return n.unasked(0, why)
+	}
+	no("first.example:80")
+	s.connections.mu.Lock()
+	for i := len(s.connections.denied); i < maxDenied-1; i++ {
+		s.connections.denied[profile.Destination{Name: fmt.Sprintf("n%d.example", i), Port: 80}] = "no"
+	}
+	s.connections.mu.Unlock()
+	if got := no("last.example:80"); !strings.HasPrefix(got, "a person said no") {
+		t.Error(got)
+	}
+	if got := n.unasked(0, n.asking(s, "more.example:80")); got != "too much was denied already" {
+		t.Error(got)
+	}
+	if got := n.unasked(0, n.asking(s, "last.example:80")); !strings.HasPrefix(got, "a person said no") {
+		t.Error(got)
+	}
+}
+
+// What was granted until now is no rule any more, also before anything has noticed.
+func TestADomainsTimeIsOverWhenItIs(t *testing.T) {
+	now := time.Now()
+	s := &Session{held: map[string]grants.Grant{
+		"a": {ID: "a", Domain: "over.example", ExpiresAtUnixMs: now.UnixMilli()},
+		"b": {ID: "b", Domain: "longer.example", ExpiresAtUnixMs: now.Add(time.Hour).UnixMilli()},
+		"c": {ID: "c", Domain: "always.example"},
+		"d": {ID: "d", Path: "/path"},
+	}}
+	s.endings.Clock = func() (time.Time, time.Duration) { return now, 0 }
+	if got := fmt.Sprint(s.domainRules()); got != "[longer.example always.example]" {
+		t.Error(got)
+	}
 }

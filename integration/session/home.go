@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -27,6 +28,9 @@ const maxHomes = 8
 
 // home is the agent's own, as far as the session has one.
 type home struct {
+	name    string // of its directory
+	furnish func(home string) error
+
 	mu   sync.Mutex
 	dir  string   // on the host
 	lock int      // held from the first command on; 0: not yet
@@ -34,46 +38,115 @@ type home struct {
 	told bool     // why there is none
 }
 
-// homeDirectory is where the home is that stands inside.
-func (s *Session) homeDirectory() string {
-	s.home.mu.Lock()
-	defer s.home.mu.Unlock()
-	return s.home.dir
+// Names of the homes of one agent: with its commands, and where these run apart, its own and theirs. What a command has written in the one
+// is never in the agent's own.
+const (
+	wholeHome    = "home"
+	agentsHome   = "agent"
+	commandsHome = "commands"
+)
+
+// directory is where the home is that stands inside.
+func (h *home) directory() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.dir
 }
 
 // homesOf is where the homes of one agent are.
 func homesOf(state, agent string) string { return filepath.Join(state, "homes", agent) }
 
+// homePath is where a home is, which no path leads to: see package shut.
+func homePath(state, agent, name string) string { return shut.In(homesOf(state, agent)) + "/" + name }
+
+// numbered is the name of the home of a number.
+func (h *home) numbered(n int) string {
+	if n == 1 {
+		return h.name
+	}
+	return fmt.Sprintf("%s-%d", h.name, n)
+}
+
+// makeHomeDirectory makes a home of an agent's. One that an earlier version made is moved to where no path leads, if no sandbox has it;
+// isOurs says that this session has it.
+func makeHomeDirectory(state, agent, name string, isOurs bool) error {
+	homes := homesOf(state, agent)
+	if err := makeOwn(state, homes); err != nil {
+		return err
+	}
+	in, err := shut.Make(homes)
+	if err != nil {
+		return reasonOf(err)
+	}
+	defer in.Close()
+	if old, err := os.Lstat(filepath.Join(homes, name)); err == nil && old.IsDir() {
+		if !isOurs {
+			lock, err := lockAt(homes, name)
+			if err == unix.EWOULDBLOCK {
+				return nil // whoever takes it next moves it
+			}
+			if err != nil {
+				return err
+			}
+			defer unix.Close(lock)
+		}
+		if err := in.MoveIn(homes, name); err != nil && err != unix.EEXIST && err != unix.ENOENT {
+			return err
+		}
+	}
+	if err := unix.Mkdirat(in.FD(), name, 0o700); err != nil && err != unix.EEXIST {
+		return err
+	}
+	return unix.Fchmodat(in.FD(), name, 0o700, 0) // a command may have taken the permissions away, which would end all use of it
+}
+
+// moveHomes moves the homes that an earlier version made.
+func moveHomes(state string) {
+	agents, _ := os.ReadDir(filepath.Join(state, "homes"))
+	for _, agent := range agents {
+		homes := homesOf(state, agent.Name())
+		if !agent.IsDir() || shut.Is(homes) {
+			continue
+		}
+		entries, _ := os.ReadDir(homes)
+		for _, entry := range entries {
+			if entry.IsDir() && strings.HasPrefix(entry.Name(), "home") {
+				_ = makeHomeDirectory(state, agent.Name(), entry.Name(), false) // else whoever takes it next
+			}
+		}
+	}
+}
+
 // makeHome makes the agent's home, if its sandboxes are to have one. Where that cannot be, they have an empty one, and a notice tells.
-func (s *Session) makeHome(p *profile.Profile) error {
-	s.home.mu.Lock()
-	defer s.home.mu.Unlock()
-	if p.HomeIs != profile.HomePrivate || s.home.told {
+func (s *Session) makeHome(h *home, p *profile.Profile) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.HomeIs != profile.HomePrivate || h.told {
 		return nil
 	}
-	if s.home.dir == "" {
-		dir := filepath.Join(homesOf(s.state, p.Agent), "home")
-		if err := makeOwn(s.state, dir); err != nil {
-			return s.withoutHome(p, dir, err)
+	if h.dir == "" {
+		dir := homePath(s.state, p.Agent, h.name)
+		if err := makeHomeDirectory(s.state, p.Agent, h.name, false); err != nil {
+			return s.withoutHome(h, p, dir, err)
 		}
-		s.home.dir = dir
-		if s.options.Furnish != nil {
-			if _, err := s.chooseHome(p); err != nil {
+		h.dir = dir
+		if h.furnish != nil {
+			if _, err := s.chooseHome(h, p); err != nil {
 				return err
 			}
 		}
 	}
-	p.PrivateHome, p.HomeLeads = s.home.dir, s.home.lead
+	p.PrivateHome, p.HomeLeads = h.dir, h.lead
 	return nil
 }
 
 // withoutHome is for a home that cannot be had: an error where somebody asked for it by name. The lock is held.
-func (s *Session) withoutHome(p *profile.Profile, dir string, err error) error {
+func (s *Session) withoutHome(h *home, p *profile.Profile, dir string, err error) error {
 	text := fmt.Sprintf("the agent's own home (%s) cannot be used: %v", profile.Printable(dir), err)
 	if p.HomeOrigin.Kind != profile.OriginDefault {
 		return &sandbox.SetupError{Path: p.Home, Why: text, Hint: "--home ephemeral takes an empty one for each run"}
 	}
-	s.home.dir, s.home.told, p.PrivateHome = "", true, ""
+	h.dir, h.told, p.PrivateHome = "", true, ""
 	s.notice(sandbox.Notice{Kind: NoticeHome, Path: p.Home, Text: text + "; the command has an empty one"})
 	return nil
 }
@@ -117,7 +190,7 @@ func (p *Prepared) takeHome() error {
 	if p.Profile.PrivateHome == "" {
 		return nil
 	}
-	changed, err := s.lockHome(&p.Profile)
+	changed, err := s.lockHome(p.home, &p.Profile)
 	if err != nil || !changed {
 		return err
 	}
@@ -130,36 +203,29 @@ func (p *Prepared) takeHome() error {
 }
 
 // lockHome reports whether the session has another home now than before.
-func (s *Session) lockHome(p *profile.Profile) (changed bool, err error) {
-	s.home.mu.Lock()
-	defer s.home.mu.Unlock()
-	return s.chooseHome(p)
+func (s *Session) lockHome(h *home, p *profile.Profile) (changed bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return s.chooseHome(h, p)
 }
 
 // chooseHome is lockHome where the lock is held.
-func (s *Session) chooseHome(p *profile.Profile) (changed bool, err error) {
-	if s.home.lock != 0 {
-		return p.PrivateHome != s.home.dir, nil
+func (s *Session) chooseHome(h *home, p *profile.Profile) (changed bool, err error) {
+	if h.lock != 0 {
+		return p.PrivateHome != h.dir, nil
 	}
-	first := filepath.Join(homesOf(s.state, p.Agent), "home")
 	for n := 1; n <= maxHomes; n++ {
-		dir := first
-		if n > 1 {
-			dir = fmt.Sprintf("%s-%d", first, n)
-		}
-		lock, err := lockAt(s.state, dir)
+		dir := homePath(s.state, p.Agent, h.numbered(n))
+		lock, err := s.takeHomeDirectory(p.Agent, h.numbered(n))
 		if err == unix.EWOULDBLOCK {
 			continue
 		}
 		if err != nil {
-			return true, s.withoutHome(p, dir, err)
+			return true, s.withoutHome(h, p, dir, err)
 		}
-		s.home.lock, s.home.dir = lock, dir
-		if s.options.Furnish != nil {
-			if err = s.options.Furnish(dir); err == nil {
-				s.home.lead, err = makeLeads(dir, p)
-			}
-			if err != nil {
+		h.lock, h.dir = lock, dir
+		if h.furnish != nil {
+			if err := h.furnishAt(dir, p); err != nil {
 				return true, &sandbox.SetupError{Path: p.Home, Why: fmt.Sprintf("the agent's own home (%s) cannot be furnished: %v", profile.Printable(dir), err),
 					Hint: "--home ephemeral takes an empty one for each run, without what the agent had there"}
 			}
@@ -170,9 +236,23 @@ func (s *Session) chooseHome(p *profile.Profile) (changed bool, err error) {
 		}
 		return dir != p.PrivateHome, nil
 	}
-	s.home.dir, s.home.told = "", true
+	h.dir, h.told = "", true
 	s.notice(sandbox.Notice{Kind: NoticeHome, Path: p.Home, Text: fmt.Sprintf("%d other sandboxes of agent %s have its homes; this one had an empty one", maxHomes, p.Agent)})
 	return true, nil
+}
+
+// furnishAt makes ready what the home has before the first command.
+func (h *home) furnishAt(dir string, p *profile.Profile) error {
+	at, done, err := shut.Reach(dir)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := h.furnish(at); err != nil {
+		return err
+	}
+	h.lead, err = makeLeads(at, p)
+	return err
 }
 
 // makeLeads makes in a home of the agent's own what a preset's grants below the home are mounted on, and returns the directories that
@@ -227,12 +307,25 @@ func makePoint(root *os.Root, name string, directory bool) error {
 	return file.Close()
 }
 
-// lockAt makes a home, and the lock beside it.
-func lockAt(state, dir string) (int, error) {
-	if err := makeOwn(state, dir); err != nil {
+// takeHomeDirectory takes a home, and makes it if it is not there.
+func (s *Session) takeHomeDirectory(agent, name string) (int, error) {
+	if err := makeOwn(s.state, homesOf(s.state, agent)); err != nil {
 		return 0, err
 	}
-	lock, err := unix.Open(dir+".lock", unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	lock, err := lockAt(homesOf(s.state, agent), name)
+	if err != nil {
+		return 0, err
+	}
+	if err := makeHomeDirectory(s.state, agent, name, true); err != nil {
+		unix.Close(lock)
+		return 0, err
+	}
+	return lock, nil
+}
+
+// lockAt takes the lock of a home, which is beside all of an agent's.
+func lockAt(homes, name string) (int, error) {
+	lock, err := unix.Open(filepath.Join(homes, name)+".lock", unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return 0, err
 	}

@@ -33,6 +33,9 @@ type Options struct {
 	SSHAgent func() ([]string, error)
 	// Furnish puts into the agent's own home, where it has one, what belongs there. Nothing runs in it meanwhile.
 	Furnish func(home string) error
+	// Apart says that the agent itself is in a sandbox that PrepareAgent prepares, and all others of the session are its commands'. Each side has
+	// a home of its own.
+	Apart bool
 	// Command tells the person who decides what the session runs.
 	Command string
 }
@@ -51,17 +54,20 @@ type Session struct {
 	held    map[string]grants.Grant // what is granted now, by id
 	version int                     // of held
 	told    bool                    // the broker tells of every change
+	where   string                  // the host of commands that name none, as an operator said; empty: nobody did
 	endings grants.Endings          // of held
 	expiry  *grants.Alarm           // when the next grant's time is over
 	joining sync.Mutex              // held while the session is opened again
 	closing chan struct{}           // closed when the session is to end
 	running map[*running]bool
 	left    []sandbox.Notice // about what is stored, for the next sandbox
-	home    home
+	home    home             // of all sandboxes but the agent's own
+	agent   home             // of the agent's own, where its commands run apart
 	work    workspace
 	notices []sandbox.Notice // about changes while commands ran
 
-	connections held // that wait for a person
+	connections held    // that wait for a person
+	connected   account // that were let through or refused
 
 	project   *profile.Project // of the workspace
 	projectOf string           // that workspace
@@ -70,11 +76,18 @@ type Session struct {
 
 // running is a sandbox that can be changed.
 type running struct {
-	live    *sandbox.Live  // nil: its paths cannot
-	reach   *sandbox.Reach // nil: its network cannot
-	request profile.Request
-	end     context.CancelFunc // ends it
-	mu      sync.Mutex         // held over each change, so that the last one counts
+	part
+	live  *sandbox.Live      // nil: its paths cannot
+	reach *sandbox.Reach     // nil: its network cannot
+	end   context.CancelFunc // ends it
+	mu    sync.Mutex         // held over each change, so that the last one counts
+}
+
+// A part is what one sandbox of a session has by itself.
+type part struct {
+	request  profile.Request
+	home     *home
+	commands string // see profile.Profile.CommandSocket
 }
 
 // Open begins a session. It ends with Close, and with the context. Without a broker there is nothing that could go wrong but
@@ -85,7 +98,11 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 		return nil, err
 	}
 	o.Request.Agent = agent
-	s := &Session{options: o, state: o.Caller.Directories().State, running: map[*running]bool{}, ended: make(chan struct{}), closing: make(chan struct{})}
+	s := &Session{options: o, home: home{name: wholeHome, furnish: o.Furnish}, agent: home{name: agentsHome}, state: o.Caller.Directories().State, running: map[*running]bool{}, ended: make(chan struct{}), closing: make(chan struct{})}
+	if o.Apart {
+		s.home.name = commandsHome
+	}
+	s.connected.tell = s.observe
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	if o.Broker == nil {
 		close(s.ended)
@@ -215,15 +232,22 @@ func (s *Session) stored() []profile.Grant {
 
 // Prepare builds the sandbox of one command. change, if there is one, adds to the session's request what is this command's own.
 func (s *Session) Prepare(change func(*profile.Request)) (*Prepared, error) {
-	return s.prepare(change, false)
+	return s.prepare(part{home: &s.home}, change, false)
 }
 
 // PrepareRun is Prepare for a command that is run right away, and once: see sandbox.Lookout.
 func (s *Session) PrepareRun(change func(*profile.Request)) (*Prepared, error) {
-	return s.prepare(change, true)
+	return s.prepare(part{home: &s.home}, change, true)
 }
 
-func (s *Session) prepare(change func(*profile.Request), watched bool) (*Prepared, error) {
+// PrepareAgent is PrepareRun for the agent itself, where its commands run apart. change adds what the commands' sandboxes must not have, furnish is
+// as in Options, and commands is the socket at which the agent has its commands run.
+func (s *Session) PrepareAgent(change func(*profile.Request), furnish func(home string) error, commands string) (*Prepared, error) {
+	s.agent.furnish = furnish
+	return s.prepare(part{home: &s.agent, commands: commands}, change, true)
+}
+
+func (s *Session) prepare(of part, change func(*profile.Request), watched bool) (*Prepared, error) {
 	s.mu.Lock()
 	told := s.told
 	s.mu.Unlock()
@@ -231,7 +255,9 @@ func (s *Session) prepare(change func(*profile.Request), watched bool) (*Prepare
 		s.read(time.Now())
 	}
 	swept := sandbox.Sweep(s.state)
-	p := &Prepared{session: s, request: s.options.Request, watched: watched}
+	moveHomes(s.state)
+	p := &Prepared{part: of, session: s, watched: watched}
+	p.request = s.options.Request
 	if change != nil {
 		change(&p.request)
 	}
@@ -253,10 +279,11 @@ type Prepared struct {
 	Profile profile.Profile
 	Plan    sandbox.Plan
 
+	part
 	session  *Session
-	request  profile.Request
 	version  int      // of what is granted
 	programs []string // that the plan shows besides
+	standIns []string // programs of the system's in whose place it has this one
 	watched  bool     // it is run next
 	lookout  *sandbox.Lookout
 }
@@ -268,12 +295,20 @@ func (p *Prepared) ShowProgram(name string) string {
 	return p.Plan.ShowProgram(name, "")
 }
 
+// StandIn puts this program in place of others inside; see sandbox.Plan.StandIn. It stays as with ShowProgram.
+func (p *Prepared) StandIn(paths []string) {
+	p.standIns = append(p.standIns, paths...)
+	for _, path := range paths {
+		p.Plan.StandIn(path)
+	}
+}
+
 func (p *Prepared) build() (err error) {
 	p.session.mu.Lock()
 	p.version = p.session.version
 	p.session.mu.Unlock()
-	if p.Profile, err = p.session.resolve(p.request); err == nil {
-		err = p.session.makeHome(&p.Profile)
+	if p.Profile, err = p.session.resolve(p.part); err == nil {
+		err = p.session.makeHome(p.home, &p.Profile)
 	}
 	if err == nil {
 		err = p.session.openWorkspace(&p.Profile)
@@ -295,6 +330,9 @@ func (p *Prepared) build() (err error) {
 	}
 	for _, name := range p.programs {
 		p.Plan.ShowProgram(name, "")
+	}
+	for _, path := range p.standIns {
+		p.Plan.StandIn(path)
 	}
 	return nil
 }
@@ -335,10 +373,14 @@ func (s *Session) narrowed(r profile.Request) (profile.Profile, error) {
 }
 
 // resolve joins a request with what is granted now.
-func (s *Session) resolve(r profile.Request) (profile.Profile, error) {
+func (s *Session) resolve(of part) (profile.Profile, error) {
+	r := of.request
 	r.Stored, r.StoredDomains = s.stored(), s.domainRules()
 	p, err := s.narrowed(r)
-	p.AskSocket, p.PrivateTmp, p.PrivateHome, p.SandboxWorkspace = s.Socket(), s.options.PrivateTmp, s.homeDirectory(), s.work.directory()
+	p.AskSocket, p.PrivateTmp, p.PrivateHome, p.SandboxWorkspace = s.Socket(), s.options.PrivateTmp, of.home.directory(), s.work.directory()
+	if p.CommandSocket = of.commands; of.commands != "" { // what its commands serve, and sign, is theirs
+		p.Published, p.SSHKeys = nil, nil
+	}
 	return p, err
 }
 
@@ -397,7 +439,7 @@ func (p *Prepared) enter(ctx context.Context, l *sandbox.Launcher) (_ context.Co
 	live := s.options.Live && s.options.Broker != nil && sandbox.CanBeLive(p.Profile) == ""
 	filtered := s.options.Broker != nil && p.Profile.Network == profile.NetworkFiltered
 	if live || filtered {
-		r := &running{request: p.request}
+		r := &running{part: p.part}
 		ctx, r.end = context.WithCancel(ctx)
 		if live {
 			r.live = &sandbox.Live{}
@@ -405,7 +447,7 @@ func (p *Prepared) enter(ctx context.Context, l *sandbox.Launcher) (_ context.Co
 		}
 		if filtered {
 			r.reach = &sandbox.Reach{}
-			l.Reach, l.AskNetwork = r.reach, s.askNetwork
+			l.Reach, l.AskNetwork, l.JudgedNetwork = r.reach, s.askNetwork, s.connected.note
 		}
 		s.mu.Lock()
 		s.running[r] = true
@@ -441,6 +483,8 @@ func (s *Session) follow() {
 			switch {
 			case event.Grant != nil:
 				s.take(event)
+			case event.Overrides != nil:
+				s.override(*event.Overrides)
 			case event.Kind == grants.EventRequestEnded && event.Notice != nil: // a person said no
 				s.notice(sandbox.Notice{Kind: sandbox.NoticeKind(event.Notice.Kind), Path: event.Notice.Path, Text: event.Notice.Text})
 			}
@@ -450,6 +494,20 @@ func (s *Session) follow() {
 			return
 		}
 	}
+}
+
+// override takes up where an operator wants commands run that name no host.
+func (s *Session) override(o grants.Overrides) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.where = o.Where()
+}
+
+// Where is the host that an operator wants commands run on that name none; empty: nobody said so.
+func (s *Session) Where() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.where
 }
 
 // take takes up one change.
@@ -559,7 +617,7 @@ func (s *Session) join(b grants.Broker) error {
 	}
 	s.read(time.Now())
 	s.mu.Lock()
-	s.broker, s.told = again, true
+	s.broker, s.told, s.where = again, true, "" // what was said is told again
 	s.mu.Unlock()
 	s.updateAll(true)
 	s.applied(grants.Applied{Event: grants.EventSession})
@@ -627,7 +685,7 @@ func (s *Session) update(r *running, taken bool) error {
 	defer r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), applyPatience)
 	defer cancel()
-	p, err := s.resolve(r.request)
+	p, err := s.resolve(r.part)
 	var notices []sandbox.Notice
 	if err == nil && r.reach != nil {
 		r.reach.Set(p.Domains)
@@ -743,10 +801,12 @@ func (s *Session) Notices() []sandbox.Notice {
 func (s *Session) Close() {
 	defer s.cancel()
 	defer s.home.close()
+	defer s.agent.close()
 	defer s.closeWorkspace()
 	if s.options.Broker == nil {
 		return
 	}
+	s.connected.end()
 	s.mu.Lock()
 	select {
 	case <-s.closing:

@@ -15,6 +15,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/gateway"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox"
 	"github.com/clairun/clai-sandbox/wire/socket"
 )
@@ -46,7 +47,7 @@ func newPlace(t testing.TB) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(base) })
+	t.Cleanup(func() { shuttest.RemoveAll(base) })
 	p := &place{t: t, work: base + "/home/work", other: base + "/other"}
 	for _, dir := range []string{p.work, p.other, base + "/run", base + "/home/.config", base + "/home/.local/state"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -312,8 +313,17 @@ func pruneOne(dir string, config *profile.Config, now time.Time) bool {
 	return true
 }
 
-// removeTree removes a directory of which a command may have taken permissions away.
+// removeTree removes a directory of which a command may have taken permissions away, with what is shut in it.
 func removeTree(dir string) {
+	_ = shut.Remove(dir, removeWritten)
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		_ = shut.Remove(filepath.Join(dir, entry.Name()), removeWritten)
+	}
+	removeWritten(dir)
+}
+
+func removeWritten(dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}

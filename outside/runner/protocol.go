@@ -39,12 +39,14 @@ type Layers struct {
 	InSandbox bool   `json:"inSandbox,omitempty"` // the request comes out of a sandbox
 	Security  string `json:"security,omitempty"`  // of the request: it can only tighten
 	Ask       string `json:"ask,omitempty"`
+
+	Session policy.Overrides `json:"session,omitzero"` // what an operator said for the session
 }
 
 // Policy are the layers as the policy takes them, for a command on this host. What cannot be read is the strictest.
 func (l Layers) Policy() policy.Layers {
 	gateway := policy.HostGateway
-	p := policy.Layers{InSandbox: l.InSandbox}
+	p := policy.Layers{InSandbox: l.InSandbox, Session: l.Session.Wish(), Elevated: l.Session.Elevated}
 	if l.Person {
 		p.Session = policy.Wish{Host: &gateway, Source: "as the person asked"}
 	} else {

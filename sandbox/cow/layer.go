@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
@@ -24,6 +25,7 @@ type Layer struct {
 	Dir   string
 	Cache bool // of tools
 	lock  int
+	in    *shut.Inside
 }
 
 // About says what a layer is of. It is in the file layer.json.
@@ -63,6 +65,8 @@ func (o Object) Is(other Object) bool {
 const (
 	aboutName = "layer.json"
 	lockName  = "lock"
+	upperName = "upper"
+	workName  = "work"
 	// Originals is the directory in a layer's where package changes keeps what files were before commands changed them.
 	Originals = "originals"
 )
@@ -132,7 +136,7 @@ func Since(dir string) (int64, error) {
 
 // begin notes the time, if nothing was changed yet, and which object lies below.
 func (l *Layer) begin(about About) error {
-	upper, err := os.Open(filepath.Join(l.Dir, mounts.LayerUpper))
+	upper, err := os.Open(l.Upper())
 	if err != nil {
 		return err
 	}
@@ -176,7 +180,66 @@ func locked(dir string, lock int) (*Layer, error) {
 		}
 		return nil, err
 	}
-	return &Layer{Dir: dir, lock: lock}, nil
+	l := &Layer{Dir: dir, lock: lock}
+	if err := l.enter(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// enter opens what is shut.
+func (l *Layer) enter() (err error) {
+	if l.in, err = shut.Make(l.Dir); err != nil {
+		return err
+	}
+	if err = unix.Faccessat(l.in.FD(), upperName, unix.F_OK, 0); err != unix.ENOENT {
+		return err
+	}
+	for _, name := range []string{"trash", workName, upperName} { // where earlier versions had them
+		if err := l.in.MoveIn(l.Dir, name); err != nil && err != unix.ENOENT {
+			return fmt.Errorf("move %s to %s: %w", filepath.Join(l.Dir, name), shut.In(l.Dir), err)
+		}
+	}
+	return nil
+}
+
+// In leads to what is shut of the layer, in this process alone and until the layer is given back.
+func (l *Layer) In() string { return l.in.Path() }
+
+// Upper leads to what commands have changed, as In does.
+func (l *Layer) Upper() string { return l.in.Path() + "/" + upperName }
+
+// OpenUpper opens what commands have changed in a layer that others may have in use.
+func OpenUpper(dir string) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	in, err := shut.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) { // it was made by an earlier version
+		return os.OpenFile(filepath.Join(dir, upperName), flags, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	fd, err := unix.Openat(in.FD(), upperName, flags, 0)
+	if err == unix.ENOENT {
+		return os.OpenFile(filepath.Join(dir, upperName), flags, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the layer %s: %w", dir, err)
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(dir, mounts.LayerUpper)), nil
+}
+
+// IsEmpty reports whether commands have changed nothing in a layer.
+func IsEmpty(dir string) (bool, error) {
+	upper, err := OpenUpper(dir)
+	if err != nil {
+		return false, err
+	}
+	defer upper.Close()
+	_, err = upper.Readdirnames(1)
+	return err == io.EOF, nil
 }
 
 // ErrForeign means that layers are in another user's directory, as where root runs with a person's home: what root makes there would be in
@@ -206,13 +269,17 @@ func create(dir string, about About, mode fs.FileMode) (int, error) {
 	if err := about.write(dir, os.Link); err != nil && !errors.Is(err, fs.ErrExist) { // another may make the layer, too, and have it by now
 		return -1, err
 	}
-	upper := filepath.Join(dir, mounts.LayerUpper)
-	for _, name := range []string{upper, filepath.Join(dir, mounts.LayerWork)} {
-		if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	in, err := shut.Make(dir)
+	if err != nil {
+		return -1, err
+	}
+	defer in.Close()
+	for _, name := range []string{upperName, workName} {
+		if err := unix.Mkdirat(in.FD(), name, 0o700); err != nil && err != unix.EEXIST {
 			return -1, err
 		}
 	}
-	if err := os.Chmod(upper, mode.Perm()); err != nil { // what is seen at the path has the mode of the upper directory
+	if err := unix.Fchmodat(in.FD(), upperName, uint32(mode.Perm()), 0); err != nil { // what is seen at the path has the mode of the upper directory
 		return -1, err
 	}
 	return unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -240,6 +307,7 @@ func (a About) write(dir string, put func(old, new string) error) error {
 // Close gives a layer back.
 func (l *Layer) Close() {
 	if l != nil && l.lock >= 0 {
+		l.in.Close()
 		unix.Close(l.lock)
 		l.lock = -1
 	}
@@ -280,7 +348,7 @@ func holdsNothing(dir string) bool {
 // the way there. What it changed beside that stays.
 func (l *Layer) Clear(name string, isDir bool) error {
 	os.RemoveAll(filepath.Join(l.Dir, Originals, name)) // the host's may be seen there next
-	dir, err := openDirectory(unix.AT_FDCWD, filepath.Join(l.Dir, mounts.LayerUpper))
+	dir, err := openDirectory(l.in.FD(), upperName)
 	apart := false // whether the command made the directory anew, so that nothing of the host's is seen in it
 	for parts := strings.Split(name, "/"); err == nil && len(parts) > 0; parts = parts[1:] {
 		var found unix.Stat_t
@@ -326,5 +394,5 @@ func openDirectory(at int, name string) (int, error) {
 
 // Make makes a directory in a layer, if it is not there.
 func (l *Layer) Make(name string) {
-	unix.Mkdir(filepath.Join(l.Dir, mounts.LayerUpper, name), 0o700)
+	unix.Mkdirat(l.in.FD(), upperName+"/"+name, 0o700)
 }

@@ -6,11 +6,14 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/clairun/clai-sandbox/profile/shut"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
 // Since goes on as long as nothing was changed, and stays from then on. Which directory it is of is noted at the same times.
 func TestALayerBeginsWhenItIsLastOpenedEmpty(t *testing.T) {
-	host, dir := t.TempDir(), filepath.Join(t.TempDir(), "layers/main/x")
+	host, dir := t.TempDir(), filepath.Join(shuttest.Directory(t), "layers/main/x")
 	open := func() int64 {
 		t.Helper()
 		time.Sleep(10 * time.Millisecond) // the kernel's clock goes in steps of up to 10 ms
@@ -40,7 +43,8 @@ func TestALayerBeginsWhenItIsLastOpenedEmpty(t *testing.T) {
 	if second := open(); second <= first || !object().Is(before) {
 		t.Errorf("%d, then %d; %+v, then %+v", first, second, before, object())
 	}
-	if err := os.WriteFile(dir+"/upper/x", nil, 0o600); err != nil {
+	changed := shuttest.Reach(t, shut.In(dir)+"/upper/x")
+	if err := os.WriteFile(changed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	third := open()
@@ -49,7 +53,7 @@ func TestALayerBeginsWhenItIsLastOpenedEmpty(t *testing.T) {
 	if again := open(); third != again || !object().Is(before) {
 		t.Errorf("%d, then %d", third, again)
 	}
-	os.Remove(dir + "/upper/x")
+	os.Remove(changed)
 	if last := open(); last <= third || object().Is(before) {
 		t.Errorf("%d, then %d; %+v", third, last, object())
 	}

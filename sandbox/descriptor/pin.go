@@ -2,6 +2,7 @@ package descriptor
 
 import (
 	"errors"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,18 @@ func Pin(path string) (File, error) {
 	})
 	if err == unix.ENOSYS {
 		return pinBySteps(path)
+	}
+	return File(max(fd, 0)), err
+}
+
+// PinBelow is Pin for what is below an open directory. Before Linux 5.6, that is what is in it.
+func PinBelow(dir int, name string) (File, error) {
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH,
+	})
+	if err == unix.ENOSYS && !strings.Contains(name, "/") {
+		fd, err = unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
 	}
 	return File(max(fd, 0)), err
 }

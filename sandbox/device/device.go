@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -32,19 +33,24 @@ const devices = "/dev"
 
 // A class is what the kernel calls devices of one kind.
 type class struct {
-	subsystem string         // the name of the class or bus in /sys
-	name      *regexp.Regexp // the kernel's own name for the node, below /dev
-	graphics  bool           // profile.GPU means it
+	subsystem string                // the name of the class or bus in /sys
+	name      func() *regexp.Regexp // the kernel's own name for the node, below /dev
+	graphics  bool                  // profile.GPU means it
 }
 
 // allowed are those that compute, count or connect for who has them, and by which nobody reaches what is the machine's or another's.
 // docs/security.md says what each opens up.
 var allowed = []class{
-	{"misc", regexp.MustCompile(`^(kvm|fuse|net/tun|vhost-net|vhost-vsock|hwrng)$`), false},
-	{"misc", regexp.MustCompile(`^dxg$`), true}, // the graphics of Windows, in its Linux
-	{"drm", regexp.MustCompile(`^dri/renderD[0-9]+$`), true},
-	{"kfd", regexp.MustCompile(`^kfd$`), true},
-	{"accel", regexp.MustCompile(`^accel/accel[0-9]+$`), false},
+	{"misc", named(`^(kvm|fuse|net/tun|vhost-net|vhost-vsock|hwrng)$`), false},
+	{"misc", named(`^dxg$`), true}, // the graphics of Windows, in its Linux
+	{"drm", named(`^dri/renderD[0-9]+$`), true},
+	{"kfd", named(`^kfd$`), true},
+	{"accel", named(`^accel/accel[0-9]+$`), false},
+}
+
+// named compiles an expression when it is used first: few commands ask for a device.
+func named(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
 
 // proprietary are the drivers, as /proc/devices has them, of devices for which the kernel has nothing in /sys.
@@ -170,7 +176,7 @@ func kernelSays(tree links.Tree, number uint64) (graphics bool, why string) {
 		}
 	}
 	for _, c := range allowed {
-		if c.subsystem == subsystem && c.name.MatchString(called) {
+		if c.subsystem == subsystem && c.name().MatchString(called) {
 			return c.graphics, ""
 		}
 	}

@@ -93,6 +93,13 @@ func (p *Proxy) judge(c *client, to profile.Destination) profile.Judgement {
 
 func (p *Proxy) unlessAllowed(to profile.Destination, j profile.Judgement, asked string) error {
 	if j.Verdict == profile.DomainAllowed {
+		if p.Judged != nil {
+			rule := ""
+			if j.Rule != nil {
+				rule = j.Rule.String()
+			}
+			p.Judged(to.String(), true, rule, "")
+		}
 		return nil
 	}
 	e := refused(to, netip.Addr{}, j)
@@ -125,6 +132,9 @@ func (p *Proxy) SetRules(rules profile.Domains) {
 // refuse notes a refusal and returns it.
 func (p *Proxy) refuse(e *RefusedError) error {
 	p.refusals.add(e)
+	if p.Judged != nil {
+		p.Judged(e.To, false, e.Rule, e.Why)
+	}
 	return e
 }
 

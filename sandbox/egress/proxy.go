@@ -21,6 +21,8 @@ type Proxy struct {
 	// person does; the context ends when the client has gone, the proxy is closed, or AskTimeout has passed. What is
 	// denied, or is not on the public network, is never asked for. Nil asks nobody.
 	Ask func(context.Context, profile.Destination) (why string)
+	// Judged hears of each connection whether it is let through, by which rule, and if not why. It must not block. Nil hears nothing.
+	Judged func(to string, allowed bool, rule, why string)
 	// Resolve returns the addresses of a name. Nil asks the host's name servers and hosts file.
 	Resolve func(context.Context, string) ([]netip.Addr, error)
 	// Own returns the addresses of this machine, which a name must not lead to. Nil asks the kernel.

@@ -1,6 +1,7 @@
 package lack
 
 import (
+	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -123,16 +124,77 @@ func shellLine(argv []string) (string, bool) {
 	return "", false
 }
 
-// LeavesInBackground reports whether a command is a shell's line that ends with a program in the background, for which it does not wait.
+// LeavesInBackground reports whether a command is a shell's line with a program in the background for which it does not wait: what comes behind
+// the last & only says something, waits for a moment, or asks a server. So does a command that is known to put itself into the background.
 func LeavesInBackground(argv []string) bool {
 	line, is := shellLine(argv)
-	line = strings.TrimRight(line, " \t\n;")
-	for _, after := range []string{"disown", "$!"} { // what is done with it at once
-		if rest, has := strings.CutSuffix(line, after); has {
-			line = strings.TrimRight(strings.TrimSuffix(strings.TrimRight(rest, " \t\n;"), "echo"), " \t\n;")
+	if !is {
+		return slices.ContainsFunc(daemons, func(words []string) bool { return isDaemon(argv, words) })
+	}
+	last := -1
+	for i := range unquoted(line) {
+		near := func(at int) byte {
+			if at < 0 || at >= len(line) {
+				return 0
+			}
+			return line[at]
+		}
+		if line[i] == '&' && !strings.ContainsRune("&><|", rune(near(i-1))) && !strings.ContainsRune("&>", rune(near(i+1))) {
+			last = i
 		}
 	}
-	return is && strings.HasSuffix(line, "&") && !strings.HasSuffix(line, "&&")
+	left := last >= 0
+	rest := line[last+1:]
+	for _, list := range splitLine(rest) {
+		for _, part := range list {
+			words := strings.Fields(part)
+			for len(words) > 0 && strings.Contains(words[0], "=") {
+				words = words[1:]
+			}
+			if slices.ContainsFunc(daemons, func(daemon []string) bool { return isDaemon(words, daemon) }) {
+				left = true
+			} else if len(words) > 0 && !slices.Contains(passing, path.Base(words[0])) {
+				left = false
+			}
+		}
+	}
+	return left
+}
+
+// passing are programs that do not end what is in the background, and do not wait for it.
+var passing = []string{"echo", "printf", "sleep", "true", ":", "disown", "curl", "wget", "jobs", "exit", "cat", "head", "tail", "psql", "redis-cli", "nc", "ss", "ps", "pgrep", "date", "ls"}
+
+// daemons put themselves into the background: a program, and a word that says so.
+var daemons = [][]string{{"pg_ctl", "start"}, {"pg_ctlcluster", "start"}, {"redis-server", "--daemonize"}, {"tmux", "-d"}, {"screen", "-dm"}, {"screen", "-dmS"}, {"nginx"}, {"gunicorn", "--daemon"},
+	{"gunicorn", "-D"}, {"pm2", "start"}, {"mongod", "--fork"}, {"memcached", "-d"}, {"emacs", "--daemon"}, {"daemonize"}}
+
+func isDaemon(argv, daemon []string) bool {
+	return len(argv) > 0 && path.Base(argv[0]) == daemon[0] && (len(daemon) == 1 || slices.Contains(argv[1:], daemon[1])) &&
+		!slices.ContainsFunc(argv[1:], func(word string) bool {
+			return strings.Contains(word, "daemon off") || slices.Contains([]string{"-t", "-v", "-V", "-h", "--version", "--help"}, word)
+		})
+}
+
+// unquoted are the places of a line that are outside of quotes.
+func unquoted(line string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		quote := byte(0)
+		for i := 0; i < len(line); i++ {
+			c := line[i]
+			switch {
+			case quote != '\'' && c == '\\':
+				i++
+			case quote != 0:
+				if c == quote {
+					quote = 0
+				}
+			case c == '\'' || c == '"' || c == '`':
+				quote = c
+			case !yield(i):
+				return
+			}
+		}
+	}
 }
 
 // splitLine takes a line apart at ; and line ends and ||, and each of that at && and |, outside of quotes.

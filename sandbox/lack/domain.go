@@ -105,6 +105,9 @@ func (d *diagnosis) withoutNetwork(line, small string) []Lack {
 	if host == "" || loopback(host) || !slices.ContainsFunc(nowhere, func(words string) bool { return strings.Contains(small, words) }) || strings.Contains(small, "connection refused") {
 		return nil
 	}
+	if by := d.Plan.NetworkBy; by != "" {
+		return []Lack{{Kind: Domain, Domain: host, Why: NetworkDisabled, Hint: "this sandbox has no network: " + profile.Printable(by) + " says so, and nothing that you ask for changes that", closedBy: by}}
+	}
 	return []Lack{{Kind: Domain, Domain: host, Why: NetworkDisabled, Hint: "this sandbox has no network; a person can give it one, with --network filtered --allow-domain " + host}}
 }
 

@@ -61,6 +61,8 @@ type Lack struct {
 	wanted string // a directory to make in a place of ours, and to grant
 	// Of the machine, what a person is told.
 	instead string
+	// Of a domain: the file that closes the network, whatever the command line says.
+	closedBy string
 }
 
 // A thing is a path that is read-only for a reason of its own.

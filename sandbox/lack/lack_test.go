@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -37,7 +38,7 @@ func newHost(t testing.TB) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(home) })
+	t.Cleanup(func() { shuttest.RemoveAll(home) })
 	h := &host{t: t, launcher: sandbox.Launcher{Bwrap: bwrap}, home: home, work: home + "/work", shown: home + "/shown", other: home + "/other"}
 	for name, text := range map[string]string{
 		"work/a.txt": "a\n", "work/sub/b.txt": "b\n", "work/.git/hooks/pre-commit.sample": "", "work/.git/config": "",
@@ -176,13 +177,17 @@ func TestWhatACommandLineNames(t *testing.T) {
 
 func TestWhatIsLeftInTheBackgroundIsSeenInALine(t *testing.T) {
 	for line, want := range map[string]bool{"server &": true, "cd a && nohup server >log 2>&1 & disown": true, "server & echo $!": true, "server &\n": true, "server & (sleep 1)": false,
-		"server & wait": false, "a && b": false, "echo '&'": false, "a &&": false} {
+		"server & wait": false, "a && b": false, "echo '&'": false, "a &&": false,
+		"server >log 2>&1 & sleep 1; curl -sS localhost:80 && echo up": true, "server & p=$!; test; kill $p": false, "server & python3 client.py": false, "make &>log": false,
+		"pg_ctl -D d -l log start && sleep 1; psql -c 'select 1 & 2'": true, "pg_ctl start; psql; pg_ctl stop": false, "tmux new -d; tmux kill-server": false, "redis-server --daemonize yes": true} {
 		if got := LeavesInBackground([]string{"sh", "-c", line}); got != want {
 			t.Errorf("%q: %v", line, got)
 		}
 	}
-	if LeavesInBackground([]string{"echo", "&"}) {
-		t.Error("no shell")
+	for want, words := range map[bool][]string{false: {"echo", "&"}, true: {"pg_ctl", "-D", "d", "start"}} {
+		if LeavesInBackground(words) != want {
+			t.Errorf("%q", words)
+		}
 	}
 }
 

@@ -162,6 +162,10 @@ func (l Lack) Remedy(agent string) string {
 			who = profile.Printable(l.Domain) + ", which is allowed"
 		}
 		return "the sandbox's network lets out only what asks its proxy (HTTPS_PROXY, ALL_PROXY), and this program called " + who + ", without it; to open the whole network: clai-sandbox run --network enabled …"
+	case l.Why == NetworkDisabled && path.Base(l.closedBy) == profile.ProjectName:
+		return "the sandbox has no network: " + profile.Printable(l.closedBy) + " says so; to leave that file out: clai-sandbox run --no-project-file …"
+	case l.Why == NetworkDisabled && l.closedBy != "":
+		return "the sandbox has no network: " + profile.Printable(l.closedBy) + " says so, and no option changes that; ask who administers this machine"
 	case l.Kind == Domain && l.Why == NetworkDisabled:
 		return "the sandbox has no network; to let it reach this one: clai-sandbox run --network filtered --allow-domain " + sandbox.Quote(l.Domain) + " …"
 	case l.Kind == Domain:

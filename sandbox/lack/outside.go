@@ -40,6 +40,12 @@ var outside = []struct {
 		"a sandbox lets no command count the processor's events", "type it outside, without clai-sandbox"},
 	{lazily(`(?i)^unshare: unshare failed: operation not permitted|^bwrap: (no permissions to create|creating) (a )?new namespace|^no usable sandbox!|cannot clone: operation not permitted`), nil,
 		"a sandbox makes no namespaces of its own unless it is told to", "to let this command make some: clai-sandbox run --allow-nesting …"},
+	{lazily(`(?i)^could not open a connection to your authentication agent`), []string{"ssh-add"},
+		"a sandbox has no ssh-agent unless it is told which key it may use where", "to let it sign in at one host: clai-sandbox run --ssh-agent git@github.com=KEY …"},
+	{lazily(`(?i)connection to server on socket "/(var/)?run/|can't connect to local (mysql |mariadb )?server through socket|could not connect to redis at /`), nil,
+		"a sandbox shows no sockets of the machine's servers", "connect by the port, as psql -h 127.0.0.1 and mysql -h 127.0.0.1 do"},
+	{lazily(`^ch(own|grp): changing (ownership|group) of .*: Invalid argument`), nil,
+		"a sandbox has one user, and gives files to no other", "type it outside, without clai-sandbox"},
 	{lazily(`(?i)^error: could not lock config file \S*/\.gitconfig: read-only`), nil,
 		"git puts a new file in the place of ~/.gitconfig, and nothing makes all of a home writable", "type it outside, without clai-sandbox; or leave --global out: that is for this repository alone"},
 }

@@ -50,6 +50,10 @@ func TestWhatNoSandboxHasIsTold(t *testing.T) {
 		{"python3 vm.py", "Traceback (most recent call last):\n  File \"vm.py\", line 2, in <module>\nFileNotFoundError: [Errno 2] No such file or directory: '/dev/kvm'\n", "{kvm}"},
 		{"cat /dev/mem", "cat: /dev/mem: No such file or directory\n", ""},
 		{"ls /dev/no-such", "ls: cannot access '/dev/no-such': No such file or directory\n", ""},
+		{"ssh-add -l", "Could not open a connection to your authentication agent.\n", "to let it sign in at one host: clai-sandbox run --ssh-agent git@github.com=KEY …"},
+		{"psql -c x", "psql: error: connection to server on socket \"/var/run/postgresql/.s.PGSQL.5432\" failed: No such file or directory\n\tIs the server running locally and accepting connections on that socket?\n", "a sandbox shows no sockets of the machine's servers; connect by the port"},
+		{"psql -h /tmp", "psql: error: connection to server on socket \"/tmp/.s.PGSQL.5432\" failed: No such file or directory\n\tIs the server running locally and accepting connections on that socket?\n", ""},
+		{"chown root f", "chown: changing ownership of 'f': Invalid argument\n", "a sandbox has one user, and gives files to no other"},
 		// What is complained about last, and is something else.
 		{"make test", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\nError: assertion failed: 1 != 2\n", ""},
 		{"sudo true", "sudo: command not found\n", ""},

@@ -48,6 +48,7 @@ type Object struct {
 	// Device and Inode say which object it is, where the tree knows.
 	Device, Inode uint64
 	Rdev          uint64 // of a device: its number
+	Names         uint64 // how many names it has (hard links), where the tree knows
 }
 
 // Host is the real file system.
@@ -59,7 +60,7 @@ func (Host) Lstat(path string) (Object, error) {
 	if err := unix.Lstat(path, &stat); err != nil {
 		return Object{}, err
 	}
-	return Object{Mode: FileMode(stat.Mode), UID: stat.Uid, Device: stat.Dev, Inode: stat.Ino, Rdev: stat.Rdev}, nil
+	return Object{Mode: FileMode(stat.Mode), UID: stat.Uid, Device: stat.Dev, Inode: stat.Ino, Rdev: stat.Rdev, Names: uint64(stat.Nlink)}, nil
 }
 
 // FileMode is a mode of stat(2)'s as Go writes it.

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files in a directory in memory that the command may write: each is in a directory of its own, which the mounter keeps open. So it
+// Files in a directory in memory that the command may write. Those with a directory of its own each the mounter keeps open: it
 // can read and replace them whatever the command does with their paths, also when the sandbox has ended.
 
 // copies lists the calls that make the files of a directory in memory.
@@ -16,6 +16,10 @@ func (a *assembly) copies(m *Mount, root *result) {
 	for _, f := range m.Files {
 		a.on("make", path.Join(m.Path, f.Path))
 		dir, name := path.Split(f.Path)
+		if dir == "" {
+			a.write(a.do(unix.SYS_OPENAT, root, name, newFile, int(f.Mode.Perm())), f.Text)
+			continue
+		}
 		dir = strings.TrimSuffix(dir, "/")
 		a.do(unix.SYS_MKDIRAT, root, dir, 0o700)
 		at := a.do(unix.SYS_OPENAT, root, dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)

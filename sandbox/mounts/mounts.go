@@ -51,17 +51,19 @@ type Mount struct {
 	Optional bool
 }
 
-// What a layer consists of.
+// What a layer consists of. What commands write is where nobody gets by a path: see package shut.
 const (
-	LayerUpper = "upper" // what was changed
-	LayerVeil  = "veil"  // between both: what hides something of the host's, which the command cannot take away
-	LayerWork  = "work"  // the kernel's
+	LayerVeil  = "veil"             // between both: what hides something of the host's, which the command cannot take away
+	LayerIn    = "shut/in"          // with the other two
+	LayerUpper = LayerIn + "/upper" // what was changed
+	LayerWork  = LayerIn + "/work"  // the kernel's
 )
 
-// A File is a file in a directory in memory, and the one file of a directory there.
+// A File is a file in a directory in memory. With a directory in its path it is the one file of that, which the mounter can read and replace.
 type File struct {
 	Path string // below the directory in memory: "0/config"
 	Text string
+	Mode fs.FileMode // of one without a directory; any other is its owner's
 }
 
 // own reports whether the mount is of the sandbox's own making, so that places to mount on can be made in it.

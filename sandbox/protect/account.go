@@ -49,6 +49,7 @@ type node struct {
 	was      string
 	// notBefore is when to try once more to disarm it.
 	notBefore time.Time
+	stopped   bool // files in it, of when the command began, say how git goes on
 }
 
 // A root is a directory that the command may write, with all below it.

@@ -323,6 +323,7 @@ func (w *Watch) finish() {
 		}
 		if n.indexed {
 			w.allIndexes(n)
+			w.tellState(n)
 		}
 		if n.linked {
 			w.gitFile(n, ".git")

@@ -141,6 +141,11 @@ func readDirectory(fd int, each func(name []byte, kind Kind) bool) error {
 
 // readSome tells the next names, some hundred. There are no more if each returns false.
 func readSome(fd int, each func(name []byte, kind Kind) bool) (more bool, err error) {
+	return readObjects(fd, func(name []byte, kind Kind, _ uint64) bool { return each(name, kind) })
+}
+
+// readObjects is readSome, and tells the inode numbers.
+func readObjects(fd int, each func(name []byte, kind Kind, inode uint64) bool) (more bool, err error) {
 	pooled := direntBuffers.Get().(*[]byte)
 	defer direntBuffers.Put(pooled)
 	n, err := unix.Getdents(fd, *pooled)
@@ -172,7 +177,7 @@ func readSome(fd int, each func(name []byte, kind Kind) bool) (more bool, err er
 				kind = kindOf(stat.Mode)
 			}
 		}
-		if !each(name, kind) {
+		if !each(name, kind, entry.Ino) {
 			return false, nil
 		}
 	}

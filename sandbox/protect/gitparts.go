@@ -213,8 +213,9 @@ func (w *Watch) writes(path string) bool {
 	})
 }
 
-// CheckIndex says what is wrong with an index in an open directory: git believes the paths in it, and writes where they say.
-type CheckIndex func(dir int, name string) error
+// CheckIndex says what is wrong with an index in an open directory: git believes the paths in it, and writes where they say. settle takes out of it
+// what git believes and nobody can look at.
+type CheckIndex func(dir int, name string, settle bool) error
 
 // isIndex reports whether git takes a file in one of its directories for an index, or for a part of one; or for the list of conflicts that
 // "git rerere" resolves, which has paths that git believes, too.
@@ -229,15 +230,18 @@ const indexPatience = 50 * time.Millisecond
 // maxIndexes bounds how many may wait to be read.
 const maxIndexes = 256
 
+// maxStates bounds how many files may wait that say how git goes on.
+const maxStates = 1 << 14
+
 // indexLater has an index read that came into being, or was written.
 func (w *Watch) indexLater(n *node, name string) {
-	if w.options.CheckIndex == nil || n.part == notGit || !isIndex(name) || w.options.Names.Unprotected[".git"] {
+	if w.options.CheckIndex == nil || n.part == notGit || !w.believes(n, name) || w.options.Names.Unprotected[".git"] {
 		return
 	}
 	w.watchIndex(n)
 	switch e := (entry{n, name}); {
 	case slices.Contains(w.indexes, e):
-	case len(w.indexes) >= maxIndexes:
+	case len(w.indexes) >= maxIndexes && (isIndex(name) || len(w.indexes) >= maxStates):
 		w.setAside(n, name, ".git", File)
 	default:
 		w.indexes = append(w.indexes, e)
@@ -276,12 +280,12 @@ func (w *Watch) readIndex() (was bool) {
 	e := w.indexes[0]
 	w.indexes = w.indexes[1:]
 	began := time.Now()
-	w.checkIndex(e.in, e.name)
+	w.checkIndex(e.in, e.name, false)
 	w.restUntil = time.Now().Add(min(time.Since(began), maxRest))
 	return true
 }
 
-func (w *Watch) checkIndex(n *node, name string) {
+func (w *Watch) checkIndex(n *node, name string, settle bool) {
 	if w.nodes[n.watch] != n {
 		return
 	}
@@ -290,8 +294,20 @@ func (w *Watch) checkIndex(n *node, name string) {
 		w.whenMoved(n, func() { w.indexLater(n, name) })
 		return
 	}
-	err = w.options.CheckIndex(fd, name)
-	if path := join(n.path(), name); errors.Is(err, unix.EBADMSG) && !w.closing { // git does not believe that, either: it may be half written
+	path := join(n.path(), name)
+	if IsState(path) {
+		err = checkStateIn(fd, path, KeptState(w.strays, path), w.isAgain(n, fd), w.closing)
+		if !n.stopped && startsState(name) {
+			for _, other := range stateNames(n.name) {
+				if !startsState(other) && has(fd, other) {
+					w.indexLater(n, other)
+				}
+			}
+		}
+	} else {
+		err = w.options.CheckIndex(fd, name, settle)
+	}
+	if errors.Is(err, unix.EBADMSG) && !w.closing { // git does not believe that, either: it may be half written
 		if w.doubted[path].IsZero() {
 			w.doubted[path] = time.Now()
 		}
@@ -300,7 +316,7 @@ func (w *Watch) checkIndex(n *node, name string) {
 			return
 		}
 	}
-	delete(w.doubted, join(n.path(), name))
+	delete(w.doubted, path)
 	if err != nil {
 		w.setAside(n, name, ".git", File)
 	}
@@ -317,19 +333,41 @@ func (w *Watch) allIndexes(n *node) {
 	var list []string
 	unix.Seek(fd, 0, unix.SEEK_SET)
 	readDirectory(fd, func(name []byte, kind Kind) bool {
-		if isIndex(string(name)) && kind != Directory {
+		if kind != Directory && w.believes(n, string(name)) {
 			list = append(list, string(name))
 		}
 		return true
 	})
 	slices.SortFunc(list, func(a, b string) int { return len(a) - len(b) })
 	for i, name := range list {
-		if i >= maxIndexes {
+		if i >= maxIndexes && isIndex(name) {
 			w.setAside(n, name, ".git", File)
 			continue
 		}
 		apart(fd, name)
-		w.checkIndex(n, name)
+		w.checkIndex(n, name, w.isWritten(fd, n, name))
+	}
+}
+
+// isWritten reports whether a file may have been written since the watch began.
+func (w *Watch) isWritten(dir int, n *node, name string) bool {
+	var stat unix.Stat_t
+	since := objectLook{since: w.began.Round(0)}
+	return !n.placed || n.above != nil && !n.above.placed || unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && since.isChanged(dir, &stat)
+}
+
+// settleIndexes is for when a command of a session has ended, and others may still run.
+func (w *Watch) settleIndexes() {
+	if w.options.CheckIndex == nil || w.options.Names.Unprotected[".git"] {
+		return
+	}
+	for _, n := range w.nodes {
+		if !n.indexed {
+			continue
+		}
+		if fd, err := w.descriptor(n); err == nil && w.isWritten(fd, n, "index") {
+			w.options.CheckIndex(fd, "index", true) // what is wrong, the end tells
+		}
 	}
 }
 
@@ -352,8 +390,12 @@ func (w *Watch) hooksApart(n *node) {
 	}
 	is, ok := renewHooks(fd)
 	for _, i := range w.items {
-		if ok && i.in != nil && i.in == n.below["hooks"] {
-			i.in, i.dir, i.at = nil, join(n.path(), "hooks"), is
+		at := i.dir
+		if i.in != nil {
+			at = i.in.path()
+		}
+		if hooks := join(n.path(), "hooks"); ok && (at == hooks || i.in != nil && i.in == n.below["hooks"]) {
+			i.in, i.dir, i.at = nil, hooks, is
 		}
 	}
 }
@@ -432,7 +474,7 @@ func (w *Watch) lookForWriters() {
 			names = append(names, gitNames...)
 		}
 		if n.indexed {
-			names = append(names, "index")
+			names = append(append(names, "index"), stateNames(n.name)...)
 		}
 		if n.sparse {
 			names = append(names, ofWorktree)

@@ -23,8 +23,9 @@ type Names struct {
 	last     map[string][]suffix // by the last component
 	in       map[string][]string // last components, by the one before
 	packages map[string]bool
-	longest  int    // how many components the longest has, with those of the directory that it counts in
-	List     []Name // all of them
+	room     []suffix // for lists of one, as most are
+	longest  int      // how many components the longest has, with those of the directory that it counts in
+	List     []Name   // all of them
 	// Unprotected are those of git's own names that the person leaves writable.
 	Unprotected map[string]bool
 	// Inward reports of a symbolic link whether it leads where none may. A scan asks it; nil: it does not.
@@ -51,7 +52,7 @@ const (
 
 // NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
 func NewNames(list []Name, packages []string) *Names {
-	n := &Names{List: make([]Name, 0, len(list)), last: make(map[string][]suffix, len(list)), in: map[string][]string{}, packages: make(map[string]bool, len(packages)),
+	n := &Names{List: make([]Name, 0, len(list)), last: make(map[string][]suffix, len(list)), in: make(map[string][]string, len(list)/2), packages: make(map[string]bool, len(packages)),
 		Unprotected: map[string]bool{}}
 	for _, name := range packages {
 		n.packages[name] = true
@@ -82,12 +83,17 @@ func (n *Names) Add(name Name) {
 		s.is = leaves
 	}
 	if name.In != "" {
-		s.in = strings.TrimSuffix(fold(name.In), "/") + "/"
-		if dir != "" {
-			s.in += dir[1:]
-		}
+		s.in = strings.TrimSuffix(fold(name.In), "/") + "/" + strings.TrimPrefix(dir, "/")
 	}
-	n.last[last] = append(n.last[last], s)
+	if others := n.last[last]; others != nil {
+		n.last[last] = append(others, s)
+	} else {
+		if len(n.room) == 0 {
+			n.room = make([]suffix, 64)
+		}
+		n.room[0], n.last[last] = s, n.room[:1:1]
+		n.room = n.room[1:]
+	}
 	n.longest = max(n.longest, strings.Count(s.in+dir, "/")+1)
 	if above := strings.TrimSuffix(s.in+dir, "/"); above != "" {
 		n.in[base(above)] = append(n.in[base(above)], last)

@@ -31,18 +31,26 @@ const (
 	maxAlternates = 64 << 10
 )
 
-// objectsIn is what a directory is called in one of git's objects ("ab", "pack", "info", "info/commit-graphs"), or is empty. Names decide, whatever
+// objectsIn is what a directory is called in one of git's objects ("ab", "pack", "info", "info/commit-graphs"; "lfs" for one of git-lfs's), or is empty. Names decide, whatever
 // is around it: a command may make a repository of it later.
 func objectsIn(path string) string {
 	name, above := fold(base(path)), parent(path)
 	switch {
 	case name == "commit-graphs" && isNamed(base(above), "info") && isNamed(base(parent(above)), "objects"):
 		return "info/commit-graphs"
+	case name == "multi-pack-index.d" && isNamed(base(above), "pack") && isNamed(base(parent(above)), "objects"):
+		return "pack/multi-pack-index.d"
+	case isHexByte(name) && isHexByte(fold(base(above))) && isNamed(base(parent(above)), "objects") && isNamed(base(parent(parent(above))), "lfs"):
+		return "lfs"
 	case !isNamed(base(above), "objects"):
-	case name == "pack", name == "info", len(name) == 2 && strings.Trim(name, "0123456789abcdef") == "":
+	case name == "pack", name == "info", isHexByte(name):
 		return name
 	}
 	return ""
+}
+
+func isHexByte(name string) bool {
+	return len(name) == 2 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
 // An objectLook is one look through objects.
@@ -123,7 +131,7 @@ func (o *objectLook) directory(dir, host int, path string, all bool) (bad []stri
 		if names["alternates"] && !o.areObjects(dir, path, changed["alternates"]) {
 			bad = append(bad, "alternates")
 		}
-	case "info/commit-graphs":
+	case "info/commit-graphs", "pack/multi-pack-index.d":
 		for name := range names {
 			if len(changed) > 0 {
 				unix.Unlinkat(dir, name, 0)
@@ -174,6 +182,9 @@ func (o *objectLook) packs(dirs []int, names, changed map[string]bool, path stri
 	return bad
 }
 
+// maxLists is how many lists of packs there may be that are made of others: git makes few.
+const maxLists = 4096
+
 // cutEnding takes a name apart at its last dot.
 func cutEnding(name string) (stem, ending string) {
 	name = fold(name)
@@ -188,6 +199,14 @@ func removeLists(dir int, stems map[string]bool, all bool) {
 	text, _ := readStart(dir, "multi-pack-index", 1<<20) // it begins with the names
 	for stem := range stems {
 		all = all || strings.Contains(fold(text), stem+".idx")
+	}
+	below, err := openBelow(dir, "multi-pack-index.d", unix.O_RDONLY)
+	if err == nil { // lists that are made of several: which packs they name does not matter
+		defer unix.Close(below)
+		names, _ := namesIn(below, maxLists)
+		for _, name := range names {
+			unix.Unlinkat(below, name, 0)
+		}
 	}
 	if !all {
 		return
@@ -262,7 +281,9 @@ func (o *objectLook) areObjects(dir int, path string, changed bool) bool {
 		if !filepath.IsAbs(line) {
 			line = parent(path) + "/" + line
 		}
-		real, err := filepath.EvalSymlinks(filepath.Clean(line)) // git leaves "x/.." out, too, whatever x is
+		line = filepath.Clean(line) // git leaves "x/.." out, too, whatever x is
+		real, err := filepath.EvalSymlinks(line)
+		changed := changed || o.isLed(line)
 		switch {
 		case err != nil:
 			if changed {
@@ -275,6 +296,34 @@ func (o *objectLook) areObjects(dir int, path string, changed bool) bool {
 	}
 	return true
 }
+
+// isLed reports whether a symbolic link on the way to a path is one that a command could have made: it leads elsewhere when nothing else has changed.
+func (o *objectLook) isLed(path string) bool {
+	for range maxLinks {
+		link, target := "", ""
+		for i := 1; i <= len(path) && link == ""; i++ {
+			if i < len(path) && path[i] != '/' {
+				continue
+			}
+			if text, err := os.Readlink(path[:i]); err == nil {
+				link, target = path[:i], text
+			}
+		}
+		switch {
+		case link == "":
+			return false
+		case o.writes(link), o.couldWrite(link):
+			return true
+		case !filepath.IsAbs(target):
+			target = join(parent(link), target)
+		}
+		path = filepath.Join(target, path[len(link):])
+	}
+	return true
+}
+
+// maxLinks is how many links the kernel follows.
+const maxLinks = 40
 
 func (o *objectLook) tell(path, text string) {
 	if len(o.told) < maxTold {
@@ -298,13 +347,16 @@ func (w *Watch) Objects() {
 	}
 	look := newObjectLook(w.options.NewObjectCheck, w.objectsSeen, w.began, w.writes, w.options.CouldWrite)
 	w.objectsSeen = time.Now()
+	if !w.closing {
+		w.settleIndexes()
+	}
 	type part struct {
 		in  *node
 		all bool
 	}
 	var parts []part
 	for _, n := range w.nodes {
-		if n.above != nil && len(n.name) > 2 && !isNamed(n.name, "pack") && !isNamed(n.name, "info") && !isNamed(n.name, "commit-graphs") {
+		if n.above != nil && len(n.name) > 2 && !isNamed(n.name, "pack") && !isNamed(n.name, "info") && !isNamed(n.name, "commit-graphs") && !isNamed(n.name, "multi-pack-index.d") {
 			continue // most
 		}
 		if path := n.path(); path != "" && objectsIn(path) != "" {

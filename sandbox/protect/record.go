@@ -467,7 +467,11 @@ func (s *sweep) index(path string) {
 	}
 	defer unix.Close(dir)
 	apart(dir, base(path))
-	if s.check(dir, base(path)) != nil {
+	if IsState(path) {
+		if checkStateIn(dir, path, KeptState(s.run.Strays, path), false, true) != nil {
+			s.putIn(dir, base(path), path, ".git")
+		}
+	} else if s.check(dir, base(path), true) != nil {
 		s.putIn(dir, base(path), path, ".git")
 	}
 }

@@ -260,7 +260,7 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 		case Link, Other:
 			strays = append(strays, string(name))
 		case File:
-			if isIndex(string(name)) {
+			if isBelieved(dir, string(name)) {
 				indexes = append(indexes, string(name))
 			}
 			if isAutostash(string(name)) {

@@ -101,6 +101,7 @@ type Watch struct {
 	closed      []Closed // found in Prepare
 	late        []string
 	known       map[identity]bool
+	own         map[identity]bool // copies that this watch put in the place of what became read-only
 	strays      map[string]string // links and the like in git's directories that were there before, by path
 	lastNames   map[string]bool   // of covers
 	loose       map[string]bool   // of covers, those above which the command may rename directories
@@ -158,7 +159,7 @@ func NewWatch() (*Watch, error) {
 	}
 	now := time.Now()
 	return &Watch{began: now, objectsSeen: now, inotify: fd, wake: wake, budget: watchBudget(), over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
-		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, strays: map[string]string{}, lastNames: map[string]bool{}, packed: map[*node]string{}, attempts: map[string]int{},
+		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, own: map[identity]bool{}, strays: map[string]string{}, lastNames: map[string]bool{}, packed: map[*node]string{}, attempts: map[string]int{},
 		bare: map[string]bool{}, back: map[string]bool{}, empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
 }
 
@@ -368,6 +369,14 @@ func (w *Watch) addRoot(path string) error {
 				}
 			}
 		}
+		if found.Index && IsState(found.Path) && n != nil && n != apartNode {
+			if fd, err := w.descriptor(n); err == nil {
+				text, _ := stateIn(fd, base(found.Path))
+				KeepState(w.strays, found.Path, text)
+				n.stopped = true
+				w.watchIndex(n)
+			}
+		}
 		if found.Rule != "" && n != nil {
 			w.there(n, base(found.Path), found.Path)
 		}
@@ -495,7 +504,13 @@ func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
 			return false
 		})
 	}
-	if err := closeHolders(fd, base(path), held, &copying{bytes: maxCopyBytes, names: maxCopyNames}, 0); err != nil {
+	copied := func(dir int, name string) {
+		at, _ := readlink(dir)
+		if is, there := identify(dir, name, join(at, name)); there {
+			w.own[is] = true
+		}
+	}
+	if err := closeHolders(fd, base(path), held, copied, &copying{bytes: maxCopyBytes, names: maxCopyNames}, 0); err != nil {
 		return nil, err
 	}
 	w.meet(path)
@@ -517,16 +532,18 @@ func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
 	return inside, nil
 }
 
-// closeHolders puts copies in the place of files that are held, or that somebody has open for writing.
-func closeHolders(dir int, name string, held map[object]bool, c *copying, depth int) error {
+// closeHolders puts copies in the place of files that are held, that somebody has open for writing, or that have other names.
+func closeHolders(dir int, name string, held map[object]bool, copied func(dir int, name string), c *copying, depth int) error {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	switch kindOf(stat.Mode) {
 	case File:
-		if is, _ := isOpen(dir, name); is || held[objectOf(&stat)] {
-			return detach(dir, name, c, depth)
+		if is, shared := isOpen(dir, name); is || shared || held[objectOf(&stat)] {
+			err := detach(dir, name, c, depth)
+			copied(dir, name)
+			return err
 		}
 	case Directory:
 		if c.names--; c.names < 0 || depth > maxCopyDepth {
@@ -540,7 +557,7 @@ func closeHolders(dir int, name string, held map[object]bool, c *copying, depth 
 		names, err := namesIn(fd, c.names)
 		for _, name := range names {
 			if err == nil {
-				err = closeHolders(fd, name, held, c, depth+1)
+				err = closeHolders(fd, name, held, copied, c, depth+1)
 			}
 		}
 		return err
@@ -1093,6 +1110,8 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	case n.whole != "" && kind == Directory, kind == Directory && !moved && n.whole == "":
 		// A directory that was made, under a protected name, or in one that was: what it comes to hold is set aside.
 		w.mayBeEmpty(join(n.path(), name))
+	case w.isOwn(n, name):
+		return
 	default:
 		w.setAside(n, name, rule, kind)
 		return
@@ -1101,6 +1120,19 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 	if kind == Directory {
 		w.tryAdopt(n, name)
 	}
+}
+
+// isOwn reports whether a name stands for a copy that this watch has put there.
+func (w *Watch) isOwn(n *node, name string) bool {
+	if len(w.own) == 0 {
+		return false
+	}
+	fd, err := w.descriptor(n)
+	if err != nil {
+		return false
+	}
+	is, there := identify(fd, name, join(n.path(), name))
+	return there && w.own[is]
 }
 
 // isLink reports whether a name stands for a symbolic link. What is gone by now, another event tells.
@@ -1351,7 +1383,7 @@ func (w *Watch) step() {
 		if kind == Link {
 			w.linksLater(n)
 		}
-		if n.part != notGit && (isIndex(string(name)) || isAutostash(string(name))) || kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
+		if n.part != notGit && (w.believes(n, string(name)) || isAutostash(string(name))) || kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
 			list = append(list, seen{string(name), kind})
 		}
 		return true

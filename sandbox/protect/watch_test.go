@@ -155,7 +155,7 @@ func TestWhatSomebodyHasOpenIsCopiedAtTheEnd(t *testing.T) {
 	w, err := NewWatch()
 	if err == nil {
 		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Disarm: func(int, func(int, string) error) ([]Taken, error) { return nil, nil },
-			CheckIndex: func(int, string) error { return nil }})
+			CheckIndex: func(int, string, bool) error { return nil }})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestWhatIsMappedIsCopiedSoon(t *testing.T) {
 	}
 	w, err := NewWatch()
 	if err == nil {
-		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Git: git, CheckIndex: func(int, string) error { return nil }})
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, Git: git, CheckIndex: func(int, string, bool) error { return nil }})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -279,7 +279,7 @@ func TestNoIndexIsLeftUnread(t *testing.T) {
 	w, err := NewWatch()
 	var bad atomic.Int32
 	if err == nil {
-		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, CheckIndex: func(_ int, name string) error {
+		_, _, err = w.Prepare(Options{Roots: []string{dir}, Names: someNames, CheckIndex: func(_ int, name string, _ bool) error {
 			if bad.Load() > 0 && name == "index" {
 				return unix.EINVAL
 			}

@@ -21,9 +21,10 @@ const maxIndex = 64 << 20
 
 // CheckIndex reads an index, or a shared one, in a git directory, and says what is wrong with it. What is not there, and what git does not
 // take for an index, is right. Of the git directories in settings, the first that has settings, or belongs to a repository that has, says how
-// long the names of objects are.
-func CheckIndex(dir int, settings []int, name string) error {
-	file, _, err := openRegular(dir, name, maxIndex)
+// long the names of objects are. settle takes out of it what git believes without a look at anything else: it is for when no command writes
+// it any more.
+func CheckIndex(dir int, settings []int, name string, settle bool) error {
+	file, stat, err := openRegular(dir, name, maxIndex)
 	if err != nil {
 		if errors.Is(err, unix.ENOENT) {
 			return nil
@@ -38,7 +39,15 @@ func CheckIndex(dir int, settings []int, name string) error {
 	if strings.EqualFold(name, "MERGE_RR") {
 		return checkConflicts(dir, text)
 	}
-	return checkIndex([]byte(text), formatIn(settings))
+	formats := formatIn(settings)
+	if err := checkIndex([]byte(text), formats); err != nil || !settle || !strings.HasPrefix(text, "DIRC") {
+		return err
+	}
+	kept := withoutBelieved([]byte(text), lengths[slices.Concat(formats, []string{"sha1"})[0]])
+	if kept == nil {
+		return nil
+	}
+	return replaceIndex(dir, name, kept, &stat)
 }
 
 // checkConflicts reads what "git rerere" (or "git commit", where there is a directory rr-cache) keeps of conflicts: git copies what is at each path to where a command
@@ -117,18 +126,21 @@ func checkIndex(data []byte, formats []string) error {
 	if len(formats) == 0 {
 		formats = []string{"sha1"}
 	}
-	for format, length := range map[string]int{"sha1": 20, "sha256": 32} {
+	for format, length := range lengths {
 		err := ParseIndex(data, length)
 		is := slices.Contains(formats, format)
 		if is && err != nil {
 			return err
 		}
-		if !is && (err == nil || errors.Is(err, errPath)) {
+		if !is && (err == nil || errors.Is(err, errPath) || errors.Is(err, errTree)) {
 			return fmt.Errorf("%w: it can be read in two ways", errIndex)
 		}
 	}
 	return nil
 }
+
+// lengths are those of the names of objects.
+var lengths = map[string]int{"sha1": 20, "sha256": 32}
 
 // formatIn are the formats that settings name for the names of objects.
 func formatIn(settings []int) (formats []string) {
@@ -159,36 +171,46 @@ var errIndex = fmt.Errorf("it is no index that git would write: %w", unix.EBADMS
 
 // ParseIndex looks at each path in an index (gitformat-index(5)), with names of objects of so many bytes.
 func ParseIndex(data []byte, hash int) error {
+	_, err := parseIndex(data, hash)
+	return err
+}
+
+func parseIndex(data []byte, hash int) (*indexParser, error) {
 	if !bytes.HasPrefix(data, []byte("DIRC")) {
-		return nil // git refuses it
+		return nil, nil // git refuses it
 	}
 	if len(data) < 12+hash {
-		return errIndex
+		return nil, errIndex
 	}
 	version, count := binary.BigEndian.Uint32(data[4:]), binary.BigEndian.Uint32(data[8:])
 	if version < 2 || version > 4 {
-		return errIndex
+		return nil, errIndex
 	}
-	p := indexParser{data: data[:len(data)-hash], at: 12, hash: hash, version: version, starts: map[int]uint32{}}
-	split := false
-	for i := range count {
-		p.starts[p.at] = i
-		name, err := p.entry()
+	p := indexParser{data: data[:len(data)-hash], at: 12, hash: hash, version: version}
+	least := 62 + hash - 20
+	p.starts, p.entries = make([]int, 0, len(data)/least+1), make([]indexEntry, 0, len(data)/least)
+	for range count {
+		p.starts = append(p.starts, p.at)
+		e, err := p.entry()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if name == "" { // in a split index, its path is the shared one's
-			split = true
-		} else if err := checkPath(name); err != nil {
-			return err
+		if e.name == "" { // in a split index, its path is the shared one's
+			if p.split = true; len(p.entries) > 0 {
+				return nil, errIndex
+			}
+			continue
 		}
+		if err := checkPath(strings.TrimSuffix(e.name, "/")); err != nil {
+			return nil, err
+		}
+		if n := len(p.entries); n > 0 && !p.entries[n-1].before(e) { // git looks entries up by halves
+			return nil, errIndex
+		}
+		p.entries = append(p.entries, e)
 	}
-	p.starts[p.at] = count
-	linked, err := p.extensions()
-	if err == nil && split && !linked {
-		err = errIndex
-	}
-	return err
+	p.starts = append(p.starts, p.at)
+	return &p, p.extensions()
 }
 
 type indexParser struct {
@@ -196,20 +218,49 @@ type indexParser struct {
 	at, hash int
 	version  uint32
 	previous []byte
-	starts   map[int]uint32 // where each entry starts, and the last one ends
-	whole    map[int]bool   // where one starts that takes nothing of the name before
+	starts   []int        // where each entry starts, and the last one ends
+	whole    map[int]bool // where one starts that takes nothing of the name before
+	entries  []indexEntry // those with a path
+	split    bool         // there are others, whose paths are those of a shared index
+	sparse   bool         // there are whole directories among them
+	end      int          // of the entries
+	more     []extension
 }
 
-// entry reads one, and returns its path.
-func (p *indexParser) entry() (string, error) {
+// An extension is what an index has behind its entries.
+type extension struct {
+	name string
+	text []byte // all of it
+}
+
+// An indexEntry is one path in an index.
+type indexEntry struct {
+	name   string // of a directory in a sparse index, with a slash behind it
+	mode   uint32
+	id     []byte
+	stage  uint16
+	intent bool // to add it later
+}
+
+// before reports whether an entry stands before another one.
+func (e indexEntry) before(other indexEntry) bool {
+	if c := strings.Compare(e.name, other.name); c != 0 {
+		return c < 0
+	}
+	return e.stage < other.stage
+}
+
+// entry reads one.
+func (p *indexParser) entry() (e indexEntry, err error) {
 	fixed := 40 + p.hash + 2
 	if p.at+fixed+2 > len(p.data) {
-		return "", errIndex
+		return e, errIndex
 	}
 	start := p.at
-	mode := binary.BigEndian.Uint32(p.data[start+24:])
 	flags := binary.BigEndian.Uint16(p.data[start+fixed-2:])
+	e.mode, e.id, e.stage = binary.BigEndian.Uint32(p.data[start+24:]), p.data[start+40:start+40+p.hash], flags>>12&3
 	if flags&0x4000 != 0 {
+		e.intent = binary.BigEndian.Uint16(p.data[start+fixed:])&0x2000 != 0
 		fixed += 2
 	}
 	p.at += fixed
@@ -217,7 +268,7 @@ func (p *indexParser) entry() (string, error) {
 	if p.version == 4 {
 		strip, ok := p.varint()
 		if !ok || strip > len(p.previous) {
-			return "", errIndex
+			return e, errIndex
 		}
 		if kept = len(p.previous) - strip; kept == 0 {
 			if p.whole == nil {
@@ -228,22 +279,25 @@ func (p *indexParser) entry() (string, error) {
 	}
 	end := bytes.IndexByte(p.data[min(p.at, len(p.data)):], 0)
 	if end < 0 {
-		return "", errIndex
+		return e, errIndex
 	}
 	name := append(bytes.Clone(p.previous[:kept]), p.data[p.at:p.at+end]...)
 	if length := int(flags & 0xfff); length != min(len(name), 0xfff) {
-		return "", errIndex
+		return e, errIndex
 	}
 	if p.version == 4 {
 		p.at += end + 1
 		p.previous = name
 	} else if p.at = start + (fixed+len(name)+8)&^7; p.at > len(p.data) {
-		return "", errIndex
+		return e, errIndex
 	}
-	if mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
-		return strings.TrimSuffix(string(name), "/"), nil
+	e.name = string(name)
+	if is := e.mode&unix.S_IFMT == unix.S_IFDIR; is {
+		p.sparse = true
+	} else if strings.HasSuffix(e.name, "/") {
+		return e, errPath
 	}
-	return string(name), nil
+	return e, nil
 }
 
 // varint is a number as git writes it.
@@ -266,31 +320,70 @@ func (p *indexParser) varint() (int, bool) {
 
 // extensions goes through what is behind the entries. git may read the entries in blocks, each on its own, by an extension that says where
 // they are: they must be where they are read here.
-func (p *indexParser) extensions() (linked bool, err error) {
+func (p *indexParser) extensions() error {
 	end := p.at
+	p.end = end
+	seen := map[string][]byte{}
 	last := ""
 	for p.at < len(p.data) {
 		if p.at+8 > len(p.data) {
-			return false, errIndex
+			return errIndex
 		}
 		name, size := string(p.data[p.at:p.at+4]), int(binary.BigEndian.Uint32(p.data[p.at+4:]))
 		if p.at += 8; size > len(p.data)-p.at {
-			return false, errIndex
+			return errIndex
 		}
 		body := p.data[p.at : p.at+size]
 		p.at += size
-		switch last = name; {
-		case name == "EOIE" && (size != 4+p.hash || int(binary.BigEndian.Uint32(body)) != end || p.at != len(p.data)),
+		p.more = append(p.more, extension{name, p.data[p.at-size-8 : p.at]})
+		_, again := seen[name]
+		last, seen[name] = name, body
+		switch {
+		case again,
+			name == "EOIE" && (size != 4+p.hash || int(binary.BigEndian.Uint32(body)) != end || p.at != len(p.data)),
 			name == "IEOT" && !p.blocks(body),
+			name == "REUC" && !p.resolved(body),
 			name[0] >= 'a' && name != "link" && name != "sdir":
-			return false, fmt.Errorf("%w: extension %q", errIndex, name)
+			return fmt.Errorf("%w: extension %q", errIndex, name)
 		}
-		linked = linked || name == "link"
 	}
 	if at := len(p.data) - 12 - p.hash; last != "EOIE" && at >= end && string(p.data[at:at+4]) == "EOIE" {
-		return false, errIndex // git finds it there
+		return errIndex // git finds it there
 	}
-	return linked, nil
+	_, linked := seen["link"]
+	_, sparse := seen["sdir"]
+	if p.split && !linked || p.sparse && !sparse {
+		return errIndex
+	}
+	if trees, is := seen["TREE"]; is && !linked {
+		return p.checkTrees(trees)
+	}
+	return nil
+}
+
+// resolved looks at the paths that had conflicts: git brings those back when it is asked to.
+func (p *indexParser) resolved(body []byte) bool {
+	for len(body) > 0 {
+		name, rest, found := bytes.Cut(body, []byte{0})
+		if !found || checkPath(string(name)) != nil {
+			return false
+		}
+		ids := 0
+		for range 3 {
+			var mode []byte
+			if mode, rest, found = bytes.Cut(rest, []byte{0}); !found || len(mode) == 0 {
+				return false
+			}
+			if string(mode) != "0" {
+				ids++
+			}
+		}
+		if len(rest) < ids*p.hash {
+			return false
+		}
+		body = rest[ids*p.hash:]
+	}
+	return true
 }
 
 // blocks reports whether all blocks of entries are where the entries are.
@@ -301,13 +394,12 @@ func (p *indexParser) blocks(body []byte) bool {
 	next := uint32(0)
 	for body = body[4:]; len(body) > 0; body = body[8:] {
 		offset, n := int(binary.BigEndian.Uint32(body)), binary.BigEndian.Uint32(body[4:])
-		first, is := p.starts[offset]
-		if !is || first != next || p.version == 4 && !p.whole[offset] {
+		if int(next) >= len(p.starts) || p.starts[next] != offset || n > p.count()-next || p.version == 4 && !p.whole[offset] {
 			return false
 		}
 		next += n
 	}
-	return next == p.starts[p.at] || next == p.count()
+	return next == p.count()
 }
 
 func (p *indexParser) count() uint32 { return binary.BigEndian.Uint32(p.data[8:]) }
@@ -324,6 +416,9 @@ func checkPath(name string) error {
 
 // isDotGit reports whether some file system takes a name for .git: letter case, what HFS+ ignores, and what NTFS does.
 func isDotGit(name string) bool {
+	if strings.IndexByte(".gG", name[0]) < 0 && strings.IndexFunc(name, func(r rune) bool { return r >= utf8.RuneSelf || r == '\\' }) < 0 {
+		return false // most
+	}
 	for part := range strings.SplitSeq(name, `\`) {
 		part, _, _ = strings.Cut(part, ":")
 		part = strings.TrimRight(part, ". ")

@@ -14,21 +14,27 @@ import (
 func indexes(t testing.TB) map[string][]byte {
 	all := map[string][]byte{}
 	for name, c := range map[string]struct{ format, then string }{
-		"2":       {"sha1", "update-index --index-version 2"},
-		"3":       {"sha1", "add -N new"},
-		"4":       {"sha1", "update-index --index-version 4"},
-		"split":   {"sha1", "update-index --split-index"},
-		"sha256":  {"sha256", "update-index --index-version 2"},
-		"sha2564": {"sha256", "update-index --index-version 4"},
+		"2":        {"sha1", "git update-index --index-version 2"},
+		"3":        {"sha1", "git add -N new"},
+		"4":        {"sha1", "git update-index --index-version 4"},
+		"split":    {"sha1", "git update-index --split-index"},
+		"sha256":   {"sha256", "git update-index --index-version 2"},
+		"sha2564":  {"sha256", "git update-index --index-version 4"},
+		"sparse":   {"sha1", "git sparse-checkout set --cone --sparse-index xgitx"},
+		"removed":  {"sha1", "git rm -qr xgitx"},
+		"resolved": {"sha1", "git add new; git commit -qmx; git checkout -q other; echo y > new; git add new; git commit -qmx; ! git merge -q main; git add new"},
+		"watched":  {"sha1", "git update-index --untracked-cache --force-untracked-cache; git status"},
 	} {
 		dir := t.TempDir()
 		git(t, dir, "init", "-q", "--object-format="+c.format)
-		for _, file := range []string{"a", "aXXXX", "xgitx/hooks/a", strings.Repeat("long/", 700) + "x", "zz"} {
+		for _, file := range []string{"a", "aXXXX", "xgitx/hooks/a", "ab/c", strings.Repeat("longer/", 40) + "x", "zz"} {
 			write(t, filepath.Join(dir, file), "x")
 		}
 		git(t, dir, "add", ".")
+		git(t, dir, "commit", "-qm", "x")
+		git(t, dir, "branch", "other")
 		write(t, filepath.Join(dir, "new"), "x")
-		git(t, dir, strings.Fields(c.then)...)
+		git(t, dir, "-c", "alias.then=!set -e; "+c.then, "then")
 		list, _ := filepath.Glob(filepath.Join(dir, ".git/*index*"))
 		for _, file := range list {
 			text, err := os.ReadFile(file)
@@ -56,7 +62,7 @@ func TestAnIndexIsReadAsGitReadsIt(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, other := range []string{".git/", ".GiT/", "git~1", `.git\`, ".git.", ".git:", "..//x", "../xx"} {
-			if !bytes.Contains(text, []byte("xgitx")) {
+			if !bytes.Contains(text, []byte("xgitx/hooks")) {
 				continue
 			}
 			if len(other) == 5 {
@@ -120,6 +126,47 @@ func TestAnIndexIsReadInOneWayOnly(t *testing.T) {
 		if checkIndex(text, append(formats, "sha256", "sha1")) == nil {
 			t.Errorf("%s passes with two formats", name)
 		}
+	}
+}
+
+// git commits a tree that an index names without a look at the entries.
+func TestAnIndexNamesTheTreesOfItsEntries(t *testing.T) {
+	tried := 0
+	for name, text := range indexes(t) {
+		at := bytes.Index(text, []byte("TREE"))
+		if at < 0 || strings.HasPrefix(name, "split") {
+			continue
+		}
+		length := lengthOf(name)
+		size := int(binary.BigEndian.Uint32(text[at+4:]))
+		trees := text[at+8 : at+8+size]
+		for i := 0; i < size; { // each line, and the name of a tree behind it
+			line := bytes.IndexByte(trees[i:], '\n')
+			head := string(trees[i : i+line])
+			if i += line + 1; strings.Contains(head, "\x00-1 ") {
+				continue
+			}
+			trees[i] ^= 1
+			if err := ParseIndex(text, length); !errors.Is(err, errTree) {
+				t.Errorf("%s: with another tree for %q: %v", name, head, err)
+			}
+			trees[i] ^= 1
+			tried++
+			i += length
+		}
+		if err := ParseIndex(text, length); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for i := range trees { // it does not panic
+			trees[i] ^= 3
+			if err := ParseIndex(text, length); err == nil && trees[i] != 3 && !bytes.Contains(trees, []byte("-1 ")) {
+				t.Errorf("%s: with another byte at %d of %q: passes", name, i, trees)
+			}
+			trees[i] ^= 3
+		}
+	}
+	if tried < 300 {
+		t.Errorf("only %d were tried", tried)
 	}
 }
 

@@ -40,17 +40,44 @@ func NewObjects(until time.Time) *Objects {
 	return &Objects{until: until, source: bufio.NewReader(nil)}
 }
 
-// Check says what is wrong with a file in a directory of objects that is called in: with a loose object ("ab"), or with an index of a pack
-// ("pack") and that pack. Each file is taken from the first of some open directories that has one. Other files are right.
+// Check says what is wrong with a file in a directory of objects that is called in: with a loose object ("ab"), one of git-lfs's ("lfs"), or with an index
+// of a pack ("pack") and that pack. Each file is taken from the first of some open directories that has one. Other files are right.
 func (o *Objects) Check(dirs []int, in, name string) error {
 	in = strings.ToLower(in)
 	switch stem, isIndex := strings.CutSuffix(name, ".idx"); {
 	case in == "pack" && isIndex:
 		return checkPack(dirs, stem, o.until, maxInflated)
+	case in == "lfs":
+		return o.large(dirs, name)
 	case len(in) == 2:
 		return o.loose(dirs, in, name)
 	}
 	return nil
+}
+
+// large looks at a file that git-lfs keeps: its name is the digest of what is in it, which git-lfs does not take, either, when it reads one.
+func (o *Objects) large(dirs []int, name string) error {
+	want, err := hex.DecodeString(name)
+	if err != nil || len(want) != sha256.Size {
+		return nil
+	}
+	file, err := openFirst(dirs, name, math.MaxInt64)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	until, err := longer(o.until, file)
+	if err != nil {
+		return err
+	}
+	digest := sha256.New()
+	if _, err = io.Copy(digest, timed{file, until}); err == nil && !bytes.Equal(digest.Sum(nil), want) {
+		err = errObject
+	}
+	return err
 }
 
 // openFirst opens a regular file in the first directory that has it.

@@ -257,7 +257,7 @@ func TestAnotherDirectoryIsRefused(t *testing.T) {
 func TestALayerInUseIsNotApplied(t *testing.T) {
 	b := newBench(t).files("a").begin()
 	b.write(b.upper+"/a", "new")
-	file, err := os.Open(strings.TrimSuffix(b.upper, "upper") + "lock")
+	file, err := os.Open(b.layer().Dir + "/lock")
 	if err != nil {
 		t.Fatal(err)
 	}

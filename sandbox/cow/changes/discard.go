@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox/cow"
-	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 const trashName = "trash"
@@ -26,8 +25,8 @@ func (l Layer) Discard(ctx context.Context, selected []string) (*Result, error) 
 		return nil, err
 	}
 	defer o.close()
-	trash := filepath.Join(o.Dir, trashName)
-	if err := removeAll(ctx, o.Dir, trashName); err != nil {
+	trash := filepath.Join(o.lock.In(), trashName)
+	if err := removeAll(ctx, o.lock.In(), trashName); err != nil {
 		return result, err
 	}
 	if err := os.Mkdir(trash, 0o700); err != nil {
@@ -54,7 +53,7 @@ func (l Layer) Discard(ctx context.Context, selected []string) (*Result, error) 
 	}
 	o.decided(Discarded, func(name string) bool { return len(result.Applied) > 0 && covers(result.Applied, name) })
 	if err == nil {
-		err = removeAll(ctx, o.Dir, trashName)
+		err = removeAll(ctx, o.lock.In(), trashName)
 	}
 	if some, emptyErr := names(o.upper, 1); err == nil && emptyErr == nil && len(some) == 0 {
 		_ = os.Remove(filepath.Join(o.Dir, appliedName))
@@ -84,7 +83,7 @@ func (o *opened) discardAll(trash string) error {
 	if err := os.RemoveAll(filepath.Join(o.Dir, cow.Originals)); err != nil {
 		return err
 	}
-	upper := filepath.Join(o.Dir, mounts.LayerUpper)
+	upper := o.lock.Upper()
 	if err := unix.Renameat2(unix.AT_FDCWD, trash, unix.AT_FDCWD, upper, unix.RENAME_EXCHANGE); err != nil {
 		return fmt.Errorf("empty the layer: %w", err)
 	}

@@ -163,7 +163,7 @@ func TestAnApplyThatIsKilledIsFinished(t *testing.T) {
 		if command.Wait() != nil {
 			killed++
 		}
-		if _, err := os.Lstat(filepath.Dir(b.upper) + "/journal"); err == nil {
+		if _, err := os.Lstat(b.dir + "/journal"); err == nil {
 			unfinished++
 		}
 		whole(t, found(t, b.host), before, after)

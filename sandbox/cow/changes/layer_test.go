@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/profile/shut"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 )
 
@@ -23,11 +25,12 @@ type bench struct {
 	t           testing.TB
 	state       string
 	host, upper string
+	dir         string // the layer's
 }
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
+	dir, err := filepath.EvalSymlinks(shuttest.Directory(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +51,8 @@ func (b *bench) begin() *bench {
 		b.t.Fatal(err)
 	}
 	lock.Close()
-	b.upper = dir + "/upper"
+	b.dir = dir
+	b.upper = shuttest.Reach(b.t, shut.In(dir)+"/upper")
 	return b
 }
 
@@ -205,8 +209,8 @@ func (b *bench) empty() {
 	if got := content(b.t, b.upper); strings.Contains(got, "\n") {
 		b.t.Errorf("the layer has still\n%s", got)
 	}
-	for _, name := range []string{"journal", "applied", "trash"} {
-		if _, err := os.Lstat(filepath.Dir(b.upper) + "/" + name); !errors.Is(err, fs.ErrNotExist) {
+	for _, name := range []string{b.dir + "/journal", b.dir + "/applied", filepath.Dir(b.upper) + "/trash"} {
+		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
 			b.t.Errorf("the layer has still its %s: %v", name, err)
 		}
 	}

@@ -78,13 +78,9 @@ func load(dir string) (Layer, error) {
 	if l.Since, err = cow.Since(dir); err != nil {
 		return l, err
 	}
-	upper, err := os.Open(filepath.Join(dir, mounts.LayerUpper))
-	if err != nil {
+	if l.Empty, err = cow.IsEmpty(dir); err != nil {
 		return l, err
 	}
-	defer upper.Close()
-	some, _ := upper.Readdirnames(1)
-	l.Empty = len(some) == 0
 	l.Holder = holder(filepath.Join(dir, "lock"))
 	return l, nil
 }
@@ -137,11 +133,12 @@ func (l Layer) takeUpper() (*opened, *Result, error) {
 }
 
 func (l Layer) openUpper() (int, error) {
-	fd, err := unix.Open(filepath.Join(l.Dir, mounts.LayerUpper), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	upper, err := cow.OpenUpper(l.Dir)
 	if err != nil {
-		return -1, fmt.Errorf("open the layer %s: %w", l.Dir, err)
+		return -1, err
 	}
-	return fd, nil
+	defer upper.Close()
+	return unix.FcntlInt(upper.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
 // open opens the directories of a layer. What is at its path must be what the commands saw there.

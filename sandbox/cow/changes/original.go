@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox/cow"
-	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
 // An overlay keeps no originals. So those of changed text files are kept when a command has ended, in the layer's directory, at their paths
@@ -44,13 +43,9 @@ type original struct {
 
 // Keep keeps the originals of a layer that its holder has locked. That one cannot be kept is no error: nothing is merged then.
 func Keep(dir string) {
-	if upper, err := os.Open(filepath.Join(dir, mounts.LayerUpper)); err == nil {
-		some, _ := upper.Readdirnames(1)
-		upper.Close()
-		if len(some) == 0 {
-			os.RemoveAll(filepath.Join(dir, cow.Originals))
-			return
-		}
+	if empty, err := cow.IsEmpty(dir); err == nil && empty {
+		os.RemoveAll(filepath.Join(dir, cow.Originals))
+		return
 	}
 	l := Layer{Dir: dir}
 	var err error

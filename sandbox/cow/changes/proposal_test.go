@@ -90,7 +90,7 @@ func TestRulesAreAskedLaterWhereTheLayerIsInUse(t *testing.T) {
 func TestAProposalTellsNothingOfWhatCommandsDoNotSee(t *testing.T) {
 	for name, content := range map[string]string{"a wrong guess": "x", "a right one": "old s/token"} {
 		b := newBench(t).files("s/token", "s/other").begin()
-		b.write(b.upper+"/../veil/s/token", "")
+		b.write(b.dir+"/veil/s/token", "")
 		b.sh(b.upper, "mkdir s; echo '"+content+"' >s/token; echo new >s/other")
 		if got := b.proposes(nil, "", "s/token"); got != `error: nothing was changed in "s/token"` {
 			t.Errorf("%s: %s", name, got)

@@ -161,7 +161,7 @@ func TestNoRuleAppliesWhatIsInAGitDirectory(t *testing.T) {
 // A command that cannot see a credential may make its own in that place. A person is told first, and no rule applies it.
 func TestWhatCommandsDidNotSeeIsShownFirst(t *testing.T) {
 	b := newBench(t).files("a", "s/token").begin()
-	b.write(b.upper+"/../veil/s/token", "")
+	b.write(b.dir+"/veil/s/token", "")
 	b.sh(b.upper, "echo new >a; mkdir s; echo new >s/token; echo x >Makefile")
 	if got := b.applied(rules(t, "** s/token", 0), Selection{ByRules: true}); got != "a" {
 		t.Errorf("applied %q", got)

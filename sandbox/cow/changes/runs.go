@@ -177,7 +177,8 @@ func isIn(list []string, name string) bool {
 }
 
 // gitNames are what git executes or obeys in its directory, and where more of that may be.
-var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "modules", "worktrees", "MERGE_AUTOSTASH", "MERGE_RR"}
+var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "modules", "worktrees", "MERGE_AUTOSTASH", "MERGE_RR",
+	"rebase-merge", "rebase-apply", "sequencer", "BISECT_START", "BISECT_TERMS"}
 
 // named finds the first place of a protected name in a path, and of how many parts it is; -1 if it is not there. What counts in a home
 // directory alone is an everyday name elsewhere.

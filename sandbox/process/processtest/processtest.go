@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
 // Directory is a directory that goes with the test. It is not below /tmp, which every sandbox has its own of: what is
@@ -23,7 +25,7 @@ func Directory(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { shuttest.RemoveAll(dir) })
 	return dir
 }
 

@@ -10,6 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/profile/shut"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
@@ -17,7 +19,7 @@ import (
 // shown is a screen over a layer with a few changes.
 func shown(t *testing.T) (m *model, host, upper string) {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
+	dir, err := filepath.EvalSymlinks(shuttest.Directory(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +33,7 @@ func shown(t *testing.T) (m *model, host, upper string) {
 		t.Fatal(err)
 	}
 	lock.Close()
-	upper = layer + "/upper"
+	upper = shuttest.Reach(t, shut.In(layer)+"/upper")
 	for _, name := range []string{"a", "b", "c", "Makefile"} {
 		os.WriteFile(upper+"/"+name, []byte("new\n"), 0o644)
 	}

@@ -1,0 +1,77 @@
+package sandbox
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/sandbox/protect"
+)
+
+// A file that is read-only under one name is written by another one (a hard link), which an earlier command may have made when nobody had
+// named the file yet. So the other names of what is protected are read-only, too. While a command runs, a copy takes the file's place (protect.Watch.Guard).
+
+// maxTwinsAsked is how many files in protected directories are looked at.
+const maxTwinsAsked = 4096
+
+var twinOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"}
+
+// protectTwins protects the other names of what is protected.
+func (b *builder) protectTwins() {
+	switch b.host().(type) {
+	case Host, *Lookout:
+	default:
+		return
+	}
+	if b.protection.strict {
+		return // to write a file of a layer is to have another one
+	}
+	files, asked := map[[2]uint64]bool{}, 0
+	for _, path := range slices.Sorted(maps.Keys(b.protection.known)) {
+		if step := b.layers[path]; step != nil && step.Purpose == Protects {
+			b.withTwins(path, linkedLevels, files, &asked)
+		}
+	}
+	if len(files) == 0 {
+		return
+	}
+	inodes := map[uint64]bool{}
+	for object := range files {
+		inodes[object[1]] = true
+	}
+	for _, root := range b.protection.Roots {
+		var twins []string
+		err := protect.Twins(root, b.isApart, protect.DefaultLimits, func(inode uint64) bool { return inodes[inode] }, func(path string, device, inode uint64) {
+			if files[[2]uint64{device, inode}] && b.writable(path) {
+				twins = append(twins, path)
+			}
+		})
+		if err != nil {
+			b.refused = &SetupError{Path: root, Why: "holds files that are protected and have other names, which could not be looked for: " + reason(err),
+				Hint: "choose a smaller workspace with --workspace DIR"}
+		}
+		for _, path := range twins {
+			b.guard(path, twinOrigin)
+		}
+	}
+}
+
+// withTwins collects the files at a path, or below it, that have other names.
+func (b *builder) withTwins(path string, levels int, files map[[2]uint64]bool, asked *int) {
+	if *asked++; *asked > maxTwinsAsked || levels == 0 {
+		return
+	}
+	object, err := b.tree.Lstat(path)
+	switch {
+	case err != nil:
+	case object.Mode.IsRegular() && object.Names > 1:
+		files[[2]uint64{object.Device, object.Inode}] = true
+	case object.Mode.IsDir():
+		entries, _ := b.tree.ReadDir(path)
+		for _, entry := range entries {
+			if !entry.Link {
+				b.withTwins(join(path, entry.Name), levels-1, files, asked)
+			}
+		}
+	}
+}
