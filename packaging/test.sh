@@ -7,10 +7,11 @@ mkdir -p bin
 go build -o bin/testreport ./packaging/testreport
 
 # What a test finds depends on the machine, so no result is taken from go's cache (-count=1). Vet ran before. Tests wait more than they
-# compute, so more packages run at a time than there are processors. The tests of ./sandbox take as long as all others together, one after the
-# other: they run in two halves, by their names' first letters.
+# compute, so more packages run at a time than there are processors. The tests of ./sandbox and ./cmd/clai-sandbox take as long as all others
+# together, one after the other: they run in two halves, by their names' first letters.
 half='^(Test|Fuzz|Example)[A-G]'
-run_tests() { # USER SKIPPED-TESTS PACKAGES-BUT-SANDBOX... -- GO-TEST-ARGUMENT...
+command_half='^(Test|Fuzz|Example)[A-R]'
+run_tests() { # USER SKIPPED-TESTS PACKAGES-BUT-THOSE... -- GO-TEST-ARGUMENT...
 	local user=$1 skip=$2 packages=()
 	shift 2
 	while [ "$1" != -- ]; do packages+=("$1") && shift; done
@@ -18,28 +19,30 @@ run_tests() { # USER SKIPPED-TESTS PACKAGES-BUT-SANDBOX... -- GO-TEST-ARGUMENT..
 	echo "== tests as $user"
 	test=(go test -json -count=1 -vet=off -timeout=20m -p "$(($(nproc) + 1))" "$@")
 	bin/testreport -as "$user" -log "bin/test-$user.log" \
-		<("${test[@]}" -run "$half" -skip "$skip" ./sandbox) <("${test[@]}" -skip "$skip|$half" ./sandbox) <("${test[@]}" -skip "$skip" "${packages[@]}")
+		<("${test[@]}" -run "$half" -skip "$skip" ./sandbox) <("${test[@]}" -skip "$skip|$half" ./sandbox) \
+		<("${test[@]}" -run "$command_half" -skip "$skip" ./cmd/clai-sandbox) <("${test[@]}" -skip "$skip|$command_half" ./cmd/clai-sandbox) \
+		<("${test[@]}" -skip "$skip" "${packages[@]}")
 }
 
 # What programs say of a sandbox, what becomes of a layer's files, everyday work, and what shells complete is the same for root, and takes
 # minutes to try: only the ordinary user's run has it.
 only_user='/sandbox/(lack|cow/changes)$'
-only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestRealAgentsWorkInsideAsAWhole$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
+only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestRealAgentsWorkInsideAsAWhole$|^TestRealAgentsHaveTheirCommandsApart$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
 
 status=0
 root=$([ "$(id -u)" -eq 0 ] && [ $# -gt 0 ] && echo yes || true)
-skipped=^$ but='/sandbox$'
+skipped=^$ but='/(clai-sandbox/sandbox|cmd/clai-sandbox)$'
 if [ "$root" ]; then skipped=$only_users_tests but="$but|$only_user"; fi
 packages() { go list "$@" | grep -Ev "$but"; }
 # Where tests run twice, once with a sandbox for each call of an agent's, and once with one for a session, which is the default.
 if [ "$root" ]; then export CLAI_SANDBOX_TEST_PER_CALL=1; fi
-mapfile -t all < <(packages ./cmd/clai-sandbox ./integration/mcp ./...) # what takes longest first
+mapfile -t all < <(packages ./integration/mcp ./integration/agents ./...) # what takes longest first
 run_tests "$(id -un)" "$skipped" "${all[@]}" -- || status=1
 unset CLAI_SANDBOX_TEST_PER_CALL
 if [ "$root" ]; then
 	if user=$(packaging/test-as-user.sh); then
-		but='/sandbox$'
-		mapfile -t all < <(packages ./cmd/clai-sandbox ./sandbox/cow/changes ./integration/mcp ./sandbox/lack "$@")
+		but='/(clai-sandbox/sandbox|cmd/clai-sandbox)$'
+		mapfile -t all < <(packages ./sandbox/cow/changes ./integration/mcp ./sandbox/lack ./integration/agents "$@")
 		run_tests "$user" '^$' "${all[@]}" -- -exec="'$PWD/packaging/test-as-user.sh'" || status=1
 	else
 		echo "FAIL: the tests did not run as an ordinary user" >&2

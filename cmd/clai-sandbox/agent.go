@@ -20,6 +20,7 @@ import (
 	"github.com/clairun/clai-sandbox/integration/instructions"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/preset"
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -30,11 +31,12 @@ func agentCommand() *cli.Command {
 		ArgsUsage: "NAME [-- ARGUMENT…] | -- COMMAND [ARGUMENT…]",
 		Description: "All of the agent runs inside: its own tools, hooks, servers and further agents. A preset says what it needs of the home\n" +
 			"directory and of the network, which is filtered; its own approvals are off, since the sandbox stands in their place. What it\n" +
-			"lacks it asks for: clai-sandbox grants review. Its key is in reach of the commands that it starts. Its home directory is one of\n" +
-			"its own. Options are those of clai-sandbox run, and add to the preset.",
+			"lacks it asks for: clai-sandbox grants review. Its key is in reach of the commands that it starts, unless these are apart\n" +
+			"(--commands-apart). Its home directory is one of its own. Options are those of clai-sandbox run, and add to the preset.",
 		Flags: append(runFlags(),
 			&cli.StringSliceFlag{Name: "preset", Usage: "take the preset `NAME` as well, such as npm, go, pip, cargo or github; names with commas between, may be repeated"},
 			&cli.StringFlag{Name: "unattended", Usage: "what becomes of what the agent asks for: `deny|queue`; it is refused at once, or waits for an answer", DefaultText: "queue"},
+			&cli.BoolFlag{DisableDefaultText: true, Name: "commands-apart", Usage: "run each command that the agent starts in another sandbox, without the agent's settings, keys and servers"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "print", Usage: "print what the preset would add and why, and run nothing"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "list", Usage: "list the presets"},
 		),
@@ -50,6 +52,7 @@ type agentRun struct {
 	program *preset.Preset // of NAME; nil: another command
 	presets []preset.Preset
 	words   []string // the person's: arguments, or the command
+	apart   bool     // its commands are in another sandbox
 }
 
 func agentAction(c *cli.Context) error {
@@ -80,7 +83,7 @@ func agentAction(c *cli.Context) error {
 
 // agentFrom reads the words of the command line.
 func agentFrom(c *cli.Context, caller profile.Caller, all []preset.Preset) (agentRun, error) {
-	a := agentRun{caller: caller, words: c.Args().Slice()}
+	a := agentRun{caller: caller, words: c.Args().Slice(), apart: c.Bool("commands-apart")}
 	if word := c.String("unattended"); c.IsSet("unattended") && word != "deny" && word != "queue" {
 		return a, &usage{"--unattended is deny or queue", "deny refuses at once what the agent asks for"}
 	}
@@ -153,12 +156,37 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 	if e.request, err = hosted.RequestFrom(c); err != nil {
 		return e, err
 	}
+	var apart *apartRun
+	if a.apart {
+		if err := a.checkApart(path); err != nil {
+			return e, err
+		}
+		apart = &apartRun{agent: a}
+		if apart.shells, err = systemsShells(); err != nil {
+			return e, err
+		}
+	}
 	if err := a.add(&e.request, c.IsSet("agent")); err != nil {
 		return e, err
 	}
-	e.request.Preset = append(e.request.Preset, installed(path)...)
 	if program, err := shellPath(); err == nil && a.program != nil && a.program.Shell != nil { // its settings may name it
-		e.request.Preset = append(e.request.Preset, installed(program)...)
+		e.request.Preset = append(e.request.Preset, installed(program, a.caller)...)
+	}
+	its := &e.request // what the agent has itself
+	if apart != nil {
+		apart.more = e.request
+		its = &apart.more
+		its.Preset, its.AllowDomains = slices.Clone(its.Preset), slices.Clone(its.AllowDomains)
+		for _, p := range a.presets {
+			if agents(p) {
+				if err := p.Add(its, a.caller); err != nil {
+					return e, err
+				}
+			}
+		}
+	}
+	if !a.isLed(e.command[0], path) {
+		its.Preset = append(its.Preset, installed(path, a.caller)...)
 	}
 	if c.String("unattended") != "deny" {
 		if err := c.Set("broker", "true"); err != nil {
@@ -168,24 +196,34 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 			return e, err
 		}
 	}
-	e.options.Furnish = func(home string) error {
-		for _, p := range a.presets {
-			if err := p.Furnish(a.caller.Home, home); err != nil {
-				return err
-			}
-		}
-		return nil
+	e.options.Furnish = a.furnish(func(p preset.Preset) bool { return apart == nil || !agents(p) })
+	if apart != nil {
+		e.options.Apart, e.prepare, e.control = true, apart.prepare, &apart.control
+		e.over = func() { apart.ended() }
 	}
 	e.begins = func(j job) ([]string, error) {
 		j.prepared.ShowProgram(shellName)
-		told := instructions.Text(instructions.About{Profile: j.profile, Plan: &j.plan, CanAsk: e.options.Broker != nil})
+		told, commands := "", ""
+		if apart != nil {
+			var err error
+			if told, commands, err = apart.begins(j); err != nil {
+				return nil, err
+			}
+		} else {
+			told = instructions.Text(instructions.About{Profile: j.profile, Plan: &j.plan, CanAsk: e.options.Broker != nil})
+		}
+		own, done, err := shut.Reach(j.profile.PrivateHome)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		for _, p := range a.presets {
-			if err := p.Tell(a.caller.Home, j.profile.PrivateHome, told); err != nil {
+			if err := p.Tell(a.caller.Home, own, told); err != nil {
 				return nil, err
 			}
 		}
 		if !c.Bool("json") && !c.IsSet("json-fd") {
-			a.greet(j)
+			a.greet(j, commands)
 		}
 		if a.program == nil {
 			return append([]string{path}, a.words[1:]...), nil
@@ -193,11 +231,29 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 		return slices.Concat([]string{path}, a.program.Words(told), a.words), nil
 	}
 	e.ended = func(j job, result *sandbox.Result) {
+		if apart != nil {
+			result.Notices = append(result.Notices, apart.ended()...)
+		}
 		if text := a.summary(j, result); text != "" {
 			result.Notices = append(result.Notices, sandbox.Notice{Kind: NoticeSummary, Text: text})
 		}
 	}
 	return e, nil
+}
+
+// furnish puts private copies of what some of the presets name into a home.
+func (a agentRun) furnish(which func(preset.Preset) bool) func(home string) error {
+	return func(home string) error {
+		for _, p := range a.presets {
+			if !which(p) {
+				continue
+			}
+			if err := p.Furnish(a.caller.Home, home); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // add adds what the presets say to a request.
@@ -208,6 +264,9 @@ func (a agentRun) add(r *profile.Request, named bool) error {
 	r.OwnHome = true
 	r.Network = cmp.Or(r.Network, profile.NetworkFiltered.String())
 	for _, p := range a.presets {
+		if a.apart && agents(p) {
+			continue
+		}
 		if err := p.Add(r, a.caller); err != nil {
 			return err
 		}
@@ -227,10 +286,27 @@ func findProgram(name string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
+// isLed reports whether a program is what a link leads to that is not the person's. One from a directory of programs to what was installed
+// beside it shows no more than that.
+func (a agentRun) isLed(word, program string) bool {
+	named, err := exec.LookPath(word)
+	if err == nil {
+		named, err = filepath.Abs(named)
+	}
+	if err != nil || named == program {
+		return err != nil
+	}
+	dir := filepath.Dir(named)
+	if slices.Contains([]string{"bin", ".bin"}, filepath.Base(dir)) && profile.Within(program, filepath.Dir(dir)) {
+		return false
+	}
+	return a.caller.CouldBeChosen(named)
+}
+
 // installed are the files that a program which is not the system's consists of: itself, or all packages that npm put beside it, and the
 // same of what interprets it.
-func installed(path string) (list []profile.Grant) {
-	for ; path != "" && !ofTheSystem(path); path = interpreter(path) {
+func installed(path string, c profile.Caller) (list []profile.Grant) {
+	for ; path != "" && !ofTheSystem(path); path = interpreter(path, c.CouldBeChosen(path)) {
 		shown := path
 		if before, _, is := strings.Cut(path, "/node_modules/"); is {
 			shown = before + "/node_modules"
@@ -253,8 +329,13 @@ func ofTheSystem(path string) bool {
 	return false
 }
 
-// interpreter is what a script's first line names, by PATH where that is what it says; empty: nothing.
-func interpreter(path string) string {
+// interpreters are programs by whose name alone a script is believed that a command could have written: with any other word, or a path, it
+// would choose what of the person's a sandbox shows.
+var interpreters = []string{"node", "nodejs", "bun", "deno", "tsx", "python", "ruby", "perl", "php", "lua", "Rscript", "julia", "tclsh", "bash", "sh", "zsh", "fish"}
+
+// interpreter is what a script's first line names, by PATH where that is what it says; empty: nothing. Of a script that is not the person's, only
+// "#!/usr/bin/env node" and the like count.
+func interpreter(path string, chosen bool) string {
 	file, err := os.Open(path)
 	if err != nil {
 		return ""
@@ -274,7 +355,7 @@ func interpreter(path string) string {
 			list = list[1:]
 		}
 	}
-	if len(list) == 0 {
+	if len(list) == 0 || chosen && (!strings.HasPrefix(strings.TrimSpace(words), "/usr/bin/env ") || !slices.Contains(interpreters, strings.TrimRight(list[0], "0123456789."))) {
 		return ""
 	}
 	program, err := findProgram(list[0])
@@ -284,8 +365,8 @@ func interpreter(path string) string {
 	return program
 }
 
-// greet says in a line what the agent may, and where what it asks for appears.
-func (a agentRun) greet(j job) {
+// greet says in a line what the agent may, what its commands reach if that is something else, and where what it asks for appears.
+func (a agentRun) greet(j job, commands string) {
 	may := "may write nothing"
 	if j.profile.WorkspaceAccess != profile.NoAccess {
 		may = "may " + j.profile.WorkspaceAccess.Verb() + " " + profile.Printable(j.profile.Workspace)
@@ -294,11 +375,14 @@ func (a agentRun) greet(j job) {
 	if j.session.ID() == "" {
 		asks = "what else it wants is refused"
 	}
-	fmt.Fprintf(os.Stderr, "clai-sandbox: %s %s, and reaches %s; %s\n", j.profile.Agent, may, reaches(j.profile), asks)
+	if commands != "" {
+		asks = "its commands run apart, and reach " + commands + "; " + asks
+	}
+	fmt.Fprintf(os.Stderr, "clai-sandbox: %s %s, and reaches %s; %s\n", j.profile.Agent, may, reaches(j.profile, j.session.ID() != ""), asks)
 }
 
 // reaches says what of the network a sandbox reaches, in a few words.
-func reaches(p profile.Profile) string {
+func reaches(p profile.Profile, asked bool) string {
 	switch p.Network {
 	case profile.NetworkEnabled:
 		return "the whole network"
@@ -306,6 +390,9 @@ func reaches(p profile.Profile) string {
 		allowed := p.Domains.Allowed
 		switch len(allowed) {
 		case 0:
+			if asked {
+				return "no server that you do not allow"
+			}
 			return "no server"
 		case 1:
 			return allowed[0].String()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,10 +29,10 @@ An agent's shell: what it is given runs in the agent's sandbox, which is that of
 with the agent's first line and ends with the agent. Where that cannot be, it says why, exits with 125, and runs nothing.
 `
 
-// shellProgram runs a line of an agent's. It returns the exit status.
-func shellProgram(args []string) int {
+// shellProgram runs a line of an agent's. It returns the exit status. Under its own name it takes what other shells do not.
+func shellProgram(name string, args []string) int {
 	agent, hook := "", false
-	for len(args) > 0 && !hook {
+	for name == shellName && len(args) > 0 && !hook {
 		value, is := strings.CutPrefix(args[0], "--agent=")
 		switch {
 		case is:
@@ -52,15 +53,29 @@ func shellProgram(args []string) int {
 	if hook {
 		return hookProgram(agent, args)
 	}
+	line := shell.Line(args)
+	if name != shellName && len(args) == 1 { // a file, as for any shell
+		line = -1
+	} else if line == 0 {
+		args, line = []string{"-c", args[0]}, 1
+	}
+	// Where there is a door, nothing runs on this side of it.
+	if _, err := os.Lstat(sandbox.CommandSocket); err == nil || !errors.Is(err, os.ErrNotExist) {
+		status, err := throughDoor(args, line)
+		if err != nil {
+			return shellFailed(err)
+		}
+		return status
+	}
 	if shown, err := insideAlready(); shown || err != nil {
 		for _, path := range []string{"/bin/bash", "/bin/sh"} {
 			if err == nil || errors.Is(err, os.ErrNotExist) {
-				err = unix.Exec(path, append([]string{path}, shell.Words(args)[1:]...), os.Environ())
+				err = unix.Exec(path, append([]string{path}, args...), os.Environ())
 			}
 		}
 		return shellFailed(err)
 	}
-	status, err := inAgentsSandbox(agent, args)
+	status, err := inAgentsSandbox(agent, args, line)
 	if err != nil {
 		return shellFailed(err)
 	}
@@ -89,8 +104,74 @@ func insideAlready() (bool, error) {
 // insideShell is where a sandbox that an agent works in has this program.
 const insideShell = "/run/clai-sandbox/" + shellName
 
+// aCommand is what an agent gave its shell, as a command of a sandbox. Where its line ends by noting the directory, note is the agent's file for that,
+// and the command tells the directory by a pipe.
+func aCommand(given []string, line int) (c rooms.Command, note string, err error) {
+	if c.Dir, err = os.Getwd(); err != nil {
+		return c, "", &sandbox.SetupError{Why: "the working directory: " + err.Error(), Hint: "change to one that exists"}
+	}
+	given = slices.Clone(given)
+	if line >= 0 {
+		given[line], note = shell.TakeNote(given[line], []string{os.TempDir(), os.Getenv("CLAUDE_CODE_TMPDIR"), "/tmp"})
+		if note != "" {
+			given[line] = shell.Noting(given[line], fmt.Sprint(rooms.ExtraFD))
+		}
+	}
+	c.Argv = append([]string{""}, given...)
+	return c, note, nil
+}
+
+// runNoted runs a command, and writes the agent's note of the directory in which it ended.
+func runNoted(c rooms.Command, note string, run func(rooms.Command) (int, error)) (int, error) {
+	status, said, err := noted(note != "", func(extra *os.File) (int, error) {
+		c.Extra = extra
+		return run(c)
+	})
+	if err == nil && note != "" {
+		if to, is := shell.Directory(said, filepath.EvalSymlinks, isDirectory); is {
+			err = shell.WriteNote(note, to)
+		}
+	}
+	return status, err
+}
+
+// throughDoor runs what an agent in a sandbox gave its shell in the sandbox of its commands.
+func throughDoor(given []string, line int) (int, error) {
+	c, note, err := aCommand(given, line)
+	if err != nil {
+		return 0, err
+	}
+	// It stands where the agent looked for a shell: the commands' sandbox has that one there.
+	if self, err := os.Executable(); err == nil && shell.Is(self) {
+		c.Argv[0] = self
+	}
+	if line >= 0 {
+		c.Argv[line+1] = shell.WithoutJobs(c.Argv[line+1])
+	}
+	start := func(c rooms.Command) (*rooms.Started, error) { return rooms.StartThrough(sandbox.CommandSocket, c) }
+	status := 0
+	for attempt := 0; ; attempt++ {
+		status, err = runNoted(c, note, func(c rooms.Command) (int, error) { return joinPipes(start, c) })
+		if attempt < 2 && errors.Is(err, rooms.ErrUnknown) { // it has ended; the next begins
+			continue
+		}
+		break
+	}
+	return notStarted(status, err)
+}
+
+// notStarted tells why a command was not run, and returns the status for that.
+func notStarted(status int, err error) (int, error) {
+	var start *rooms.StartError
+	if errors.As(err, &start) {
+		fmt.Fprintln(os.Stderr, shellName+": "+oneLine(err.Error()))
+		return max(start.Status, 1), nil
+	}
+	return status, err
+}
+
 // inAgentsSandbox runs what an agent gave its shell, in the agent's sandbox.
-func inAgentsSandbox(agent string, given []string) (int, error) {
+func inAgentsSandbox(agent string, given []string, line int) (int, error) {
 	owner, err := shell.OwnerOf(os.Getpid())
 	if err != nil {
 		return 0, &sandbox.SetupError{Why: "whose line this is: " + err.Error(), Hint: "let an agent start " + shellName + ", or use clai-sandbox run"}
@@ -99,18 +180,10 @@ func inAgentsSandbox(agent string, given []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	c := rooms.Command{}
-	if c.Dir, err = os.Getwd(); err != nil {
-		return 0, &sandbox.SetupError{Why: "the working directory: " + err.Error(), Hint: "change to one that exists"}
+	c, note, err := aCommand(given, line)
+	if err != nil {
+		return 0, err
 	}
-	note := ""
-	if len(given) == 1 {
-		given[0], note = shell.TakeNote(given[0], []string{os.TempDir(), os.Getenv("CLAUDE_CODE_TMPDIR"), "/tmp"})
-		if note != "" {
-			given[0] = shell.Noting(given[0], fmt.Sprint(rooms.ExtraFD))
-		}
-	}
-	c.Argv = shell.Words(given)
 	join := joinPipes
 	if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 		join = joinTerminal
@@ -123,25 +196,14 @@ func inAgentsSandbox(agent string, given []string) (int, error) {
 				return 0, err
 			}
 		}
-		status, said, err := noted(note != "", func(extra *os.File) (int, error) {
-			c.Extra = extra
-			return join(dir, id, c)
+		status, err := runNoted(c, note, func(c rooms.Command) (int, error) {
+			return join(func(c rooms.Command) (*rooms.Started, error) { return rooms.Start(dir, id, c) }, c)
 		})
 		if attempt < 2 && errors.Is(err, rooms.ErrUnknown) { // it has ended
 			ended = id
 			continue
 		}
-		if err == nil && note != "" {
-			if to, is := shell.Directory(said, filepath.EvalSymlinks, isDirectory); is {
-				err = shell.WriteNote(note, to)
-			}
-		}
-		var start *rooms.StartError
-		if errors.As(err, &start) {
-			fmt.Fprintln(os.Stderr, shellName+": "+oneLine(err.Error()))
-			return max(start.Status, 1), nil
-		}
-		return status, err
+		return notStarted(status, err)
 	}
 }
 

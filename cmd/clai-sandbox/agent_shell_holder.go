@@ -141,7 +141,7 @@ func begun(j job) string {
 	if j.profile.WorkspaceAccess != profile.NoAccess {
 		may = "may " + j.profile.WorkspaceAccess.Verb() + " " + profile.Printable(j.profile.Workspace)
 	}
-	return fmt.Sprintf("this and what follows runs in a sandbox, which %s, and reaches %s; what is lacking is asked for with: /run/clai-sandbox/bin/fs_request_grant PATH --reason WHY", may, reaches(j.profile))
+	return fmt.Sprintf("this and what follows runs in a sandbox, which %s, and reaches %s; what is lacking is asked for with: /run/clai-sandbox/bin/fs_request_grant PATH --reason WHY", may, reaches(j.profile, j.session.ID() != ""))
 }
 
 // news is what there is to tell after a line. What it changed of repositories' settings is carried over to the host soon.

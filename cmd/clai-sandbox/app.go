@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 
 // newApp defines the command line. Completions and man pages are made from it too.
 func newApp() *cli.App {
-	commands := []*cli.Command{runCommand(), shellCommand(), agentCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), learnCommand(), installAgentCommand(), approvalsCommand(), auditCommand(), eventsCommand(), tokenCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
+	commands := []*cli.Command{runCommand(), shellCommand(), agentCommand(), execCommand(), grantsCommand(), quarantineCommand(), changesCommand(), imageCommand(), explainCommand(), learnCommand(), installAgentCommand(), approvalsCommand(), auditCommand(), sayCommand(), eventsCommand(), tokenCommand(), agentsCommand(), configCommand(), mcpCommand(), sessionsCommand(), doctorCommand(), gatewayCommand(), completionCommand(), helpCommand(), versionCommand()}
 	for _, command := range commands {
 		command.HideHelpCommand = true // or "run -- help" would be about us, and not run a command of that name
 	}
@@ -35,6 +36,7 @@ func newApp() *cli.App {
 			"clai-sandbox explain [options] [--path PATH]\n" +
 			"clai-sandbox explain --host gateway -- COMMAND [ARGUMENT…]\n" +
 			"clai-sandbox approvals list|allow|deny|remove|test|get|set|edit\n" +
+			"clai-sandbox say [--session ID] TEXT\n" +
 			"clai-sandbox events [--follow]\n" +
 			"clai-sandbox agents list|show|create|remove\n" +
 			"clai-sandbox config get|set|patch\n" +
@@ -84,7 +86,7 @@ func commandNames(commands []*cli.Command) (names []string) {
 
 func helpCommand() *cli.Command {
 	return &cli.Command{
-		Name: "help", Usage: "show the help of a command", ArgsUsage: "[COMMAND [SUBCOMMAND]]", OnUsageError: usageError,
+		Name: "help", Usage: "show the help of a command, or what there is about a topic", ArgsUsage: "[COMMAND [SUBCOMMAND] | TOPIC]", OnUsageError: usageError,
 		Action: func(c *cli.Context) error {
 			app, commands := c.App, c.App.Commands
 			if !c.Args().Present() {
@@ -94,6 +96,9 @@ func helpCommand() *cli.Command {
 			for _, word := range c.Args().Slice() {
 				i := slices.IndexFunc(commands, func(command *cli.Command) bool { return command.HasName(word) })
 				if i < 0 {
+					if len(args) == 1 && tellAbout(app.Writer, commands, args, word, map[string]bool{}) {
+						return nil
+					}
 					e := &usage{"no help about " + profile.Printable(word), strings.Join(args, " ") + " --help lists the commands"}
 					if meant := profile.Nearest(word, commandNames(commands)); meant != "" {
 						e.why += "; did you mean " + meant + "?"
@@ -105,6 +110,36 @@ func helpCommand() *cli.Command {
 			return newApp().Run(append(args, "--help"))
 		},
 	}
+}
+
+// tellAbout lists the commands and options that a topic is a word of, by name or by what is said about them: an option that
+// several commands have once. It reports whether there are any.
+func tellAbout(to io.Writer, commands []*cli.Command, path []string, topic string, told map[string]bool) bool {
+	word, err := regexp.Compile(`(?i)(^|[^a-z])` + regexp.QuoteMeta(topic) + `([^a-z]|$)`)
+	if err != nil {
+		return false
+	}
+	found := false
+	tell := func(name, usage string) {
+		if word.MatchString(name+" "+usage) && !told[usage] {
+			found, told[usage] = true, true
+			fmt.Fprintf(to, "%s\n    %s\n", name, usage)
+		}
+	}
+	for _, command := range commands {
+		if command.Hidden {
+			continue
+		}
+		name := strings.Join(append(slices.Clone(path), command.Name), " ")
+		tell(name, command.Usage)
+		for _, flag := range command.Flags {
+			if f, ok := flag.(cli.DocGenerationFlag); ok {
+				tell(name+" --"+flag.Names()[0], f.GetUsage())
+			}
+		}
+		found = tellAbout(to, command.Subcommands, append(slices.Clone(path), command.Name), topic, told) || found
+	}
+	return found
 }
 
 func versionCommand() *cli.Command {
@@ -133,6 +168,12 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	}
 	option = strings.TrimPrefix(option, "-")
 	e.why = "unknown option --" + option
+	if len(option) == 1 {
+		e.why = "unknown option -" + option
+	}
+	if option == "c" {
+		e.hint = "to run a shell's line: clai-sandbox run -- sh -c LINE"
+	}
 	var names []string
 	for _, flag := range flags {
 		names = append(names, flag.Names()...)

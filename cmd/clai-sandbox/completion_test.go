@@ -251,7 +251,7 @@ func TestCompletionKnowsWhatStandsBehindEachOption(t *testing.T) {
 		"format":           {"jsonl", "ocsf", "text"},
 		"unattended":       {"deny", "queue"},
 	}
-	free := []string{"agent", "session", "ssh-agent", "sign-commits", "emoji", "avatar", "session-bus-name", "device", "protect", "unprotect", "allow-domain", "deny-domain", "domain", "publish", "upstream-proxy", "timeout", "idle", "limit", "json-fd", "join", "arg-pattern", "base-hash", "for", "reason", "listen", "output-limit", "part", "from-run", "preset", "image", "max-size", "max-entries", "suite", "mirror", "include", "since", "lines", "key", "containers", "at", "project", "branch", "max-runs", "after", "shown"}
+	free := []string{"agent", "session", "ssh-agent", "sign-commits", "emoji", "avatar", "session-bus-name", "device", "protect", "unprotect", "env-as", "allow-domain", "deny-domain", "domain", "publish", "upstream-proxy", "timeout", "idle", "limit", "json-fd", "join", "arg-pattern", "base-hash", "for", "reason", "listen", "output-limit", "part", "from-run", "preset", "image", "max-size", "max-entries", "suite", "mirror", "include", "since", "lines", "key", "containers", "at", "project", "branch", "max-runs", "after", "shown", "sender"}
 	completedApp(newApp()).each(func(c completedCommand) {
 		for _, o := range c.options {
 			if o.value.kind == anything && !slices.Contains(free, o.name) {

@@ -96,7 +96,7 @@ func examine() (examination, error) {
 	if err != nil {
 		return examination{}, err
 	}
-	bwrap, err := sandbox.FindBwrap(os.Getenv(bwrapVariable), "")
+	bwrap, err := sandbox.FindBwrap(os.Getenv(profile.BwrapVariable), caller.Directories().State)
 	e := examination{OK: true, Checks: append([]sandbox.Check{configuration}, append(mistakes(caller.Directories()), checkImage(config, caller, workspace)...)...)}
 	e.Checks = append(e.Checks, sandbox.Examine(context.Background(), plan, bwrap, err)...)
 	for _, check := range e.Checks {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
@@ -102,12 +103,21 @@ func (p *place) tree() string {
 
 // changed reports whether something is in the layer of the workspace.
 func (p *place) changed() bool {
-	for _, pattern := range []string{"work-*/upper/*", "work-*/upper/.[!.]*", ".git-*/upper/*"} {
-		if found, err := filepath.Glob(p.home + "/.local/state/clai-sandbox/layers/main/" + pattern); err == nil && len(found) > 0 {
-			return true
+	return p.layered("work-*", "*") || p.layered("work-*", ".[!.]*") || p.layered(".git-*", "*")
+}
+
+// layered reports whether commands have changed something of such a name, in layers of such a name.
+func (p *place) layered(layers, changed string) bool {
+	dirs, _ := filepath.Glob(p.home + "/.local/state/clai-sandbox/layers/main/" + layers)
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		inside, err := shut.Open(dir)
+		if err != nil {
+			return false
 		}
-	}
-	return false
+		defer inside.Close()
+		found, _ := filepath.Glob(inside.Path() + "/upper/" + changed)
+		return len(found) > 0
+	})
 }
 
 // ready reports whether the command has made the file that says so, wherever that is.
@@ -115,6 +125,5 @@ func (p *place) ready() bool {
 	if !p.copied {
 		return exists(p.work + "/ready")
 	}
-	found, err := filepath.Glob(p.home + "/.local/state/clai-sandbox/layers/main/work-*/upper/ready")
-	return err == nil && len(found) > 0
+	return p.layered("work-*", "ready")
 }

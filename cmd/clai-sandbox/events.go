@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -99,6 +100,8 @@ func eventText(e grants.Event) string {
 		return of(fmt.Sprintf("%s: agent %s, %s %s", e.Grant.ID, e.Grant.Agent, profile.Printable(e.Grant.Path), e.Grant.Access))
 	case e.Notice != nil:
 		return of(e.Notice.Text)
+	case e.Overrides != nil:
+		return of(e.Session + ": " + cmp.Or(e.Overrides.String(), "nothing is said for it any more"))
 	}
 	return string(e.Kind)
 }

@@ -55,6 +55,17 @@ m = s.SharedMemory(create=True, size=8); m.buf[0] = 42; o = s.SharedMemory(m.nam
 	{"node", `node -e 'const{Worker}=require("worker_threads");new Worker("require(\"worker_threads\").parentPort.postMessage(42)",{eval:true}).on("message",console.log)'`, "42", ""},
 	{"ssh-keygen", `ssh-keygen -q -t ed25519 -N '' -f k && ssh-keygen -q -Y sign -n file -f k file && echo "me $(cat k.pub)" >s && ssh-keygen -Y verify -f s -I me -n file -s file.sig <file`, "Good", ""},
 	{"zstd", `zstd -q file && zstd -dcq file.zst && xz -k file && xzcat file.xz && base64 file | base64 -d`, "needle", ""},
+	// as a new person tries them
+	{"pnpm", `echo '{"name":"p"}' >package.json && pnpm install --offline >/dev/null && pnpm store path`, "pnpm/store", ""},
+	{"cmake", `printf 'project(x C)\nadd_executable(x a.c)\n' >CMakeLists.txt && cmake -S . -B b >/dev/null && cmake --build b >/dev/null && b/x && echo built`, "built", ""},
+	{"redis-server", `redis-server --port 0 --unixsocket $PWD/s --save '' >/dev/null & until [ -S s ]; do :; done; redis-cli -s s set a 1; redis-cli -s s get a; kill $!`, "OK\n1", ""},
+	{"ed", `printf 'x\n' | tee a b >/dev/null; printf '1s/x/y/\nw\nq\n' | ed -s a; diff a b; test $? = 1 && echo differ`, "differ", ""},
+	{"timeout", `timeout -s INT 1 sleep 9; echo $?; (trap 'echo heard; exit' INT; kill -INT $BASHPID)`, "124\nheard", ""},
+	{"seq", `seq 200000 | tail -n1; yes | head -n2; seq 300000 | sha256sum | cut -c1-8`, "a0360312", ""},
+	{"date", `TZ=America/New_York date -d @0 +%H; getent hosts localhost >/dev/null && LC_ALL=C sort <<<$'b\na'`, "19\na\nb", ""},
+	{"nohup", `nohup sh -c 'echo kept' >log 2>&1; cat log; (sleep 0.1; echo late) & wait; echo all`, "kept\nlate\nall", ""},
+	{"rsync", `rsync -a file ~/backup/`, "", "/backup && clai-sandbox grants add --access rw "},
+	{"ssh-add", `ssh-add -l`, "", "clai-sandbox run --ssh-agent "},
 	// what no sandbox does
 	{"npm", `npm install -g . --prefix ~/.npm-global`, "", "clai-sandbox grants add --access rw "},
 	{"ln", `ln -sf $PWD/bin/gh ~/.local/bin/tool 2>/dev/null || mkdir -p ~/.local/bin`, "", ".local/bin && clai-sandbox grants add --access rw "},

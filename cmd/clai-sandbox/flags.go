@@ -78,7 +78,5 @@ func (j job) makeDirectories() error {
 
 // bwrap finds bubblewrap. BWRAP_VARIABLE names another one than the system's.
 func (j job) bwrap() (sandbox.Bwrap, error) {
-	return sandbox.FindBwrap(os.Getenv(bwrapVariable), j.directories.State)
+	return sandbox.FindBwrap(os.Getenv(profile.BwrapVariable), j.directories.State)
 }
-
-const bwrapVariable = "CLAI_SANDBOX_BWRAP"

@@ -11,11 +11,12 @@ import (
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // What decides about commands outside the sandbox is too heavy to be part of every start. Another program does it, which lies
 // beside this one; daemonVariable names another than that.
-const daemonVariable = "CLAI_SANDBOX_DAEMON"
+const daemonVariable = profile.DaemonVariable
 
 func approvalsCommand() *cli.Command {
 	return hosted.Approvals(func(string) cli.ActionFunc {

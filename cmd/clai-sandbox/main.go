@@ -11,6 +11,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/integration/shell"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -22,10 +23,10 @@ func main() {
 	if program := client.Programs[filepath.Base(os.Args[0])]; program != nil { // a sandbox shows this program under these names
 		os.Exit(program(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
-	switch filepath.Base(os.Args[0]) {
-	case shellName, "bash", "sh", "zsh": // a link, by which an agent finds it in place of its shell
-		os.Exit(shellProgram(os.Args[1:]))
-	case holderName:
+	switch name := filepath.Base(os.Args[0]); {
+	case name == shellName, shell.Is(name): // a link, by which an agent finds it in place of its shell, or what it has in that place
+		os.Exit(shellProgram(name, os.Args[1:]))
+	case name == holderName:
 		os.Exit(holderProgram(os.Args[1:]))
 	}
 	os.Exit(run(os.Args))

@@ -14,6 +14,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/clairun/clai-sandbox/grants/client"
+	"github.com/clairun/clai-sandbox/integration/shell"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox"
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
@@ -21,6 +23,9 @@ import (
 // TestMain makes the test binary the command.
 func TestMain(m *testing.M) {
 	sandbox.InsideMain()
+	if shell.Is(os.Args[0]) { // in place of a shell
+		main()
+	}
 	testscript.Main(m, map[string]func(){
 		"clai-sandbox": func() {
 			if err := nomount.Apply(); err != nil {
@@ -85,7 +90,7 @@ func newHome(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(home) })
+	t.Cleanup(func() { shuttest.RemoveAll(home) })
 	return home
 }
 

@@ -54,7 +54,7 @@ func manData(t *testing.T) map[string]any {
 	return map[string]any{
 		"clai-sandbox.1": map[string]any{
 			"Made": made("the command line and clai-sandbox.1.in"),
-			"App":  app, "Options": optionGroups(app), "BwrapVariable": bwrapVariable, "DaemonVariable": daemonVariable, "StateVariable": profile.StateVariable,
+			"App":  app, "Options": optionGroups(app), "BwrapVariable": profile.BwrapVariable, "DaemonVariable": daemonVariable, "StateVariable": profile.StateVariable,
 			"TimedOut": statusTimeout, "NoSandbox": statusNoSandbox, "NotExecutable": statusNotExecutable, "NotFound": statusNotFound,
 		},
 		"clai-sandbox-config.5": map[string]any{

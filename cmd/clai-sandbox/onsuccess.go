@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,7 +15,7 @@ import (
 	"github.com/clairun/clai-sandbox/cmd/hosted"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
-	"github.com/clairun/clai-sandbox/sandbox/mounts"
+	"github.com/clairun/clai-sandbox/sandbox/cow"
 )
 
 // What becomes of changes that the command made copy on write, if it succeeded.
@@ -60,13 +59,8 @@ func onSuccess(c *cli.Context, plan sandbox.Plan, agent string) (afterRun, error
 
 // changed reports whether something is in the layer.
 func (l runLayer) changed() bool {
-	upper, err := os.Open(filepath.Join(l.dir, mounts.LayerUpper))
-	if err != nil {
-		return false
-	}
-	defer upper.Close()
-	some, _ := upper.Readdirnames(1)
-	return len(some) > 0
+	empty, err := cow.IsEmpty(l.dir)
+	return err == nil && !empty
 }
 
 // done does it, and says what came of it. The exit status stays the command's.

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,8 @@ import (
 // has no names.
 var refusals = map[string][2]int{
 	"sandbox.SetupError": {1, 2}, "sandbox.UnavailableError": {1, 2}, "sandbox.CommandError": {2, 3}, "grants.UnavailableError": {0, 1},
-	"egress.RefusedError": {1, 2}, "profile.ConfigError": {4, 5}, "main.usage": {0, 1}, "hosted.Misuse": {0, 1},
+	"egress.RefusedError": {1, 2}, "profile.ConfigError": {4, 5}, "main.usage": {0, 1}, "main.misuse": {0, 1}, "hosted.Misuse": {0, 1}, "store.Error": {0, 1},
+	"store.OpenError": {1, 2},
 }
 
 // asWithoutASandbox is what anybody knows from elsewhere.
@@ -150,6 +152,99 @@ func (r room) said(e ast.Expr) string {
 	return "…"
 }
 
+// A reason is the sentence of an error that is of no type with a place for what to do, and mostly a part of one that is.
+type reason struct{ file, words string }
+
+// tellsItself finds the sentences that say what to do, or what can stand there.
+var tellsItself = regexp.MustCompile(`; |--|clai-sandbox |at most|at least|must |write |for example|chmod |, as |such as |use |name a|choose|instead|install|try again|outside|: …$|^[…: ]*$|send |unset `)
+
+// reasonsIn finds the reasons of a file. What wraps another error says nothing of its own, and what has words of another place has them there.
+func reasonsIn(file *ast.File, name string) (list []reason) {
+	r := room(file.Name.Name)
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Recv == nil || n.Name.Name != "Error" || len(n.Type.Params.List) > 0 {
+				break
+			}
+			of := n.Recv.List[0].Type
+			if pointer, ok := of.(*ast.StarExpr); ok {
+				of = pointer.X
+			}
+			if id := of.(*ast.Ident).Name; refusals[file.Name.Name+"."+id] == [2]int{} {
+				list = append(list, reason{name, "type " + id})
+			}
+		case *ast.CallExpr:
+			f, ok := n.Fun.(*ast.SelectorExpr)
+			if !ok || len(n.Args) == 0 {
+				break
+			}
+			of, _ := f.X.(*ast.Ident)
+			if of == nil || of.Name+"."+f.Sel.Name != "errors.New" && of.Name+"."+f.Sel.Name != "fmt.Errorf" {
+				break
+			}
+			words := r.said(n.Args[0])
+			if f.Sel.Name == "Errorf" {
+				if strings.Contains(words, "%w") {
+					break
+				}
+				words = verbs.ReplaceAllString(words, "…")
+			}
+			if !tellsItself.MatchString(words) {
+				list = append(list, reason{name, words})
+			}
+		}
+		return true
+	})
+	return list
+}
+
+var verbs = regexp.MustCompile(`%[#+0-9.\[\]]*[a-z%]`)
+
+// checkReasons holds the reasons against testdata/reasons.txt, where each has what to do, by its words or by its file. It returns the rows.
+func checkReasons(t *testing.T, found []reason) map[string]bool {
+	type row struct{ place, words, hint string }
+	var rows []row
+	used := map[row]bool{}
+	text, err := os.ReadFile("testdata/reasons.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		part := strings.SplitN(line, " | ", 3)
+		if strings.HasPrefix(line, "#") || line == "" {
+			continue
+		}
+		if len(part) != 3 || part[2] == "" {
+			t.Fatalf("testdata/reasons.txt: %q is not FILE | WORDS | WHAT TO DO", line)
+		}
+		rows = append(rows, row{part[0], part[1], part[2]})
+	}
+	told := map[string]bool{}
+	cell := strings.NewReplacer("|", `\|`, "\n", " ", "<", `\<`)
+	for _, f := range found {
+		i := slices.IndexFunc(rows, func(r row) bool {
+			return (r.place == f.file || strings.HasPrefix(f.file, r.place+"/")) && (r.words == f.words || r.words == "*" && !strings.HasPrefix(f.words, "type "))
+		})
+		if i < 0 {
+			t.Errorf("%s: %q does not say what to do: make it of a type that does (%s), or write that into testdata/reasons.txt", f.file, f.words,
+				strings.Join(slices.Sorted(maps.Keys(refusals)), ", "))
+			continue
+		}
+		used[rows[i]] = true
+		if !strings.HasPrefix(f.words, "type ") {
+			told[fmt.Sprintf("| %s | %s |\n", cell.Replace(f.words), cell.Replace(rows[i].hint))] = true
+		}
+	}
+	for _, r := range rows {
+		if !used[r] {
+			t.Errorf("testdata/reasons.txt: nothing says %q in %s any more", r.words, r.place)
+		}
+	}
+	return told
+}
+
 // Each refusal that a person may meet says what to do about it, and docs/refusals.md lists them.
 func TestRefusalsAreUpToDate(t *testing.T) {
 	var (
@@ -157,7 +252,8 @@ func TestRefusalsAreUpToDate(t *testing.T) {
 		found [][3]string
 	)
 	at := token.NewFileSet()
-	for _, top := range []string{"cmd", "grants", "integration", "profile", "sandbox"} {
+	var reasons []reason
+	for _, top := range []string{"audit", "cmd", "grants", "integration", "outside", "policy", "profile", "sandbox", "wire"} {
 		err := filepath.WalkDir("../../"+top, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -172,6 +268,9 @@ func TestRefusalsAreUpToDate(t *testing.T) {
 			}
 			files = append(files, file)
 			keepConstants(file)
+			if name := at.Position(file.Package).Filename; !slices.Contains(strings.Split(name, "/"), "linkstest") {
+				reasons = append(reasons, reasonsIn(file, name)...)
+			}
 			return nil
 		})
 		if err != nil {
@@ -205,5 +304,7 @@ func TestRefusalsAreUpToDate(t *testing.T) {
 	page.WriteString("# What clai-sandbox refuses, and what to do\n\n" +
 		"Made from the source by `make generate`. `…` stands for a path, a name, a number, or what the system says.\n\n| it says | what to do |\n|---|---|\n")
 	page.WriteString(strings.Join(slices.Sorted(maps.Keys(rows)), ""))
+	page.WriteString("\n## Reasons\n\nThese stand in one of those, behind a colon, or are the answer to a program. All others say themselves what to do.\n\n| it says | what to do |\n|---|---|\n")
+	page.WriteString(strings.Join(slices.Sorted(maps.Keys(checkReasons(t, reasons))), ""))
 	checkGenerated(t, "../../docs/refusals.md", page.Bytes())
 }

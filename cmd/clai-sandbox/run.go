@@ -122,6 +122,9 @@ type errand struct {
 	command []string // nil: the person's shell
 	request profile.Request
 	options session.Options
+	prepare preparation                 // nil: as for any command
+	control *sandbox.Control            // of the run
+	over    func()                      // is called when nothing runs any more
 	begins  func(job) ([]string, error) // says what the command is, once the sandbox is known; nil: command
 	ended   func(job, *sandbox.Result)  // is told how it ended, while the session lasts; nil: nobody
 }
@@ -193,11 +196,18 @@ func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sand
 		return none, nil, err
 	}
 	command, options := e.command, e.options
-	j, err := prepareRequest(e.request, options, (*session.Session).PrepareRun)
+	prepare := e.prepare
+	if prepare == nil {
+		prepare = (*session.Session).PrepareRun
+	}
+	j, err := prepareRequest(e.request, options, prepare)
 	if err != nil {
 		return none, nil, err
 	}
 	defer j.session.Close()
+	if e.over != nil {
+		defer e.over()
+	}
 	if e.begins != nil {
 		if command, err = e.begins(j); err != nil {
 			return none, nil, err
@@ -218,7 +228,7 @@ func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sand
 		return none, nil, err
 	}
 	j.sayClosed(c)
-	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr), Job: true}
+	launcher := sandbox.Launcher{Bwrap: bwrap, State: j.directories.State, Control: e.control, Terminal: sandbox.ControlsTerminal(os.Stdin, os.Stdout, os.Stderr), Job: true}
 	launcher.Relay = relayedSignals(launcher.Terminal)
 	told := &tellPorts{quiet: c.Bool("json") || c.IsSet("json-fd")}
 	launcher.Unpublished = told.tell
@@ -237,7 +247,7 @@ func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sand
 		return result, nil, err
 	}
 	result.Notices = append(result.Notices, after.done(result.Outcome == sandbox.Exited && result.ExitCode == 0)...)
-	if result.Outcome == sandbox.Exited && lack.LeavesInBackground(command) {
+	if result.Outcome == sandbox.Exited && result.ExitCode == 0 && lack.LeavesInBackground(command) {
 		result.Notices = append(result.Notices, sandbox.Notice{Kind: sandbox.NoticeBackground,
 			Text: "what the command left in the background ended with it; for a server that stays, leave & out, or start it in: clai-sandbox shell"})
 	}
@@ -249,9 +259,13 @@ func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sand
 	return result, missing, nil
 }
 
-// sayClosed tells a person before the command runs that its network reaches nothing. A program hears of it in the notices.
+// sayClosed tells a person before the command runs that its network reaches nothing, or nothing that nobody is asked about. A program hears of it in the notices.
 func (j job) sayClosed(c *cli.Context) {
-	if why := j.profile.Closed(); why != "" && !c.Bool("json") && !c.IsSet("json-fd") {
+	why := j.profile.Closed()
+	if why != "" && j.session.ID() != "" {
+		why = "the network is filtered: each connection waits until you allow it: clai-sandbox grants review"
+	}
+	if why != "" && !c.Bool("json") && !c.IsSet("json-fd") {
 		fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(why))
 		j.prepared.Plan.Notices = slices.DeleteFunc(j.prepared.Plan.Notices, func(n sandbox.Notice) bool { return n.Kind == session.NoticeClosed })
 	}

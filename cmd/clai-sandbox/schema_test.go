@@ -231,7 +231,7 @@ func TestWhatIsPrintedIsAsPublished(t *testing.T) {
 		environment := append(os.Environ(), "HOME="+filepath.Dir(project))
 		if c.args[0] == "-no-bwrap" {
 			c.args = c.args[1:]
-			environment = append(environment, bwrapVariable+"=/no/such/bwrap")
+			environment = append(environment, profile.BwrapVariable+"=/no/such/bwrap")
 		}
 		cmd := exec.Command("clai-sandbox", c.args...)
 		cmd.Dir, cmd.Env = project, environment

@@ -186,7 +186,7 @@ func joinSession(dir, id string, command []string) error {
 	if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 		join = joinTerminal
 	}
-	status, err := join(dir, id, rooms.Command{Argv: command})
+	status, err := join(func(c rooms.Command) (*rooms.Started, error) { return rooms.Start(dir, id, c) }, rooms.Command{Argv: command})
 	if err != nil {
 		return aboutSession(id, err)
 	}

@@ -23,7 +23,7 @@ func isTerminal(file *os.File) bool {
 const lastWords = 200 * time.Millisecond
 
 // joinPipes has a command read and write pipes, whatever this program's streams are: a file, or the person's terminal, is handed to nobody.
-func joinPipes(dir, id string, command rooms.Command) (int, error) {
+func joinPipes(start func(rooms.Command) (*rooms.Started, error), command rooms.Command) (int, error) {
 	theirs := &command.Streams
 	var outputs sync.WaitGroup
 	for i, ours := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
@@ -43,7 +43,7 @@ func joinPipes(dir, id string, command rooms.Command) (int, error) {
 		theirs[i] = write
 		outputs.Go(func() { io.Copy(ours, read) })
 	}
-	p, err := rooms.Start(dir, id, command)
+	p, err := start(command)
 	for _, file := range theirs {
 		file.Close()
 	}
@@ -75,7 +75,7 @@ func awaitOutput(outputs *sync.WaitGroup) {
 }
 
 // joinTerminal has a command at a terminal of its own, whose other end is here: the person's own terminal is handed to nobody.
-func joinTerminal(dir, id string, command rooms.Command) (int, error) {
+func joinTerminal(start func(rooms.Command) (*rooms.Started, error), command rooms.Command) (int, error) {
 	master, slave, err := newTerminal()
 	if err != nil {
 		return 0, fmt.Errorf("a terminal: %w", err)
@@ -91,7 +91,7 @@ func joinTerminal(dir, id string, command rooms.Command) (int, error) {
 		}
 	}()
 	command.Terminal, command.Streams = true, [3]*os.File{slave, slave, slave}
-	p, err := rooms.Start(dir, id, command)
+	p, err := start(command)
 	slave.Close()
 	if err != nil {
 		return 0, err

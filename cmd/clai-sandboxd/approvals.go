@@ -59,7 +59,11 @@ func noArguments(c *cli.Context) error {
 
 func oneArgument(c *cli.Context, what string) (string, error) {
 	if c.NArg() != 1 || strings.TrimSpace(c.Args().First()) == "" {
-		return "", &misuse{fmt.Sprintf("%s wants one %s", c.Command.Name, what), "an option stands before it: clai-sandbox approvals " + c.Command.Name + " --agent NAME " + what}
+		hint := c.Command.HelpName + " " + what
+		if slices.ContainsFunc(c.Command.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "agent") }) {
+			hint = "an option stands before it: " + c.Command.HelpName + " --agent NAME " + what
+		}
+		return "", &misuse{fmt.Sprintf("%s wants one %s", c.Command.Name, what), hint}
 	}
 	return c.Args().First(), nil
 }

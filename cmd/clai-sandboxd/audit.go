@@ -59,8 +59,16 @@ type recorded struct {
 	Verdict   string    `json:"verdict"`
 	Pattern   string    `json:"pattern"`
 	Domain    string    `json:"domain"`
-	GrantID   string    `json:"grantId"`
-	Decision  *struct {
+	Rule      string    `json:"rule"`
+	Count     int64     `json:"count"`
+	Path      string    `json:"path"`
+	Sender    string    `json:"sender"`
+	Overrides *struct {
+		Host, Security, Ask, Node string
+		Elevated                  bool
+	} `json:"overrides"`
+	GrantID  string `json:"grantId"`
+	Decision *struct {
 		Kind   string `json:"kind"`
 		Domain string `json:"domain"`
 		Answer string `json:"answer"`
@@ -153,6 +161,23 @@ func (r *recorded) line() string {
 		add("cmd", r.Command)
 	}
 	add("domain", r.Domain)
+	if r.Decision == nil {
+		add("rule", r.Rule)
+	}
+	add("path", r.Path)
+	if r.Count > 1 {
+		add("count", strconv.FormatInt(r.Count, 10))
+	}
+	if o := r.Overrides; o != nil {
+		add("host", o.Host)
+		add("security", o.Security)
+		add("ask", o.Ask)
+		add("node", o.Node)
+		if o.Elevated {
+			add("elevated", "on")
+		}
+	}
+	add("sender", r.Sender)
 	add("grant", r.GrantID)
 	add("verdict", r.Verdict)
 	add("pattern", r.Pattern)

@@ -10,6 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/profile/shut"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
@@ -26,10 +27,10 @@ func layered(ts *testscript.TestScript, neg bool, args []string) {
 	settle(ts, dir)
 	layer, err := cow.Open(state, cow.About{Path: dir}, 0o755)
 	ts.Check(err)
-	layer.Close()
-	ts.Check(os.CopyFS(state+"/upper", os.DirFS(ts.MkAbs(args[1]))))
+	defer layer.Close()
+	ts.Check(os.CopyFS(layer.Upper(), os.DirFS(ts.MkAbs(args[1]))))
 	// A name that ends so stands for one that was deleted.
-	ts.Check(filepath.WalkDir(state+"/upper", func(path string, _ os.DirEntry, err error) error {
+	ts.Check(filepath.WalkDir(layer.Upper()+"/", func(path string, _ os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".deleted" {
 			return err
 		}
@@ -58,7 +59,9 @@ func altered(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	layers, err := changes.List(filepath.Join(ts.Getenv("HOME"), ".local/state/clai-sandbox"))
 	ts.Check(err)
-	path := filepath.Join(layers[0].Dir, "upper", args[0])
+	path, done, err := shut.Reach(filepath.Join(shut.In(layers[0].Dir), "upper", args[0]))
+	ts.Check(err)
+	defer done()
 	info, err := os.Stat(path)
 	ts.Check(err)
 	ts.Check(os.WriteFile(path, []byte(args[1]+"\n"), 0o600))

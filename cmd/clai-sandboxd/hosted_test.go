@@ -13,6 +13,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
 // asCommand is set where the test binary is to be the command, whatever its name.
@@ -27,7 +28,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(root) })
+	t.Cleanup(func() { shuttest.RemoveAll(root) })
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		WorkdirRoot:         root,

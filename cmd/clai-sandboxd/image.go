@@ -71,7 +71,7 @@ func importImage(ctx context.Context, c *cli.Context, dir string) error {
 }
 
 func buildImage(ctx context.Context, c *cli.Context, dir string) error {
-	name, err := oneArgument(c, "a name")
+	name, err := oneArgument(c, "NAME")
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func sizeOf(bytes int64) string {
 }
 
 func showImage(ctx context.Context, c *cli.Context, dir string) error {
-	name, err := oneArgument(c, "an image")
+	name, err := oneArgument(c, "NAME")
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func rights(table *tabwriter.Writer, what string, some image.Some, kind string) 
 }
 
 func removeImage(ctx context.Context, c *cli.Context, dir string) error {
-	name, err := oneArgument(c, "an image")
+	name, err := oneArgument(c, "NAME")
 	if err != nil {
 		return err
 	}

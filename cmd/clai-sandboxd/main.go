@@ -180,7 +180,7 @@ func sessionBus() string {
 // programs are the directories with bwrap and with this program.
 func programs(d profile.Directories) []string {
 	var list []string
-	if bwrap, err := sandbox.FindBwrap(os.Getenv("CLAI_SANDBOX_BWRAP"), d.State); err == nil {
+	if bwrap, err := sandbox.FindBwrap(os.Getenv(profile.BwrapVariable), d.State); err == nil {
 		list = append(list, filepath.Dir(bwrap.Path))
 	} else {
 		list = append(list, "/usr/bin")

@@ -17,6 +17,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/outside/container"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
 // TestMain makes the test binary the daemon and the program that asks, by the name under which it is started.
@@ -70,7 +71,7 @@ func TestAnAgentAsksAndAPersonAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(home) })
+	t.Cleanup(func() { shuttest.RemoveAll(home) })
 	t.Setenv("HOME", home)
 	for name, dir := range map[string]string{"XDG_CONFIG_HOME": "config", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"} {
 		t.Setenv(name, filepath.Join(home, dir))

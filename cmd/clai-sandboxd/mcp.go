@@ -63,7 +63,7 @@ func mcpAction(c *cli.Context) error {
 			return err
 		}
 	}
-	options := mcp.Options{Version: version, Bwrap: os.Getenv("CLAI_SANDBOX_BWRAP"), TrustElicitation: p.TrustElicitation, OutputLimit: c.Int("output-limit"),
+	options := mcp.Options{Version: version, Bwrap: os.Getenv(profile.BwrapVariable), TrustElicitation: p.TrustElicitation, OutputLimit: c.Int("output-limit"),
 		Session: session.Options{Caller: caller, Config: config, Request: request, SSHAgent: sshAgent, Command: "clai-sandbox mcp"}}
 	switch stay, never := c.Bool("session-sandbox"), c.Bool("sandbox-per-call"); {
 	case stay && never:

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
 // What lies in the home directory is seen by the sandboxes of other agents, and the token or the socket would let them in.
@@ -16,7 +17,7 @@ func TestATokenAndASocketLieWhereNoSandboxSeesThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(home) })
+	t.Cleanup(func() { shuttest.RemoveAll(home) })
 	directories := profile.Directories{Config: home + "/.config/clai-sandbox", State: home + "/.local/state/clai-sandbox", Runtime: home + "/run/clai-sandbox"}
 	for _, dir := range []string{directories.Config, directories.State, directories.Runtime, directories.Config + "-beside", home + "/project"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -195,8 +195,8 @@ func approvedOnRecord(t *testing.T, state string) map[string]bool {
 			Event, RunID, Command string
 			Decision              *grants.Decision
 		}
-		if err := json.Unmarshal(text, &l); err != nil {
-			return err
+		if json.Unmarshal(text, &l) != nil { // a kill cut it off: it counts for nothing
+			return nil
 		}
 		switch {
 		case l.Event == "command_auto_approved", l.Event == "command_decided" && l.Decision != nil && l.Decision.Kind != grants.Deny:

@@ -18,6 +18,7 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
 // answersName is a program that allows whatever waits, if it is let.
@@ -56,7 +57,7 @@ func newDesk(t testing.TB) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(home) })
+	t.Cleanup(func() { shuttest.RemoveAll(home) })
 	d := &desk{TB: t, home: home, bin: home + "/bin"}
 	for _, dir := range []string{d.bin, home + "/work", home + "/config/clai-sandbox"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -62,7 +63,7 @@ func hintOf(err error) string {
 	case errors.As(err, &h):
 		return h.Hint
 	case errors.As(err, &file):
-		return file.Hint
+		return cmp.Or(file.Hint, "mend it by hand, or move it away and begin anew")
 	case errors.As(err, &host):
 		return host.Hint()
 	case errors.As(err, &agent):

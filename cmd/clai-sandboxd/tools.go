@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -137,6 +138,10 @@ func explainHostExec(c *cli.Context) error {
 		return err
 	}
 	verdict, why := rules.Decide(words)
+	obeys := func(name string) bool { like, _ := filepath.Match(name, filepath.Base(words[0])); return like }
+	if verdict == policy.Run && slices.ContainsFunc(config.ObeysWorkspace(c.String("agent")), obeys) {
+		verdict, why = policy.AskPerson, why+", but hostexec.obeysWorkspace wants a person asked"
+	}
 	if c.Bool("json") {
 		return printJSON(map[string]any{"verdict": verdict.String(), "why": why, "canonical": policy.CanonicalArgv(words)})
 	}

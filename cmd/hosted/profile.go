@@ -2,6 +2,7 @@ package hosted
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ func ProfileFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "ssh-agent", KeepSpace: true, Usage: "let the command sign in by ssh with a key of your ssh-agent, as `HOST=KEY`: git@github.com=id_ed25519, a name in ~/.ssh, a file or a fingerprint; may be repeated"},
 		&cli.StringSliceFlag{Name: "sign-commits", KeepSpace: true, Usage: "let git sign commits and tags with `KEY` of your ssh-agent; may be repeated"},
 		&cli.StringSliceFlag{Name: "env", KeepSpace: true, Usage: "pass the `VARIABLE`, or set it: VARIABLE=VALUE; may be repeated"},
+		&cli.StringSliceFlag{Name: "env-as", KeepSpace: true, Usage: "pass a variable under another name, as `NAME=VARIABLE`; may be repeated"},
 		&cli.BoolFlag{DisableDefaultText: true, Name: "no-project-file", Usage: "leave the workspace's own .clai-sandbox.json out, which narrows what the sandbox has"},
 		&cli.StringFlag{Name: "cwd", Usage: "start the command in `DIR` (default: the working directory, else the workspace)"},
 		&cli.StringFlag{Name: "timeout", DefaultText: "none", Usage: "end the command after `DURATION`, such as 90s or 10m; a bare number is seconds"},
@@ -85,6 +87,14 @@ func RequestFrom(c *cli.Context) (profile.Request, error) {
 	}
 	if c.IsSet("session") && !c.IsSet("agent") {
 		request.Agent = "" // the key says whose it is
+	}
+	for _, pair := range c.StringSlice("env-as") {
+		name, of, _ := strings.Cut(pair, "=")
+		value, found := os.LookupEnv(of)
+		if !found {
+			return request, &Misuse{"--env-as " + profile.Printable(pair) + ": there is no such variable", "write it as NAME=VARIABLE: the command has the value of VARIABLE as NAME"}
+		}
+		request.Environment = append(request.Environment, name+"="+value)
 	}
 	for _, name := range []string{"agent", "session", "scope", "workspace", "cwd", "network", "session-bus", "image"} {
 		if c.IsSet(name) && c.String(name) == "" {

@@ -112,6 +112,7 @@ var (
 	groups   = regexp.MustCompile(`(Process Group PGID: |Chunk ID: |Original token count: )[0-9a-f]+`)
 	unnamed  = regexp.MustCompile(`(email address \(got ').*('\))`)
 	waits    = regexp.MustCompile(`(?m)^fs_request_grant: waiting for a person.*\n`)
+	unready  = regexp.MustCompile(`\.tmp\.[0-9]+\.[0-9a-f]+`)
 	duration = regexp.MustCompile(`("durationMs":)\d+`)
 )
 
@@ -120,8 +121,12 @@ func (m *machine) heard() string {
 	var b strings.Builder
 	steps, results := m.model.heard()
 	for i, result := range results {
+		if steps[i].races {
+			result = "(one of several)"
+		}
 		result = ownWords.ReplaceAllString(result, "")
 		result = times.ReplaceAllString(result, "${1}N$2")
+		result = unready.ReplaceAllString(result, ".tmp")
 		result = duration.ReplaceAllString(result, "${1}1")
 		result = waits.ReplaceAllString(result, "")
 		result = unnamed.ReplaceAllString(groups.ReplaceAllString(result, "${1}N"), "${1}NAME$2")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,6 +60,47 @@ model_providers.scripted = { name = "scripted", base_url = %q, wire_api = "respo
 	},
 }
 
+// fileTools are the agents' own, by which they change a file that they have read, and write one.
+var fileTools = map[string]struct {
+	edit  func(path, old, now string) []step
+	write func(path, text string) step
+}{
+	"claude": {
+		edit: func(path, old, now string) []step {
+			return []step{{server: own, tool: "Read", arguments: map[string]any{"file_path": path}},
+				{server: own, tool: "Edit", arguments: map[string]any{"file_path": path, "old_string": old, "new_string": now}}}
+		},
+		write: func(path, text string) step {
+			return step{server: own, tool: "Write", arguments: map[string]any{"file_path": path, "content": text}}
+		},
+	},
+	"codex": { // it takes such a line for a call of its own tool, and starts nothing
+		edit: func(path, old, now string) []step {
+			return []step{{line: "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: " + path + "\n@@\n-" + old + "\n+" + now + "\n*** End Patch\nEOF"}}
+		},
+		write: func(path, text string) step {
+			return step{line: "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: " + path + "\n+" + text + "\n*** End Patch\nEOF"}
+		},
+	},
+	"gemini": {
+		edit: func(path, old, now string) []step {
+			return []step{{server: own, tool: "replace", arguments: map[string]any{"file_path": path, "old_string": old, "new_string": now, "instruction": "change it"}}}
+		},
+		write: func(path, text string) step {
+			return step{server: own, tool: "write_file", arguments: map[string]any{"file_path": path, "content": text}}
+		},
+	},
+	"opencode": {
+		edit: func(path, old, now string) []step {
+			return []step{{server: own, tool: "read", arguments: map[string]any{"filePath": path}},
+				{server: own, tool: "edit", arguments: map[string]any{"filePath": path, "oldString": old, "newString": now}}}
+		},
+		write: func(path, text string) step {
+			return step{server: own, tool: "write", arguments: map[string]any{"filePath": path, "content": text}}
+		},
+	},
+}
+
 // One start of each agent, as a whole in a sandbox, holds all that docs/agents.md says of it.
 func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 	for name, is := range inside {
@@ -71,6 +113,10 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 			m.write(m.home+"/.ssh/id_ed25519", "a secret")
 			m.write(m.home+"/.gitconfig", "[user]\nname = Somebody\nemail = somebody@example.org\n")
 			m.write(m.work+"/sub/file", "one\n")
+			m.write(m.work+"/.envrc", "a person\n")
+			if out, err := exec.Command("git", "init", "-q", m.work).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
 			for path, text := range is.home(m) {
 				m.write(m.home+"/"+path, text)
 			}
@@ -81,7 +127,10 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 				found, _ := filepath.Glob(m.base + "/run/clai-sandbox/*/gateway.sock")
 				return len(found) > 0
 			})
-			m.model.follow([]step{
+			tools := fileTools[name]
+			setAside := tools.write(m.work+"/sub/.envrc", "export X=1")
+			setAside.races = true // the agent looks at the file before or after
+			m.model.follow(slices.Concat([]step{
 				{line: "echo it runs; echo two >>sub/file; cat sub/file"},
 				{line: "git init -q . && git add -A && git commit -qm one && git log --format=%an"},
 				{line: "cd sub && pwd"},
@@ -92,7 +141,16 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 				{line: "cat " + granted},
 				{line: "fs_request_grant " + denied + " --reason 'to see it, too'", meanwhile: func() { m.answers("deny", denied) }},
 				{line: "cat " + denied},
-			})
+			}, tools.edit(m.work+"/sub/file", "one", "three"), []step{
+				{line: "cat " + m.work + "/sub/file"},
+				tools.write(m.work+"/new", "written"),
+				{line: "cat " + m.work + "/new"},
+			}, tools.edit(m.work+"/.envrc", "a person", "a command"), []step{
+				setAside,
+				tools.write(m.work+"/.git/hooks/post-commit", "#!/bin/sh"),
+				tools.write(m.base+"/other/new", "written"),
+				tools.write("/usr/left", "written"),
+			}))
 			variables := map[string]string{}
 			if is.variables != nil {
 				variables = is.variables(m)
@@ -106,7 +164,13 @@ func TestRealAgentsWorkInsideAsAWhole(t *testing.T) {
 				t.Errorf("it ended with %v", err)
 			}
 			r.ended = true
-			m.leaves(before, []string{"work/sub/file", "work/.git"})
+			if told := r.heard(); !strings.Contains(told, "set aside: "+m.work+"/sub/.envrc") {
+				t.Errorf("nobody was told of the file that was set aside:\n%s", told)
+			}
+			m.leaves(before, []string{"work/sub/file", "work/new", "work/.git"})
+			if list, err := filepath.Glob(m.work + "/.git/hooks/post-commit"); err != nil || list != nil {
+				t.Errorf("a hook is there: %v, %v", list, err)
+			}
 		})
 	}
 }
@@ -116,6 +180,9 @@ func (m *machine) files() map[string]string {
 	m.t.Helper()
 	list := map[string]string{}
 	err := filepath.WalkDir(m.base, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == "shut" { // of ours, which nobody enters
+			return fs.SkipDir
+		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}

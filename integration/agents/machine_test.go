@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
 // A machine is a person's, on which an agent works.
@@ -41,7 +43,7 @@ func newMachine(t testing.TB, agent string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(base) })
+	t.Cleanup(func() { shuttest.RemoveAll(base) })
 	m := &machine{t: t, base: base, home: base + "/home", work: base + "/home/work", command: command, agent: agent, model: newModel(t), running: map[string]*running{}}
 	for _, dir := range []string{m.work, base + "/run", base + "/tmp"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -104,6 +106,13 @@ func (r *running) keep(line string) {
 	}
 }
 
+// heard is what it said at last.
+func (r *running) heard() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.said, "\n")
+}
+
 // start starts a program, which ends with the test.
 func (m *machine) start(name string, more map[string]string, argv ...string) *running {
 	m.t.Helper()
@@ -139,9 +148,7 @@ func (m *machine) start(name string, more map[string]string, argv ...string) *ru
 	m.t.Cleanup(func() {
 		m.end(name)
 		if m.t.Failed() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			m.t.Logf("%s said at last:\n%s", name, strings.Join(r.said, "\n"))
+			m.t.Logf("%s said at last:\n%s", name, r.heard())
 		}
 	})
 	return r
@@ -212,6 +219,9 @@ const (
 	usual  = "sandbox"
 	always = "fields"
 )
+
+// own stands for no server: a tool is the agent's own.
+const own = "own"
 
 // servers are the commands that start our server, by its names.
 func (m *machine) servers() map[string][]string {

@@ -15,11 +15,12 @@ import (
 
 // A step is one call that the model makes, of a tool of our server's, or of the agent's own shell. When it has been sent, the test does what is to be done meanwhile.
 type step struct {
-	server    string // empty: usual
+	server    string // empty: usual; own: the agent's
 	tool      string
 	arguments map[string]any
 	line      string // for the agent's own shell, in place of a tool
 	meanwhile func()
+	races     bool // what comes of it differs from time to time, and is not compared
 }
 
 // A model is what an agent takes for one: a server on loopback that speaks the three protocols by which agents talk to theirs, and answers with
@@ -122,6 +123,9 @@ func (m *model) next(asked turn) (id string, which tool, arguments string, does 
 		return callID(m.sent - 1), t, object(map[string]any{shells[t.name]: s.line, "description": "a step"}), true
 	}
 	i := find(cmp.Or(s.server, usual), s.tool)
+	if s.server == own {
+		i = slices.IndexFunc(asked.tools, func(t tool) bool { return t.namespace == "" && t.name == s.tool })
+	}
 	if i < 0 {
 		m.t.Errorf("no tool %s %s in %v", s.server, s.tool, asked.tools)
 		return "", tool{}, "", false

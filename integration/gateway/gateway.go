@@ -91,6 +91,11 @@ func Run(ctx context.Context, o Options) error {
 		notices = append(notices, grants.Notice{Kind: grants.NoticeStore, Path: path, Text: problem})
 	}
 
+	looking, stop := context.WithCancel(ctx)
+	var looked sync.WaitGroup
+	looked.Go(func() { watchQuarantine(looking, o.Directories.State, o.User, record) })
+	defer func() { stop(); looked.Wait() }()
+
 	for _, n := range sandbox.Sweep(o.Directories.State) { // of commands whose launcher was killed
 		notices = append(notices, grants.Notice{Kind: grants.NoticeKind(n.Kind), Path: n.Path, Text: n.Text})
 	}

@@ -23,6 +23,7 @@ type About struct {
 	Profile     profile.Profile
 	Plan        *sandbox.Plan
 	CanAsk      bool   // whether fs_request_grant reaches a person
+	Apart       bool   // whether the agent is in another sandbox than its commands, and this is about that of the commands
 	HostExec    bool   // whether a person has said which commands may leave the sandbox
 	Unavailable string // why nothing can be run, if nothing can
 }
@@ -34,7 +35,11 @@ func Text(a About) string {
 	}
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	add("Commands and file tools run in a sandbox. It shows the host's files at their own paths, and only what was granted.")
+	runs := "Commands and file tools run in a sandbox. It"
+	if a.Apart {
+		runs = "Commands run in a sandbox. You and your file tools are in another one, with the same workspace, and with a /tmp and a home directory that commands do not see. That of the commands"
+	}
+	add("%s shows the host's files at their own paths, and only what was granted.", runs)
 	workspace := "the workspace " + profile.Printable(a.Profile.Workspace)
 	access := a.Plan.AccessTo(a.Profile.Workspace)
 	writable := granted(a.Plan, profile.ReadWrite, a.Profile.Workspace)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile/shut"
 )
 
 // A clearing takes away a tree that commands have made, whatever it is like: 20,000 directories deep, wide, closed to its owner. It has two
@@ -156,10 +158,32 @@ const (
 	clearTime = 10 * time.Minute
 )
 
-// A privateTmp is a sitting's /tmp, on the host.
+// A privateTmp is a sitting's /tmp, on the host, where no path leads: see package shut.
 type privateTmp struct {
-	dir  string
-	lock *os.File // held as long as it is somebody's
+	dir  string       // of the sitting's, with a lock beside it
+	in   *shut.Inside // of one that is this process's own
+	lock *os.File     // held as long as it is somebody's
+}
+
+const tmpName = "tmp"
+
+// source is what stands at /tmp.
+func (t privateTmp) source() string { return shut.In(t.dir) + "/" + tmpName }
+
+// path leads there in this process, until it is cleared.
+func (t privateTmp) path() string { return t.in.Path() + "/" + tmpName }
+
+// clearAll clears what is shut, and the directory.
+func (t privateTmp) clearAll(until time.Time) error {
+	var failed error
+	err := shut.Remove(t.dir, func(path string) { failed = errors.Join(failed, clearTree(path, until)) })
+	if failed != nil {
+		return failed
+	}
+	if failed = clearTree(t.dir, until); failed != nil { // what a command of an earlier version's put in the place of what is shut goes with it
+		return errors.Join(err, failed)
+	}
+	return nil
 }
 
 // clear takes it away. What takes longer than the patience goes on as long as this process.
@@ -168,7 +192,8 @@ func (t privateTmp) clear() {
 	go func() {
 		defer close(done)
 		defer t.lock.Close()
-		if clearTree(t.dir, time.Now().Add(clearTime)) == nil {
+		defer t.in.Close()
+		if t.clearAll(time.Now().Add(clearTime)) == nil {
 			os.Remove(t.dir + ".lock")
 		}
 	}()
@@ -197,10 +222,17 @@ func newTmp(state string) (t privateTmp, err error) {
 		err = unix.Flock(int(t.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err == nil {
-		err = os.Chmod(t.dir, 0o700|os.ModeSticky)
+		t.in, err = shut.Make(t.dir)
+	}
+	if err == nil {
+		err = unix.Mkdirat(t.in.FD(), tmpName, 0o700)
+	}
+	if err == nil {
+		err = unix.Fchmodat(t.in.FD(), tmpName, 0o700|unix.S_ISVTX, 0)
 	}
 	if err != nil {
-		os.Remove(t.dir)
+		t.in.Close()
+		_ = t.clearAll(time.Now().Add(clearTime))
 		return privateTmp{}, err
 	}
 	go sweep(base)
@@ -223,7 +255,7 @@ func takeTurn(base string) (*os.File, error) {
 // sweep clears what killed servers left: nobody holds their locks.
 func sweep(base string) {
 	for _, t := range abandoned(base) {
-		if err := clearTree(t.dir, time.Now().Add(clearTime)); err == nil || errors.Is(err, unix.ENOENT) {
+		if err := t.clearAll(time.Now().Add(clearTime)); err == nil || errors.Is(err, unix.ENOENT) {
 			os.Remove(t.dir + ".lock")
 		}
 		t.lock.Close()
@@ -254,7 +286,7 @@ func abandoned(base string) (list []privateTmp) {
 			lock.Close()
 			continue
 		}
-		list = append(list, privateTmp{dir, lock})
+		list = append(list, privateTmp{dir: dir, lock: lock})
 	}
 	return list
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
 // deepTree makes a directory in a directory, so often.
@@ -87,7 +89,7 @@ func TestATreeIsClearedWhateverItIsLike(t *testing.T) {
 }
 
 func TestWhatAKilledServerLeftIsSweptAndDelaysNobody(t *testing.T) {
-	state := t.TempDir()
+	state := shuttest.Directory(t)
 	left := filepath.Join(state, sittingsName, "s-left")
 	os.MkdirAll(left+"/some/thing", 0o700)
 	deepTree(t, left, 2000)
@@ -116,7 +118,7 @@ func TestWhatAKilledServerLeftIsSweptAndDelaysNobody(t *testing.T) {
 	}
 	sweep(filepath.Join(state, sittingsName))
 	for _, tmp := range []privateTmp{one, other} {
-		if _, err := os.Stat(tmp.dir); err != nil || one.dir == other.dir {
+		if _, err := os.Stat(tmp.path()); err != nil || one.dir == other.dir {
 			t.Errorf("one that is in use was swept: %v", err)
 		}
 		tmp.clear()

@@ -25,6 +25,7 @@ import (
 	"github.com/clairun/clai-sandbox/integration/mcp/files"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
+	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
@@ -68,7 +69,7 @@ func newPlace(t testing.TB) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(base) })
+	t.Cleanup(func() { shuttest.RemoveAll(base) })
 	p := &place{t: t, work: base + "/home/work", other: base + "/other"}
 	for _, dir := range []string{p.work, p.other, base + "/run", base + "/home/.config/clai-sandbox", base + "/home/.local/state/clai-sandbox"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -279,7 +280,14 @@ func TestTmpIsTheSessionsOwnAndStays(t *testing.T) {
 	if r := b.sh("ls -A /tmp"); r.Output != "" {
 		t.Errorf("another session sees %q", r.Output)
 	}
-	tmp := a.sitting.tmp
+	tmp := a.sitting.private.dir
+	// No path leads there, while a command runs as afterwards. Root gets there: no mode holds it.
+	if _, err := os.Lstat(a.sitting.private.source() + "/file"); errors.Is(err, os.ErrPermission) != (os.Getuid() != 0) {
+		t.Errorf("uid %d: %v", os.Getuid(), err)
+	}
+	if _, err := os.Lstat(a.sitting.tmp + "/file"); err != nil {
+		t.Error(err)
+	}
 	a.session.Close()
 	p.until("/tmp goes with the session", func() bool { _, err := os.Stat(tmp); return errors.Is(err, os.ErrNotExist) })
 }
@@ -463,7 +471,7 @@ func TestBackgroundProcesses(t *testing.T) {
 	}
 	began := time.Now()
 	a.session.Close()
-	a.p.until("all end with the session", func() bool { _, err := os.Stat(a.sitting.tmp); return err != nil })
+	a.p.until("all end with the session", func() bool { _, err := os.Stat(a.sitting.private.dir); return err != nil })
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("it took %v", took)
 	}

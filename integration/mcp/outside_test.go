@@ -65,6 +65,45 @@ func TestACallRunsOutside(t *testing.T) {
 	}
 }
 
+// Where a person said for the session that its commands run on the gateway, a call that names no host goes there, and is told so.
+func TestACallGoesWhereAPersonSaid(t *testing.T) {
+	p := newPlace(t)
+	f := &fakeRunner{Client: p.person, answer: grants.CommandAnswer{Status: grants.CommandApproved}}
+	p.options.Session.Broker = f
+	a := p.connect(nil)
+	run := func(host string) (where string, r Result) {
+		t.Helper()
+		f.asked = grants.Command{}
+		r, _ = call[Result](a, "exec", Exec{Argv: []string{"true"}, Host: host})
+		if len(f.asked.Argv) == 0 {
+			return "sandbox", r
+		}
+		return "gateway", r
+	}
+	if where, _ := run(""); where != "sandbox" {
+		t.Fatal(where)
+	}
+	list, err := p.person.Sessions(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, step := range []struct{ said, where string }{{"/elevated on", "gateway"}, {"/elevated off", "sandbox"}, {"/exec host=gateway", "gateway"}, {"/exec host=sandbox", "sandbox"}} {
+		if _, err := p.person.Say(t.Context(), list[0].ID, grants.Saying{Text: step.said}); err != nil {
+			t.Fatal(err)
+		}
+		where, r := run("")
+		for end := time.Now().Add(10 * time.Second); where != step.where && time.Now().Before(end); { // it is told as an event
+			where, r = run("")
+		}
+		if told := strings.Contains(r.text(), "a person said"); where != step.where || told != (where == "gateway") {
+			t.Errorf("%s: %s, %q", step.said, where, r.text())
+		}
+		if where, r := run("sandbox"); where != "sandbox" || strings.Contains(r.text(), "a person said") {
+			t.Errorf("%s, and host sandbox: %s", step.said, where)
+		}
+	}
+}
+
 // A person may take longer than a client waits: the call says so, a later result says that it has ended, and the id has what became of it.
 func TestACallOutsideGoesOnWaiting(t *testing.T) {
 	p := newPlace(t)

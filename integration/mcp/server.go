@@ -12,6 +12,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile/text"
 )
@@ -154,7 +155,7 @@ type Exec struct {
 	Command        string   `json:"command,omitempty" jsonschema:"in place of argv: a shell line"`
 	Cwd            string   `json:"cwd,omitempty" jsonschema:"where it starts, absolute or below the workspace; the workspace if absent"`
 	TimeoutSeconds int      `json:"timeoutSeconds,omitempty" jsonschema:"when it is ended; 120 if absent, at most 600"`
-	Host           string   `json:"host,omitempty" jsonschema:"where it runs: sandbox if absent; gateway is the host itself, where its policy or a person may deny it or have it wait"`
+	Host           string   `json:"host,omitempty" jsonschema:"where it runs: sandbox if absent, or what a person said for the session; gateway is the host itself, where its policy or a person may deny it or have it wait"`
 	Security       string   `json:"security,omitempty" jsonschema:"deny, allowlist or full: only stricter than what is configured"`
 	Ask            string   `json:"ask,omitempty" jsonschema:"of the gateway: always, on-miss or off, only stricter than what is configured"`
 	Node           string   `json:"node,omitempty" jsonschema:"of nodes, which are not available here"`
@@ -189,8 +190,15 @@ func (s *sitting) addCommands(server *sdk.Server) {
 			if given := len(in.Argv) > 0; (in.Command != "") == given && in.RunID == "" || in.RunID != "" && (in.Command != "" || given) {
 				return Result{}, "", false, fmt.Errorf("exec wants either argv or command, or the runId of one that waits")
 			}
+			said := in.Host == "" && in.RunID == "" && s.session.Where() != ""
+			if said {
+				in.Host = s.session.Where()
+			}
 			if in.outside() {
 				r := s.runOutside(ctx, in, timeout)
+				if said {
+					r.Notices = append(r.Notices, Notice{Kind: string(grants.EventOverridden), Text: "a person said that this session's commands run on host " + in.Host + " where they name none; host sandbox is the sandbox"})
+				}
 				return r, r.text(), !r.ran(), nil
 			}
 			if in.Security == "deny" {

@@ -17,7 +17,7 @@ type sitting struct {
 	options Options
 	fields  map[string]reflect.Type // of each tool's result, once there is a server
 	session *session.Session
-	tmp     string // /tmp, on the host
+	tmp     string // /tmp, on the host, for this process
 	private privateTmp
 	bwrap   sandbox.Bwrap
 	ctx     context.Context // ends with the sitting
@@ -73,13 +73,13 @@ func (s *sitting) begun() error {
 	if err != nil {
 		return fmt.Errorf("a private /tmp: %w", err)
 	}
-	options.PrivateTmp = tmp.dir
+	options.PrivateTmp = tmp.source()
 	opened, err := session.Open(s.ctx, options)
 	if err != nil {
 		tmp.clear()
 		return err
 	}
-	s.tmp, s.private, s.session = tmp.dir, tmp, opened
+	s.tmp, s.private, s.session = tmp.path(), tmp, opened
 	return nil
 }
 

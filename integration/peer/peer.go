@@ -10,7 +10,10 @@ import (
 )
 
 // Check says why the process at the other end of a unix socket may not call.
-func Check(socket int) error {
+func Check(socket int) error { return CheckBy(socket, CheckNamespaces) }
+
+// CheckBy is Check for processes that are to be somewhere else: where says why one is not there.
+func CheckBy(socket int, where func(pid int) error) error {
 	peer, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	switch {
 	case err != nil:
@@ -29,7 +32,7 @@ func Check(socket int) error {
 		return fmt.Errorf("process %d has ended", peer.Pid)
 	}
 	defer unix.Close(process)
-	if err := CheckNamespaces(int(peer.Pid)); err != nil {
+	if err := where(int(peer.Pid)); err != nil {
 		return err
 	}
 	if Ended(process) {

@@ -26,11 +26,15 @@ type StartError struct {
 
 func (e *StartError) Error() string { return e.Why }
 
-// names are the names of the sockets.
-func names(dir string) (list []string) {
+// names are the names of the sockets, and doors those of doors.
+func names(dir string) []string { return named(dir, 'b') }
+
+func doors(dir string) []string { return named(dir, doorNames) }
+
+func named(dir string, what byte) (list []string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
-		if isID(entry.Name()) && len(list) < maxRooms {
+		if isName(entry.Name(), what) && len(list) < maxRooms {
 			list = append(list, entry.Name())
 		}
 	}
@@ -144,7 +148,20 @@ func Start(dir, id string, command Command) (*Started, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.SetDeadline(time.Now().Add(patience))
+	return start(conn, command, patience)
+}
+
+// StartThrough starts a command by the socket of a Door. The sandbox for it may have to begin first.
+func StartThrough(path string, command Command) (*Started, error) {
+	conn, err := dial(path)
+	if err != nil {
+		return nil, err
+	}
+	return start(conn, command, doorPatience)
+}
+
+func start(conn *net.UnixConn, command Command, wait time.Duration) (*Started, error) {
+	conn.SetDeadline(time.Now().Add(wait))
 	c := call{Do: doStart, Argv: command.Argv, Dir: command.Dir, Terminal: command.Terminal}
 	if command.Terminal {
 		c.Term = os.Getenv("TERM")
@@ -153,7 +170,8 @@ func Start(dir, id string, command Command) (*Started, error) {
 	if command.Extra != nil {
 		files = append(files, command.Extra)
 	}
-	if err = send(conn, c, files); err == nil {
+	err := send(conn, c, files)
+	if err == nil {
 		_, err = hear(conn)
 	}
 	if err != nil {

@@ -3,6 +3,8 @@
 // Whoever has such a sandbox listens at a socket in a directory that no sandbox is shown, one for each, and takes calls of the same user
 // alone, and none from another mount or user namespace, as those of a sandbox's commands would be. A call is one message of JSON, with the
 // streams of the command beside it; so are the answers. Bytes of a command never pass through them.
+//
+// A Door is such a socket for one sandbox instead, in which an agent is: it can have its commands run in another, and no more than that.
 package rooms
 
 import (
@@ -92,15 +94,20 @@ const (
 	maxNotices, maxNotice = 20, 1000
 )
 
-func newID() string {
+func newID() string { return newName('b') }
+
+// newName is one that nothing else in the directory has: a letter for what it is, and a number.
+func newName(what byte) string {
 	var random [4]byte
 	rand.Read(random[:])
-	return "b" + hex.EncodeToString(random[:])
+	return string(what) + hex.EncodeToString(random[:])
 }
 
 // isID reports whether something can be the name of one.
-func isID(id string) bool {
-	if len(id) != 9 || id[0] != 'b' {
+func isID(id string) bool { return isName(id, 'b') }
+
+func isName(id string, what byte) bool {
+	if len(id) != 9 || id[0] != what {
 		return false
 	}
 	_, err := hex.DecodeString(id[1:])

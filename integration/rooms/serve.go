@@ -27,31 +27,41 @@ func Serve(dir string, about About, s *sandbox.Session, ended func() []sandbox.N
 		return "", nil, err
 	}
 	sweep(dir)
-	r := &served{ended: ended, about: Room{ID: newID(), About: about, PID: os.Getpid(), Began: time.Now()}, sandbox: s, room: make(chan struct{}, maxCalls), over: make(chan struct{})}
+	r := &served{ended: ended, about: Room{ID: newID(), About: about, PID: os.Getpid(), Began: time.Now()}, sandbox: s}
 	path := filepath.Join(dir, r.about.ID)
-	short, done, err := socket.ShortPath(path + unfinished)
+	end, err = listen(path, r.serve)
 	if err != nil {
 		return "", nil, err
+	}
+	s.Named(r.about.ID)
+	return r.about.ID, end, nil
+}
+
+// listen takes calls at a socket until end is called.
+func listen(path string, serve func(*net.UnixConn)) (end func(), err error) {
+	short, done, err := socket.ShortPath(path + unfinished)
+	if err != nil {
+		return nil, err
 	}
 	defer done()
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: short, Net: "unixpacket"})
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	listener.SetUnlinkOnClose(false) // the short path is gone by then
 	if err := os.Rename(path+unfinished, path); err != nil {
 		listener.Close()
 		os.Remove(path + unfinished)
-		return "", nil, err
+		return nil, err
 	}
-	s.Named(r.about.ID)
-	go r.accept(listener)
-	return r.about.ID, func() {
+	l := &listening{serve: serve, room: make(chan struct{}, maxCalls), over: make(chan struct{})}
+	go l.accept(listener)
+	return func() {
 		os.Remove(path)
 		listener.SetDeadline(time.Now().Add(lastCalls)) // who has found it meanwhile is told that it has ended
-		<-r.over
+		<-l.over
 		served := make(chan struct{})
-		go func() { r.calls.Wait(); close(served) }()
+		go func() { l.calls.Wait(); close(served) }()
 		select {
 		case <-served:
 		case <-time.After(time.Second):
@@ -65,7 +75,7 @@ const lastCalls = 10 * time.Millisecond
 
 // sweep removes the sockets of those that were killed: nobody listens there any more.
 func sweep(dir string) {
-	for _, id := range names(dir) {
+	for _, id := range append(names(dir), doors(dir)...) {
 		conn, err := dial(filepath.Join(dir, id))
 		switch {
 		case err == nil:
@@ -85,13 +95,18 @@ func sweep(dir string) {
 type served struct {
 	about   Room
 	sandbox *sandbox.Session
-	room    chan struct{}
-	calls   sync.WaitGroup
-	over    chan struct{}           // closed when no call is taken any more
 	ended   func() []sandbox.Notice // nil: nothing is told
 }
 
-func (r *served) accept(l *net.UnixListener) {
+// listening is a socket that takes calls.
+type listening struct {
+	serve func(*net.UnixConn)
+	room  chan struct{}
+	calls sync.WaitGroup
+	over  chan struct{} // closed when no call is taken any more
+}
+
+func (r *listening) accept(l *net.UnixListener) {
 	defer close(r.over)
 	for {
 		conn, err := l.AcceptUnix()

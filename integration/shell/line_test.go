@@ -4,30 +4,41 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
 
-func TestWhatAnAgentGivesItsShellIsWhatAShellTakes(t *testing.T) {
+func TestTheLineAmongTheWordsOfAShellIsFound(t *testing.T) {
 	for given, want := range map[string]string{
-		"echo a; b":      "|-c|echo a; b",
-		"-c|echo a":      "|-c|echo a",
-		"-lc|x|name|1":   "|-lc|x|name|1",
-		"-l|-c|x":        "|-l|-c|x",
-		"+x|-c|x":        "|+x|-c|x",
-		"file|argument":  "|file|argument",
-		"-s":             "|-s",
-		"--login":        "|--login",
-		"":               "|",
-		"-c|echo a && b": "|-c|echo a && b",
+		"echo a; b":       "echo a; b",
+		"-c|echo a":       "echo a",
+		"-lc|x|name|1":    "x",
+		"-l|-c|x":         "x",
+		"-c|-l|x":         "x",
+		"-c|-o|pipefail":  "pipefail", // not it, but a note is none either
+		"+x|-c|x":         "x",
+		"-c|echo a && b":  "echo a && b",
+		"file|argument":   "",
+		"file|-c|x":       "",
+		"--|-c|x":         "",
+		"-s":              "",
+		"--login":         "",
+		"--norc|-c|x":     "x",
+		"-c":              "",
+		"-c|-l":           "",
+		"":                "",
+		"--rcfile|-c|x|y": "x",
 	} {
-		if got := strings.Join(Words(strings.Split(given, "|")), "|"); got != want {
-			t.Errorf("%s: %s, want %s", given, got, want)
+		words, got := strings.Split(given, "|"), ""
+		if i := Line(words); i >= 0 {
+			got = words[i]
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", given, got, want)
 		}
 	}
-	if got := Words(nil); !slices.Equal(got, []string{""}) {
-		t.Errorf("no words: %q", got)
+	if i := Line(nil); i != -1 {
+		t.Errorf("no words: %d", i)
 	}
 }
 
@@ -100,6 +111,21 @@ func TestANoteIsWrittenIntoNothingButTheAgentsOwnFile(t *testing.T) {
 	for _, name := range []string{"target", "other"} {
 		if text, err := os.ReadFile(at(name)); err != nil || len(text) > 0 {
 			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+}
+
+func TestWhatGeminiNotesOfALinesJobsGoesNowhere(t *testing.T) {
+	const rest = "\n(\n  trap 'jobs -p > \"$_bgpids_file\"' EXIT\nx\n)"
+	for line, want := range map[string]string{
+		"_bgpids_file=/tmp/gemini-shell-1aB/bgpids.tmp" + rest:                          "_bgpids_file=/dev/null" + rest,
+		"shopt -u promptvars dotglob; _bgpids_file=/t/gemini-shell-1/bgpids.tmp" + rest: "shopt -u promptvars dotglob; _bgpids_file=/dev/null" + rest,
+		"_bgpids_file=/tmp/other/bgpids.tmp" + rest:                                     "_bgpids_file=/tmp/other/bgpids.tmp" + rest,
+		"x; _bgpids_file=/tmp/gemini-shell-1/bgpids.tmp" + rest:                         "x; _bgpids_file=/tmp/gemini-shell-1/bgpids.tmp" + rest,
+		"x": "x",
+	} {
+		if got := WithoutJobs(line); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
 }

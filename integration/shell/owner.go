@@ -40,7 +40,15 @@ func (o Owner) Runs() bool {
 }
 
 // shells are programs that agents have between themselves and a line.
-var shells = []string{"sh", "bash", "dash", "zsh", "ash", "ksh", "mksh", "fish", "busybox"}
+var shells = append(slices.Clone(Names), "busybox")
+
+// Names are the names of shells.
+var Names = []string{"sh", "bash", "dash", "rbash", "zsh", "rzsh", "ash", "ksh", "ksh93", "mksh", "fish", "tcsh", "csh"}
+
+// Is reports whether a name is a shell's: of a program, or the one under which it is started. A shell that begins a session has "-" before it.
+func Is(name string) bool {
+	return slices.Contains(Names, strings.TrimPrefix(filepath.Base(name), "-"))
+}
 
 // maxGenerations bounds the parents that are looked at.
 const maxGenerations = 64
