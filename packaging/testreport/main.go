@@ -16,6 +16,7 @@ import (
 func main() {
 	as := flag.String("as", "", "the `user` that the tests ran as, for the headings")
 	log := flag.String("log", "", "also write the tests' whole output to this `file`")
+	again := flag.String("again", "", "write to this `file` which tests failed, each with its package, if nothing but tests failed")
 	flag.Parse()
 	inputs := []io.Reader{os.Stdin}
 	if flag.NArg() > 0 {
@@ -29,7 +30,7 @@ func main() {
 		}
 		inputs = append(inputs, file)
 	}
-	failed, err := report(inputs, os.Stdout, *as, *log)
+	failed, err := report(inputs, os.Stdout, *as, *log, *again)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 	}
@@ -38,7 +39,7 @@ func main() {
 	}
 }
 
-func report(events []io.Reader, out io.Writer, as, logPath string) (failed bool, err error) {
+func report(events []io.Reader, out io.Writer, as, logPath, againPath string) (failed bool, err error) {
 	log := io.Discard
 	if logPath != "" {
 		file, err := os.Create(logPath)
@@ -59,5 +60,8 @@ func report(events []io.Reader, out io.Writer, as, logPath string) (failed bool,
 		return true, fmt.Errorf("read the events of go test: %w", err)
 	}
 	r.printSummary(as)
-	return r.failed, nil
+	if againPath != "" {
+		err = os.WriteFile(againPath, []byte(r.again()), 0o644)
+	}
+	return r.failed, err
 }

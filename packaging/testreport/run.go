@@ -30,6 +30,8 @@ type run struct {
 	passed, nFailed int         // tests
 	skipped         []skip
 	failed          bool
+	failedTests     []failure // those that are run by themselves, not as a part of another
+	failedOtherwise bool      // something that is no test failed: a build, or a package that did not end
 }
 
 // A tested is a package of one `go test`: another one may test another part of it.
@@ -53,6 +55,8 @@ type test struct {
 }
 
 type skip struct{ pkg, test, reason string }
+
+type failure struct{ pkg, test string }
 
 func newRun(out, log io.Writer) *run {
 	return &run{out: out, log: log, packages: map[tested]*testedPackage{}, ended: map[int]int{}}
@@ -93,7 +97,7 @@ func (r *run) take(input int, line []byte) {
 	case e.Action == "build-output":
 		io.WriteString(r.out, e.Output)
 	case e.Action == "build-fail":
-		r.failed = true
+		r.failed, r.failedOtherwise = true, true
 	case e.Test != "":
 		r.takeOfTest(of, e)
 	case e.Package != "":
@@ -112,6 +116,9 @@ func (r *run) takeOfTest(of tested, e event) {
 	case "fail":
 		t.result = e.Action
 		r.nFailed++
+		if !strings.Contains(e.Test, "/") {
+			r.failedTests = append(r.failedTests, failure{e.Package, e.Test})
+		}
 	case "skip":
 		t.result = e.Action
 		r.skipped = append(r.skipped, skip{pkg: e.Package, test: e.Test, reason: t.reason()})
@@ -132,6 +139,10 @@ func (r *run) takeOfPackage(of tested, e event) {
 		r.end(of)
 	case "fail":
 		r.failed = true
+		if !slices.ContainsFunc(p.tests, func(t *test) bool { return t.result == "fail" }) ||
+			slices.ContainsFunc(p.tests, func(t *test) bool { return t.result == "" }) {
+			r.failedOtherwise = true // TestMain, a panic or a timeout
+		}
 		r.printFailure(p)
 		r.end(of)
 	}
@@ -149,13 +160,13 @@ func (r *run) finish(input int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended[input] == 0 {
-		r.failed = true
+		r.failed, r.failedOtherwise = true, true
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(r.packages), func(a, b tested) int { return strings.Compare(a.path, b.path) }) {
 		if of.input != input {
 			continue
 		}
-		r.failed = true
+		r.failed, r.failedOtherwise = true, true
 		r.printFailure(r.packages[of])
 		fmt.Fprintf(r.out, "FAIL\t%s\tdid not end\n", of.path)
 		r.end(of)
@@ -188,6 +199,18 @@ func (r *run) printSummary(as string) {
 	for _, s := range r.skipped {
 		fmt.Fprintf(r.out, "--- SKIP: %s (%s): %s\n", s.test, s.pkg, s.reason)
 	}
+}
+
+// again is a line for each test that is worth another try, its package and its name; nothing if anything else failed, too.
+func (r *run) again() string {
+	if r.failedOtherwise {
+		return ""
+	}
+	var b strings.Builder
+	for _, f := range r.failedTests {
+		fmt.Fprintf(&b, "%s\t%s\n", f.pkg, f.test)
+	}
+	return b.String()
 }
 
 func (r *run) pkg(of tested) *testedPackage {

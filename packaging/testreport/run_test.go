@@ -87,7 +87,7 @@ func TestReportShowsWhatAPersonWantsToKnow(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			failed, err := report([]io.Reader{strings.NewReader(test.events)}, &out, "nobody", "")
+			failed, err := report([]io.Reader{strings.NewReader(test.events)}, &out, "nobody", "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestLogKeepsEachPackageInOnePiece(t *testing.T) {
 {"Action":"output","Package":"m/b","Output":"b2\n"}
 {"Action":"pass","Package":"m/b"}`
 	log := filepath.Join(t.TempDir(), "log")
-	if _, err := report([]io.Reader{strings.NewReader(events)}, &strings.Builder{}, "", log); err != nil {
+	if _, err := report([]io.Reader{strings.NewReader(events)}, &strings.Builder{}, "", log, ""); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(log)
@@ -139,9 +139,34 @@ func TestTwoHalvesOfAPackageAreTwoResultsAndBothMustBe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			failed, err := report([]io.Reader{strings.NewReader(half("pass", "TestA")), strings.NewReader(c.second)}, &out, "", "")
+			failed, err := report([]io.Reader{strings.NewReader(half("pass", "TestA")), strings.NewReader(c.second)}, &out, "", "", "")
 			if err != nil || failed != c.failed || !strings.Contains(out.String(), c.want) {
 				t.Errorf("failed: %v, %v\n%s", failed, err, &out)
+			}
+		})
+	}
+}
+
+func TestWhatFailedIsTriedAgainOnlyIfNothingElseFailed(t *testing.T) {
+	const failed = `{"Action":"fail","Package":"m/p","Test":"TestA/one"}
+{"Action":"fail","Package":"m/p","Test":"TestA"}
+`
+	tests := map[string]struct{ events, want string }{
+		"the test as a whole":                  {failed + `{"Action":"fail","Package":"m/p"}`, "m/p\tTestA\n"},
+		"with one that did not end":            {failed + "{\"Action\":\"output\",\"Package\":\"m/p\",\"Test\":\"TestB\",\"Output\":\"panic\"}\n{\"Action\":\"fail\",\"Package\":\"m/p\"}", ""},
+		"a package that did not end":           {failed, ""},
+		"a package without a test that failed": {`{"Action":"fail","Package":"m/p"}`, ""},
+		"with a build that failed":             {failed + `{"Action":"build-fail"}` + "\n" + `{"Action":"fail","Package":"m/p"}`, ""},
+		"none":                                 {`{"Action":"pass","Package":"m/p"}`, ""},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			again := filepath.Join(t.TempDir(), "again")
+			if _, err := report([]io.Reader{strings.NewReader(c.events)}, io.Discard, "", "", again); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(again); err != nil || string(got) != c.want {
+				t.Errorf("%q, %v, want %q", got, err, c.want)
 			}
 		})
 	}
