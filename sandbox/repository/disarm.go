@@ -403,6 +403,13 @@ func (f *settingsFile) replace(text string) error {
 		err = errors.Join(file.Chmod(os.FileMode(f.stat.Mode&0o777)), unix.Fstat(fd, &mine))
 	}
 	file.Close() // as git does: whoever looks sees nobody who could still write
+	if err == nil {
+		// While it is held open, no file that git makes meanwhile can have its number.
+		var held int
+		if held, err = unix.Openat(f.dir, f.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+			defer unix.Close(held)
+		}
+	}
 	if err == nil && !f.isNow() {
 		err = errChanged
 	}
