@@ -390,7 +390,8 @@ func (f *settingsFile) isNow() bool {
 var errChanged = errors.New("it was changed by somebody else at that moment")
 
 // replace puts another file in the place of one that was read. It takes no lock of git's: a git that finds one fails, and a command may
-// write several settings one after another ("git remote add" does).
+// write several settings one after another ("git remote add" does). So a git that reads the file in the moment between an exchange and the one
+// that undoes it loses what another git wrote just before: one setting of some 7,000 while a loop does nothing but this on a busy machine.
 func (f *settingsFile) replace(text string) error {
 	name, fd, err := f.temporary()
 	if err != nil {
