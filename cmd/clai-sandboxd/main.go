@@ -26,6 +26,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
 	"github.com/clairun/clai-sandbox/sandbox"
+	"github.com/clairun/clai-sandbox/sandbox/bus"
 	"github.com/clairun/clai-sandbox/sandbox/sshagent/serve"
 )
 
@@ -142,7 +143,7 @@ func runGateway(c *cli.Context) error {
 	defer stop()
 	desktop := ""
 	if !c.Bool("no-notify") {
-		desktop = sessionBus()
+		desktop = sessionBus(caller)
 	}
 	err = gateway.Run(ctx, gateway.Options{Desktop: desktop,
 		Directories: caller.Directories(), Home: caller.Home, User: caller.User, Version: version, Caller: caller, Runner: []string{self, runnerMode, fmt.Sprintf("--umask=%d", umask)}, Programs: programs(caller.Directories()),
@@ -164,14 +165,27 @@ func runGateway(c *cli.Context) error {
 	return err
 }
 
-// sessionBus is the address of the person's session bus, if there may be one.
-func sessionBus() string {
-	if address := os.Getenv("DBUS_SESSION_BUS_ADDRESS"); address != "" {
-		return address
+// sessionBus is the address of the person's session bus, if there may be one. A bus of a sandboxed command's would answer for the person: a socket
+// that it could have made is none, and what an address starts is not started.
+func sessionBus(c profile.Caller) string {
+	addresses, runtime := os.Getenv("DBUS_SESSION_BUS_ADDRESS"), os.Getenv("XDG_RUNTIME_DIR")
+	if addresses == "" && filepath.IsAbs(runtime) {
+		addresses = "unix:runtime=yes"
 	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
-		if info, err := os.Lstat(filepath.Join(dir, "bus")); err == nil && info.Mode().Type() == os.ModeSocket {
-			return "unix:path=" + dbus.EscapeBusAddressValue(filepath.Join(dir, "bus"))
+	list, err := bus.ParseAddress(addresses)
+	if err != nil || addresses == "" {
+		return ""
+	}
+	for _, address := range list {
+		server, why := address.Server(runtime)
+		if why != "" || server.Path != "" && c.CouldBeChosen(server.Path) {
+			continue
+		}
+		if server.Path == "" {
+			return "unix:abstract=" + dbus.EscapeBusAddressValue(server.Abstract)
+		}
+		if info, err := os.Stat(server.Path); err == nil && info.Mode().Type() == os.ModeSocket {
+			return "unix:path=" + dbus.EscapeBusAddressValue(server.Path)
 		}
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/policy"
+	"github.com/clairun/clai-sandbox/profile/variables"
 )
 
 // drainPatience is how long output is still taken when a command has ended, and something that it started holds its outputs open.
@@ -36,7 +38,7 @@ func (r *Runner) run(ctx context.Context, q Request, d policy.Decision, m *polic
 	if err != nil {
 		return failed(ReasonNotFound, err.Error())
 	}
-	command := &exec.Cmd{Path: program.Real, Args: argv, Dir: fmt.Sprintf("/proc/self/fd/%d", dir), Env: environment(r.Caller.Environ, m.Path, q.Env, d.Shell),
+	command := &exec.Cmd{Path: program.Real, Args: argv, Dir: fmt.Sprintf("/proc/self/fd/%d", dir), Env: environment(r.Caller.Environ, m, q.Env, d.Shell),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
 	output, err := collect(command)
 	if err != nil {
@@ -83,20 +85,40 @@ func exitCode(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-// environment is what the command starts with, as a list. It looks for programs where the policy does.
-func environment(inherited, path []string, overrides map[string]string, shell bool) []string {
+// environment is what the command starts with, as a list. It looks for programs where the policy does, and no variable that tells it what to trust
+// or to log in with (KUBECONFIG, AWS_CONFIG_FILE) leads to a file that a command in a sandbox could have made.
+func environment(inherited []string, m *policy.Machine, overrides map[string]string, shell bool) []string {
 	have := map[string]string{}
 	for _, pair := range inherited {
-		name, value, _ := strings.Cut(pair, "=")
-		have[name] = value
+		if name, value, _ := strings.Cut(pair, "="); !ledAstray(name, value, m.Planted) {
+			have[name] = value
+		}
 	}
-	have["PATH"] = strings.Join(path, string(os.PathListSeparator))
+	have["PATH"] = strings.Join(m.Path, string(os.PathListSeparator))
 	env := policy.Environment(have, overrides, shell)
 	list := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		list = append(list, name+"="+env[name])
 	}
 	return list
+}
+
+// ledAstray reports whether a variable that chooses files for programs names one that a command in a sandbox could have made.
+func ledAstray(name, value string, planted func(string) bool) bool {
+	switch name {
+	case "HOME", "PWD", "OLDPWD": // who and where this is
+		return false
+	}
+	if planted == nil || !variables.Is(strings.ToUpper(name), variables.Kept) {
+		return false
+	}
+	// Lists of paths, and addresses such as unix:///x and unix:path=/x,guid=y.
+	for _, path := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(":;,=", r) }) {
+		if filepath.IsAbs(path) && planted(filepath.Clean(path)) {
+			return true
+		}
+	}
+	return false
 }
 
 // An output takes what a command writes.

@@ -109,11 +109,13 @@ func newBench(t *testing.T) *bench {
 	b.write(".config/clai-sandbox/config.json", allowing)
 	b.write(".config/clai-sandbox/"+host.ApprovalsName, entries)
 	b.write(".local/state/clai-sandbox/"+profile.WrittenName, fmt.Sprintf("0 0 %q\n", b.work)) // a command in a sandbox could put programs there
-	if err := os.Mkdir(b.work, 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(b.work, 0o755), os.Symlink("work", home+"/link")); err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{"HOME": home, "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "PATH": "/usr/bin:/bin:" + b.work + "/bin", "GIT_SSH_COMMAND": "evil", "KEPT": "yes",
-		"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": "evil", "PAGER": "evil"} {
+		"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": "evil", "PAGER": "evil",
+		"KUBECONFIG": home + "/.kube/config:" + b.work + "/kubeconfig", "DOCKER_HOST": "unix://" + b.work + "/docker.sock", "DOCKER_CONFIG": b.work, "AWS_CONFIG_FILE": home + "/link/aws",
+		"DBUS_SESSION_BUS_ADDRESS": "unix:path=" + b.work + "/bus,guid=1", "SSL_CERT_FILE": home + "/.certificates", "DOCKER_CONTEXT": "work", "OLDPWD": b.work} {
 		t.Setenv(name, value)
 	}
 	b.starter = &Starter{Program: os.Args[0], Args: []string{"runner"}, Socket: home + "/run/runner.sock", Log: os.Stderr}
@@ -321,13 +323,16 @@ func TestTheEnvironmentIsTheHostsWithoutWhatChoosesCode(t *testing.T) {
 	q := b.approved(b.request("env"))
 	q.Env = nil
 	text := string(b.run(q).Stdout)
-	for _, want := range []string{"KEPT=yes\n", policy.MarkerVariable + "=1\n", "HOME=" + b.home + "\n", "PATH=/usr/bin:/bin\n"} {
+	for _, want := range []string{"KEPT=yes\n", policy.MarkerVariable + "=1\n", "HOME=" + b.home + "\n", "PATH=/usr/bin:/bin\n",
+		"SSL_CERT_FILE=" + b.home + "/.certificates\n", "DOCKER_CONTEXT=work\n", "OLDPWD=" + b.work + "\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %q", want, text)
 		}
 	}
-	if strings.Contains(text, "evil") || strings.Contains(text, "GIT_") {
-		t.Errorf("%q", text)
+	for _, gone := range []string{"evil", "GIT_", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONFIG", "AWS_CONFIG_FILE", "DBUS_SESSION"} {
+		if strings.Contains(text, gone) {
+			t.Errorf("%s in %q", gone, text)
+		}
 	}
 }
 
