@@ -176,11 +176,14 @@ func inAgentsSandbox(agent string, given []string, line int) (int, error) {
 	if err != nil {
 		return 0, &sandbox.SetupError{Why: "whose line this is: " + err.Error(), Hint: "let an agent start " + shellName + ", or use clai-sandbox run"}
 	}
-	dir, err := roomsDirectory()
+	c, note, err := aCommand(given, line)
 	if err != nil {
 		return 0, err
 	}
-	c, note, err := aCommand(given, line)
+	if err := asStarted(owner); err != nil {
+		return 0, err
+	}
+	dir, err := roomsDirectory()
 	if err != nil {
 		return 0, err
 	}
@@ -205,6 +208,25 @@ func inAgentsSandbox(agent string, given []string, line int) (int, error) {
 		}
 		return notStarted(status, err)
 	}
+}
+
+// asStarted gives this process the environment in which the agent was started. By what the agent has read since, a project would choose which
+// configuration is believed, where bwrap is, and what a gateway that is started has for commands outside.
+func asStarted(owner shell.Owner) error {
+	environ, err := owner.Environment()
+	if err != nil {
+		return &sandbox.SetupError{Why: err.Error(), Hint: "start the agent anew"}
+	}
+	if environ == nil {
+		return nil
+	}
+	os.Clearenv()
+	for _, entry := range environ {
+		if name, value, is := strings.Cut(entry, "="); is && name != "" {
+			os.Setenv(name, value)
+		}
+	}
+	return nil
 }
 
 func isDirectory(path string) bool {

@@ -18,10 +18,11 @@ var byShell = map[string]struct {
 	settings  func(m *machine) map[string]string // besides those of inside
 	variables map[string]string
 	byHand    bool // nothing is installed: settings have it
+	reads     bool // the project's .env
 }{
 	"claude":   {arguments: []string{"--dangerously-skip-permissions"}, variables: map[string]string{"IS_SANDBOX": "1"}},
 	"codex":    {arguments: []string{"-c", `approval_policy="never"`, "-c", `sandbox_mode="danger-full-access"`, "--dangerously-bypass-hook-trust"}},
-	"gemini":   {arguments: []string{"--approval-mode=yolo"}, variables: map[string]string{"GEMINI_CLI_TRUST_WORKSPACE": "true"}},
+	"gemini":   {arguments: []string{"--approval-mode=yolo"}, variables: map[string]string{"GEMINI_CLI_TRUST_WORKSPACE": "true"}, reads: true},
 	"opencode": {variables: map[string]string{"OPENCODE_PERMISSION": `{"*":"allow"}`}},
 	"claude by a hook": {
 		arguments: []string{"--dangerously-skip-permissions"}, variables: map[string]string{"IS_SANDBOX": "1"}, byHand: true,
@@ -57,6 +58,15 @@ func TestRealAgentsRunTheirCommandsByOurShell(t *testing.T) {
 			}
 			if !with.byHand {
 				m.person("install-agent", program, "--yes")
+			}
+			elsewhere := m.base + "/other/package"
+			if with.reads { // a command may have written it; what it names is nobody's that wrote here
+				m.write(elsewhere+"/bwrap", "#!/bin/sh\ntouch "+elsewhere+"/executed\n")
+				m.write(elsewhere+"/clai-sandbox/config.json", `{"defaults": {"execution": {"filesystem": {"extraPaths": [{"path": "`+m.home+`/.ssh", "access": "read_only"}]}}}}`)
+				if err := os.Chmod(elsewhere+"/bwrap", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				m.write(m.work+"/.env", "READ=yes\nCLAI_SANDBOX_BWRAP="+elsewhere+"/bwrap\nXDG_CONFIG_HOME="+elsewhere+"\nCLAI_SANDBOX_STATE_DIR="+elsewhere+"/state\n")
 			}
 			m.start("clai-sandbox", nil, m.command, "gateway", "--no-notify")
 			m.until("the gateway listens", func() bool {
@@ -96,6 +106,11 @@ func TestRealAgentsRunTheirCommandsByOurShell(t *testing.T) {
 			}
 			if _, err := os.Stat(m.home + "/left"); err == nil {
 				t.Error("a command wrote the home")
+			}
+			for _, name := range []string{"executed", "state"} {
+				if _, err := os.Stat(elsewhere + "/" + name); err == nil {
+					t.Errorf("the project's .env led to %s", name)
+				}
 			}
 			m.until("its sandbox ended with it", func() bool { return m.person("sessions", "list") == "no session has a sandbox\n" })
 			if !with.byHand {

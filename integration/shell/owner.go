@@ -90,6 +90,57 @@ func OwnerOf(pid int) (Owner, error) {
 	return Owner{}, errors.New("no process is there whose line it would be")
 }
 
+// Environment is what the owner's program was started with, whatever it has read since: programs of agents take variables from a file of the project
+// (.env), and pass them on. A program that starts itself anew may have done so before: what counts is the environment of the first of its processes. nil: the owner is a shell, in which a person has set the variables that this process has.
+func (o Owner) Environment() ([]string, error) {
+	exe := func(pid int) string { return fmt.Sprintf("/proc/%d/exe", pid) }
+	unknown := func(err error) ([]string, error) {
+		return nil, fmt.Errorf("the environment in which process %d was started: %w", o.PID, err)
+	}
+	if path, err := os.Readlink(exe(o.PID)); err != nil {
+		return unknown(err)
+	} else if slices.Contains(shells, programName(path)) {
+		return nil, nil
+	}
+	self, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return unknown(err)
+	}
+	program, err := os.Stat(exe(o.PID))
+	if err != nil {
+		return unknown(err)
+	}
+	first, began := o.PID, o.Began
+	for at, n := o.PID, 0; n < maxGenerations; n++ {
+		parent, _, err := status(at)
+		if err != nil {
+			return unknown(err)
+		}
+		if at = parent; at <= 1 {
+			break
+		}
+		if other, err := os.Stat(exe(at)); err == nil && os.SameFile(program, other) {
+			first = at
+			if _, began, err = status(at); err != nil {
+				return unknown(err)
+			}
+		} else if !between(at, self) {
+			break
+		}
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", first))
+	if err != nil {
+		return unknown(err)
+	}
+	if !o.Runs() || !(Owner{PID: first, Began: began}).Runs() {
+		return unknown(errors.New("it has ended"))
+	}
+	return append([]string{}, strings.FieldsFunc(string(text), func(r rune) bool { return r == 0 })...), nil
+}
+
+// programName is the name of a program by its link in /proc.
+func programName(exe string) string { return strings.TrimSuffix(filepath.Base(exe), " (deleted)") }
+
 // between reports whether a process only passes a line on.
 func between(pid int, self os.FileInfo) bool {
 	exe := fmt.Sprintf("/proc/%d/exe", pid)
@@ -97,7 +148,7 @@ func between(pid int, self os.FileInfo) bool {
 		return true
 	}
 	path, err := os.Readlink(exe)
-	if err != nil || !slices.Contains(shells, strings.TrimSuffix(filepath.Base(path), " (deleted)")) {
+	if err != nil || !slices.Contains(shells, programName(path)) {
 		return false
 	}
 	words := wordsOf(pid)

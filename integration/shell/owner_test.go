@@ -140,3 +140,43 @@ func TestASandboxIsFoundByItsOwner(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
+
+// What an agent has read into its environment since it was started leads this program nowhere, also where it has started itself anew with it.
+func TestWhatAnAgentReadSinceItsStartIsNotItsEnvironment(t *testing.T) {
+	perl, err := exec.LookPath("perl")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("CHOSEN", "by the person")
+	line := `$ENV{CHOSEN} = $ENV{READ} = "since"; system "sh", "-c", 'echo $$; exec sleep 100'`
+	for how, argv := range map[string][]string{
+		"once": {perl, "-e", line},
+		"anew": {perl, "-e", `$ENV{CHOSEN} = "since"; system "sh", "-c", '"$@"; true', "sh", @ARGV`, perl, "-e", line},
+	} {
+		_, last := started(t, t.TempDir(), argv...)
+		o, err := OwnerOf(last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		environ, err := o.Environment()
+		if text := strings.Join(environ, "\n") + "\n"; err != nil || !strings.Contains(text, "CHOSEN=by the person\n") || strings.Contains(text, "since") {
+			t.Errorf("%s: %v, %q", how, err, text)
+		}
+		if _, err := (Owner{PID: o.PID, Began: o.Began + 1}).Environment(); err == nil {
+			t.Errorf("%s: another process is taken for it", how)
+		}
+	}
+	// A shell is where a person sets variables: they are the line's.
+	script := filepath.Join(t.TempDir(), "agent")
+	if err := os.WriteFile(script, []byte("sh -c 'echo $$; exec sleep 100'; true\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, last := started(t, "/", "sh", script)
+	o, err := OwnerOf(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if environ, err := o.Environment(); environ != nil || err != nil {
+		t.Errorf("a shell: %q, %v", environ, err)
+	}
+}
