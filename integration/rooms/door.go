@@ -1,7 +1,6 @@
 package rooms
 
 import (
-	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -53,14 +52,11 @@ func (d Door) serve(conn *net.UnixConn) {
 	if d.check(conn) != nil { // it is told nothing
 		return
 	}
-	conn.SetDeadline(time.Now().Add(patience))
-	text, files, err := receive(conn)
-	defer closeAll(files)
-	var c call
-	if err != nil || json.Unmarshal(text, &c) != nil {
+	c, files, err := takeCall(conn)
+	if err != nil {
 		return
 	}
-	conn.SetDeadline(time.Time{})
+	defer closeAll(files)
 	if c.Do != doStart || c.Terminal {
 		send(conn, answer{Error: "from here, a command is started, with pipes for its streams", Status: 125}, nil)
 		return

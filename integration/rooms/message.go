@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,6 +64,21 @@ func receive(conn *net.UnixConn) (text []byte, files []*os.File, err error) {
 		return nil, nil, errors.Join(err, errors.New("it is no whole message"))
 	}
 	return text[:n], files, nil
+}
+
+// takeCall receives a call, for which whoever calls has so long.
+func takeCall(conn *net.UnixConn) (c call, files []*os.File, err error) {
+	conn.SetDeadline(time.Now().Add(patience))
+	text, files, err := receive(conn)
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err != nil {
+		closeAll(files)
+		return call{}, nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return c, files, nil
 }
 
 func closeAll(files []*os.File) {

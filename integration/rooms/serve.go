@@ -1,7 +1,6 @@
 package rooms
 
 import (
-	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -138,14 +137,11 @@ func (r *served) serve(conn *net.UnixConn) {
 	if err != nil { // it is told nothing
 		return
 	}
-	conn.SetDeadline(time.Now().Add(patience))
-	text, files, err := receive(conn)
-	defer closeAll(files)
-	var c call
-	if err != nil || json.Unmarshal(text, &c) != nil {
+	c, files, err := takeCall(conn)
+	if err != nil {
 		return
 	}
-	conn.SetDeadline(time.Time{})
+	defer closeAll(files)
 	switch c.Do {
 	case doShow:
 		room := r.about
