@@ -1,9 +1,14 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clairun/clai-sandbox/profile"
 )
 
 // asHusky does what "husky" (9.1) does at each "npm install": each step has the install fail that fails.
@@ -67,6 +72,28 @@ func TestWhatIsNotHuskysStaysReadOnly(t *testing.T) {
 		},
 		"a large file": func(h *host, made string) { h.write(made+"/file", strings.Repeat("x", maxHuskyFile+1)) },
 		"a file":       func(h *host, made string) { h.write(made, "x") },
+		"many files": func(h *host, made string) {
+			for i := range maxHuskyFiles + 1 {
+				h.write(fmt.Sprint(made, "/", i), "x")
+			}
+		},
+		"a pipe with a name": func(h *host, made string) {
+			h.mkdir(made)
+			if err := unix.Mkfifo(made+"/pipe", 0o600); err != nil {
+				h.t.Fatal(err)
+			}
+		},
+		"a link to another directory": func(h *host, made string) {
+			h.symlink(h.mkdir(h.profile.Workspace+"/.husky/other"), made)
+		},
+		"a file that nobody may read": func(h *host, made string) {
+			if os.Getuid() == 0 {
+				h.t.Skip("root may")
+			}
+			if err := os.Chmod(h.write(made+"/file", "x"), 0); err != nil {
+				h.t.Fatal(err)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,4 +106,34 @@ func TestWhatIsNotHuskysStaysReadOnly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// As many files as husky makes, and as long ones, are in the command's own directory.
+func TestAllThatHuskyHasMadeIsThere(t *testing.T) {
+	needMounts(t)
+	h := newHost(t)
+	made := h.profile.Workspace + "/.husky/_"
+	h.write(made+"/large", strings.Repeat("x", maxHuskyFile))
+	for i := range maxHuskyFiles - 1 {
+		h.write(fmt.Sprint(made, "/", i), "x")
+	}
+	h.sh(fmt.Sprintf("cd .husky/_; touch new; rm new; test $(ls | wc -l) = %d; test $(wc -c < large) = %d; echo changed > 0", maxHuskyFiles, maxHuskyFile))
+	if text, err := os.ReadFile(made + "/0"); err != nil || string(text) != "x" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// What a person has said of the directory itself holds.
+func TestWhatIsSaidOfHuskysHooksHolds(t *testing.T) {
+	needMounts(t)
+	h := newHost(t)
+	made := h.profile.Workspace + "/.husky/_"
+	h.write(made+"/hook", "secret")
+	h.profile.Hidden = append(h.profile.Hidden, profile.HiddenPath{Path: made, Enforced: true})
+	h.sh("! grep -r secret .husky")
+	h = newHost(t)
+	made = h.profile.Workspace + "/.husky/_"
+	h.write(made+"/hook", "x")
+	h.grant(made, profile.ReadOnly)
+	h.sh("! touch .husky/_/new; grep x .husky/_/hook")
 }
