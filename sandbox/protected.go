@@ -247,6 +247,13 @@ func (b *builder) protectIn(root string) {
 	for _, found := range result.Links { // the person's own
 		b.protection.known[found.Path] = true
 	}
+	for _, dir := range result.Objects {
+		if name := join(dir, "alternates"); baseName(dir) == "info" {
+			if text, err := b.tree.ReadFile(name, protect.MaxAlternates); err == nil {
+				b.protection.strays[name] = protect.AlternatesText(text)
+			}
+		}
+	}
 	for _, found := range result.Found {
 		if found.Stray {
 			b.stray(found.Path)

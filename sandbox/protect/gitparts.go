@@ -353,7 +353,7 @@ func (w *Watch) allIndexes(n *node) {
 func (w *Watch) isWritten(dir int, n *node, name string) bool {
 	var stat unix.Stat_t
 	since := objectLook{since: w.began.Round(0)}
-	return !n.placed || n.above != nil && !n.above.placed || unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && since.isChanged(dir, &stat)
+	return !n.placed || n.above != nil && !n.above.placed || unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && since.mayBeChanged(dir, &stat)
 }
 
 // settleIndexes is for when a command of a session has ended, and others may still run.

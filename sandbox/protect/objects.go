@@ -1,6 +1,9 @@
 package protect
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,7 +31,6 @@ const (
 	serverSlack = 10 * time.Minute
 	// maxObjectCopy bounds what is copied because it has another name.
 	maxObjectCopy = 4 << 30
-	maxAlternates = 64 << 10
 )
 
 // objectsIn is what a directory is called in one of git's objects ("ab", "pack", "info", "info/commit-graphs"; "lfs" for one of git-lfs's), or is empty. Names decide, whatever
@@ -61,6 +63,9 @@ type objectLook struct {
 	writes func(path string) bool
 	// couldWrite reports whether any command could.
 	couldWrite func(path string) bool
+	// alternates are what the files of that name were when the command began, or when they were found right, as AlternatesText has it; nil: nobody knows.
+	alternates map[string]string
+	right      map[string]string // those that this look has found so
 	told       []Told
 }
 
@@ -95,6 +100,43 @@ func (o *objectLook) isChanged(dir int, stat *unix.Stat_t) bool {
 	return !changedAt(stat).Before(o.since.Add(-slack(dir)))
 }
 
+// mayBeChanged is isChanged for a file that may be written through a mapping: where the kernel does not note when, its mode must forbid it.
+func (o *objectLook) mayBeChanged(dir int, stat *unix.Stat_t) bool {
+	return o.isChanged(dir, stat) || stat.Mode&0o222 != 0 && mapsUnnoticed(dir)
+}
+
+// mapsUnnoticed reports whether what is written to a mapped file in an open directory may change no time of the file's: where all is in memory
+// (tmpfs), what may lie over that (overlayfs), and where somebody else keeps the time.
+func mapsUnnoticed(dir int) bool {
+	var fs unix.Statfs_t
+	if unix.Fstatfs(dir, &fs) != nil {
+		return true
+	}
+	switch int64(fs.Type) {
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.HUGETLBFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC:
+		return true
+	}
+	return slack(dir) == serverSlack
+}
+
+// AlternatesText is what is remembered of a file "alternates" that was there when the command began.
+func AlternatesText(text string) string {
+	digest := sha256.Sum256([]byte(text))
+	return "alternates, sha256: " + hex.EncodeToString(digest[:])
+}
+
+// MaxAlternates is how much of one is read.
+const MaxAlternates = 64 << 10
+
+// keepAlternates remembers the one in an open directory of objects.
+func keepAlternates(strays map[string]string, dir int, path string) {
+	if text, err := readStart(dir, alternates, MaxAlternates); err == nil && objectsIn(path) == "info" {
+		strays[join(path, alternates)] = AlternatesText(text)
+	}
+}
+
+const alternates = "alternates"
+
 func changedAt(stat *unix.Stat_t) time.Time { return time.Unix(stat.Ctim.Unix()) }
 
 // directory looks through one that is open, and is at a path, and names what has to be set aside. What else the host has in it is in another one. all says
@@ -108,14 +150,14 @@ func (o *objectLook) directory(dir, host int, path string, all bool) (bad []stri
 	}
 	names, changed := map[string]bool{}, map[string]bool{}
 	unix.Seek(dir, 0, unix.SEEK_SET)
-	since := o.since.Add(-slack(dir))
+	since, unnoticed := o.since.Add(-slack(dir)), mapsUnnoticed(dir)
 	err := readDirectory(dir, func(name []byte, kind Kind) bool {
 		var stat unix.Stat_t
 		if kind == Directory || isAside(string(name)) || unix.Fstatat(dir, string(name), &stat, unix.AT_SYMLINK_NOFOLLOW) != nil || kindOf(stat.Mode) != File {
 			return true // a link is set aside for itself
 		}
 		names[string(name)] = true
-		if all || !changedAt(&stat).Before(since) {
+		if all || !changedAt(&stat).Before(since) || unnoticed && stat.Mode&0o222 != 0 {
 			changed[string(name)] = true
 		}
 		return true
@@ -128,8 +170,8 @@ func (o *objectLook) directory(dir, host int, path string, all bool) (bad []stri
 		if changed["commit-graph"] {
 			unix.Unlinkat(dir, "commit-graph", 0)
 		}
-		if names["alternates"] && !o.areObjects(dir, path, changed["alternates"]) {
-			bad = append(bad, "alternates")
+		if names[alternates] && !o.areObjects(dir, path, all, changed[alternates]) {
+			bad = append(bad, alternates)
 		}
 	case "info/commit-graphs", "pack/multi-pack-index.d":
 		for name := range names {
@@ -263,36 +305,48 @@ func (o *objectLook) isOwn(dir int, name, path string) bool {
 }
 
 // areObjects reports whether all other places, where git shall find objects, too, are ones that are looked through, or nobody's to write.
-func (o *objectLook) areObjects(dir int, path string, changed bool) bool {
-	text, err := readStart(dir, "alternates", maxAlternates)
-	if err != nil || len(text) == maxAlternates {
+// all says that nothing of it was there when the command began.
+func (o *objectLook) areObjects(dir int, path string, all, changed bool) bool {
+	text, err := readStart(dir, alternates, MaxAlternates)
+	is := AlternatesText(text)
+	if o.alternates != nil && !all { // told by what is in it, and not by a time
+		changed = o.alternates[join(path, alternates)] != is
+	}
+	if err != nil || len(text) == MaxAlternates {
 		return !changed
 	}
 	for line := range strings.SplitSeq(text, "\n") {
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		if line[0] == '"' || strings.IndexFunc(line, unicode.IsControl) >= 0 { // git reads something else in it
-			if changed {
-				return false
-			}
-			continue
-		}
-		if !filepath.IsAbs(line) {
-			line = parent(path) + "/" + line
-		}
-		line = filepath.Clean(line) // git leaves "x/.." out, too, whatever x is
-		real, err := filepath.EvalSymlinks(line)
-		changed := changed || o.isLed(line)
-		switch {
-		case err != nil:
-			if changed {
-				return false
-			}
-		case !isNamed(base(real), "objects") && (changed || o.writes(real)),
-			changed && !o.writes(real) && o.couldWrite(real): // nobody looks through it when another command has written there
+		if !o.isPlace(line, path, changed) {
 			return false
 		}
+	}
+	if o.right == nil {
+		o.right = map[string]string{}
+	}
+	o.right[join(path, alternates)] = is
+	return true
+}
+
+// isPlace reports whether what git reads in one line of it is such a place, or was named before.
+func (o *objectLook) isPlace(line, path string, changed bool) bool {
+	if line == "" || line[0] == '#' {
+		return true
+	}
+	if line[0] == '"' || strings.IndexFunc(line, unicode.IsControl) >= 0 { // git reads something else in it
+		return !changed
+	}
+	if !filepath.IsAbs(line) {
+		line = parent(path) + "/" + line
+	}
+	line = filepath.Clean(line) // git leaves "x/.." out, too, whatever x is
+	real, err := filepath.EvalSymlinks(line)
+	changed = changed || o.isLed(line)
+	switch {
+	case err != nil:
+		return !changed
+	case !isNamed(base(real), "objects") && (changed || o.writes(real)),
+		changed && !o.writes(real) && o.couldWrite(real): // nobody looks through it when another command has written there
+		return false
 	}
 	return true
 }
@@ -346,6 +400,7 @@ func (w *Watch) Objects() {
 		return
 	}
 	look := newObjectLook(w.options.NewObjectCheck, w.objectsSeen, w.began, w.writes, w.options.CouldWrite)
+	look.alternates = maps.Clone(w.strays)
 	w.objectsSeen = time.Now()
 	if !w.closing {
 		w.settleIndexes()
@@ -375,6 +430,7 @@ func (w *Watch) Objects() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	maps.Copy(w.strays, look.right)
 	for n := range w.packed {
 		w.packedRefs(n, look)
 	}
@@ -412,6 +468,7 @@ func (s *sweep) objects(dirs []string) {
 		return
 	}
 	look := newObjectLook(s.newObjectCheck, time.Unix(0, s.run.Began), time.Now(), s.writes, nil)
+	look.alternates = s.run.Strays
 	for _, path := range dirs {
 		dir, err := openReading(path)
 		if err != nil {

@@ -190,7 +190,7 @@ func (w *Watch) packedRefs(n *node, look *objectLook) {
 		return
 	}
 	var stat unix.Stat_t
-	if unix.Fstatat(fd, packedRefs, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil || kindOf(stat.Mode) != File || !look.isChanged(fd, &stat) {
+	if unix.Fstatat(fd, packedRefs, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil || kindOf(stat.Mode) != File || !look.mayBeChanged(fd, &stat) {
 		return
 	}
 	defer usable(fd)()

@@ -359,6 +359,13 @@ func (w *Watch) addRoot(path string) error {
 			}
 		}
 	}
+	for _, dir := range s.result.Objects {
+		if n := byPath[dir]; n != nil && n != apartNode {
+			if fd, err := w.descriptor(n); err == nil {
+				keepAlternates(w.strays, fd, dir)
+			}
+		}
+	}
 	for _, found := range s.result.Found {
 		n := byPath[parent(found.Path)]
 		if found.Stray && n != nil {
