@@ -65,7 +65,7 @@ bench: build ## measure a start beside bare bwrap with the same options, and wha
 	@packaging/setup.sh run
 	go build -o bin/bench ./packaging/bench
 	bin/bench -binary bin/clai-sandbox
-	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/... ./policy ./integration/...
+	go test -run '^$$' -bench . -benchmem ./sandbox ./grants/... ./policy ./integration/... ./cmd/clai-sandboxd
 
 bench-cow: build ## measure what is seen copy on write beside what is not: starts, go build, npm install, 100,000 files
 	@packaging/setup.sh run

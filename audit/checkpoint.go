@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -103,7 +104,42 @@ func Key(dir string) (string, error) {
 }
 
 // Head is the last checkpoint of the log in a state directory, with its signature.
-func Head(dir string) (string, error) { return readSmall(filepath.Join(dir, headName)) }
+func Head(dir string) (string, error) {
+	path := filepath.Join(dir, headName)
+	text, err := readSmall(path)
+	for range headReads { // it is written in place
+		before := text
+		if err != nil {
+			break
+		}
+		if text, err = readSmall(path); text == before {
+			break
+		}
+	}
+	return text, err
+}
+
+// headReads is how often the head is read until it is the same twice. It is written in microseconds, once for each time the disk was waited for.
+const headReads = 100
+
+// writeHead puts the last checkpoint in its place. Once there, it is written over: to put another file in its place took longer than waiting for the
+// disk did before it. It is part of one sector, so that a power failure leaves this one or the one before.
+func writeHead(path, text string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return writeWhole(path, text, false)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > int64(len(text)) || len(text) > sector {
+		return writeWhole(path, text, false)
+	}
+	_, err = file.WriteAt([]byte(text), 0)
+	return err
+}
+
+// sector is what a disk writes as a whole, in bytes.
+const sector = 512
 
 func readSmall(path string) (string, error) {
 	info, err := os.Lstat(path)

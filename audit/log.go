@@ -284,7 +284,7 @@ func (a *Log) commit(position int64) error {
 	if err != nil {
 		return err
 	}
-	_ = writeWhole(filepath.Join(a.dir, headName), signed, false) // for who looks whether the end was cut off; the log does without
+	_ = writeHead(filepath.Join(a.dir, headName), signed) // for who looks whether the end was cut off; the log does without
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.synced = end

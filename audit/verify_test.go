@@ -3,12 +3,14 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -283,5 +285,59 @@ func TestALogThatAnotherKeySigned(t *testing.T) {
 	os.WriteFile(filepath.Join(dir, headName), []byte(head), 0o600)
 	if report, err := Verify(dir, key); err == nil {
 		t.Error(report)
+	}
+}
+
+// The head is written over where it stands, and always is the last checkpoint; what else stands there makes room for it.
+func TestTheHeadIsTheLastCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, headName)
+	a, _ := Open(filepath.Join(dir, Name), 0)
+	defer a.Close()
+	key, err := Key(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	follows := func(what string) os.FileInfo {
+		t.Helper()
+		if _, err := a.Append(line{Event: what}, true); err != nil {
+			t.Fatal(err)
+		}
+		head, err := Head(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := OpenCheckpoint(head, key); err != nil || c.Size != a.tree.size-1 {
+			t.Errorf("%s: %+v, %v, and there are %d lines", what, c, err, a.tree.size)
+		}
+		info, err := os.Lstat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", what, info, err)
+		}
+		return info
+	}
+	first := follows("the first")
+	for i := range 12 {
+		if !os.SameFile(first, follows(fmt.Sprint(i))) {
+			t.Fatal("another file was put in its place")
+		}
+	}
+	other := filepath.Join(dir, "other")
+	for what, stand := range map[string]func() error{
+		"a longer one": func() error { return os.WriteFile(path, bytes.Repeat([]byte("x"), sector), 0o600) },
+		"an empty one": func() error { return os.WriteFile(path, nil, 0o600) },
+		"none":         func() error { return os.Remove(path) },
+		"a link": func() error {
+			return errors.Join(os.WriteFile(other, []byte("kept"), 0o600), os.Remove(path), os.Symlink(other, path))
+		},
+		"a pipe": func() error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)) },
+	} {
+		if err := stand(); err != nil {
+			t.Fatal(err)
+		}
+		follows(what)
+	}
+	if text, err := os.ReadFile(other); string(text) != "kept" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -303,6 +303,16 @@ func TestAKilledGatewayRunsNothingTwice(t *testing.T) {
 	}
 }
 
+// build puts a program as it ships in the place of the test's own.
+func (d *desk) build(name, of string) {
+	d.Helper()
+	os.Remove(d.bin + "/" + name)
+	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", d.bin+"/"+name, of)
+	if out, err := build.CombinedOutput(); err != nil {
+		d.Fatalf("%v: %s", err, out)
+	}
+}
+
 // In pairs: hostexec of what needs no answer, as it is typed in a sandbox, and the same program begun without any of it. The difference is
 // what the way outside costs: the program that asks, the socket, the policy, the record on the disk, the runner.
 func BenchmarkHostExec(b *testing.B) {
@@ -313,18 +323,24 @@ func BenchmarkHostExec(b *testing.B) {
 		b.Fatal(err)
 	}
 	// The program that a sandbox has: it begins with each command.
-	os.Remove(d.bin + "/" + client.HostExecName)
-	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", d.bin+"/"+client.HostExecName, "../clai-sandbox")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
-	}
+	d.build(client.HostExecName, "../clai-sandbox")
 	if _, complaints, status := d.inside("true"); status != 0 {
 		b.Fatal(complaints)
 	}
 	var ours, bare []time.Duration
 	for b.Loop() {
 		begun := time.Now()
-		d.inside("true")
+		for {
+			_, complaints, status := d.inside("true")
+			if status == 0 {
+				break
+			}
+			if !strings.Contains(complaints, "asks too often") {
+				b.Fatal(complaints)
+			}
+			time.Sleep(200 * time.Millisecond) // it may ask again some times then
+			begun = time.Now()
+		}
 		ours = append(ours, time.Since(begun))
 		begun = time.Now()
 		if err := exec.Command(program).Run(); err != nil {

@@ -92,13 +92,18 @@ func (h Host) machine() *policy.Machine {
 const maxLinks = 40
 
 // planted reports whether a command in a sandbox could have made what a path leads to, or one of the links on the way.
-func (h Host) planted(path string) bool {
+func (h Host) planted(path string) bool { return h.plantedAt(path, written.OnDisk) }
+
+func (h Host) plantedAt(path string, identify func(path string) (device, inode uint64)) bool {
+	if len(h.written) == 0 {
+		return false
+	}
 	at, links := "/", 0
 	for rest := strings.Split(path, "/"); len(rest) > 0; {
 		name := rest[0]
 		rest = rest[1:]
 		next := filepath.Join(at, name) // ".." is taken where the links have led
-		if h.written.Holds(next, written.OnDisk) {
+		if h.written.Holds(next, identify) {
 			return true
 		}
 		target, err := os.Readlink(next)
@@ -120,9 +125,23 @@ func (h Host) planted(path string) bool {
 // unplanted is a PATH without the directories that are no absolute paths, and without those that a command in a sandbox could write: what is started
 // would look for programs there, too.
 func (h Host) unplanted(path string) string {
-	return strings.Join(slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool {
-		return !filepath.IsAbs(dir) || h.planted(dir)
-	}), string(filepath.ListSeparator))
+	type object struct{ device, inode uint64 }
+	known := map[string]object{} // the directories of a PATH have most of their parents in common
+	identify := func(path string) (device, inode uint64) {
+		o, found := known[path]
+		if !found {
+			o.device, o.inode = written.OnDisk(path)
+			known[path] = o
+		}
+		return o.device, o.inode
+	}
+	var list []string
+	for _, dir := range filepath.SplitList(path) {
+		if filepath.IsAbs(dir) && !slices.Contains(list, dir) && !h.plantedAt(dir, identify) {
+			list = append(list, dir)
+		}
+	}
+	return strings.Join(list, string(filepath.ListSeparator))
 }
 
 // HostExec are the lists of a server of requests, made ready.
