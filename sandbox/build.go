@@ -108,10 +108,11 @@ type builder struct {
 	guarded    int // how many paths are protected
 	toldStray  bool
 	toldTree   bool
-	late       []protect.Name // that were not known when the directories were looked through
-	linked     int            // how many names in them were looked at
-	homeLinked int            // links in the home that were followed
-	unseen     []string       // directories of the home, in which not all links were looked for
+	late       []protect.Name     // that were not known when the directories were looked through
+	linked     int                // how many names in them were looked at
+	homeLinked int                // links in the home that were followed
+	outside    map[[2]uint64]bool // files with several names that something outside obeys: device and inode
+	unseen     []string           // directories of the home, in which not all links were looked for
 	protection *Protection
 	again      *Protection     // what a first look found; nil: this is the first
 	made       map[string]bool // what is known of repositories that commands made; nil: not asked

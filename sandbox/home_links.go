@@ -58,6 +58,10 @@ func (b *builder) homeLinks(origin profile.Origin) {
 			b.leadLink(name, origin, true)
 		case entry.Dir && entry.Name != ".cache":
 			places = append(places, place{name, new(int)})
+		case !entry.Dir:
+			if object, err := b.tree.Lstat(name); err == nil {
+				b.linkedOutside(name, object)
+			}
 		}
 	}
 	for i := 0; i < len(places); i++ {

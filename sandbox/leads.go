@@ -55,7 +55,9 @@ func (b *builder) leadOn(name string, origin profile.Origin, file bool) (isRoot 
 			return true
 		case err == nil && b.writable(w.Real) && b.protects(w.Real):
 			b.guard(w.Real, origin)
-		case err != nil && b.writable(w.Real):
+		case err == nil:
+			b.linkedOutside(w.Real, w.Object)
+		case b.writable(w.Real):
 			if name = b.awaitMissing(w, file); name != "" {
 				continue
 			}
@@ -189,6 +191,7 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 			b.close(dir, protect.Closed{Path: dir, Why: "git on the host executes hooks in it (" + s.Key + ")"})
 		}
 		b.leadAll(dir, gitOrigin, linkedLevels, false)
+		b.linkedOutsideIn(dir)
 	case isProgram(s):
 		for _, word := range b.words(s.Value) {
 			if (tree == "" || isAlias(s)) && !path.IsAbs(word) {
@@ -326,8 +329,13 @@ func (b *builder) leadsOf(dir, tree string) {
 	if w, ok := b.named(join(dir, "commondir"), "", dir); ok {
 		common = w.Real
 	}
-	b.gitLeads(tree, join(common, "config"), join(dir, "config.worktree"), join(common, "config.worktree"))
+	files := []string{join(common, "config"), join(dir, "config.worktree"), join(common, "config.worktree")}
+	b.gitLeads(tree, files...)
 	b.leadAll(join(common, "hooks"), gitOrigin, 1, false)
+	for _, file := range files {
+		b.linkedOutsideAt(file)
+	}
+	b.linkedOutsideIn(join(common, "hooks"))
 }
 
 // personsRelative is relativeTo of the settings that count in all repositories: also in one that a command makes.

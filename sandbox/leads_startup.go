@@ -43,6 +43,7 @@ func (b *builder) startupLeads(origin profile.Origin) {
 			return
 		}
 		seen[w.Real] = true
+		b.linkedOutside(w.Real, w.Object)
 		text, err := b.tree.ReadFile(w.Real, maxStartupText)
 		if err != nil {
 			return

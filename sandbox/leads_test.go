@@ -39,6 +39,13 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"a program that has another name": {
 			before: "git init -q; mkdir tools vendor; echo true > tools/fm; chmod +x tools/fm; ln tools/fm vendor/alias; git config core.fsmonitor tools/fm",
 			inside: "plant vendor/alias; mv vendor v; plant v/alias; ln tools/fm x; plant x; rm -f v/alias", after: "git status"},
+		"what programs start with has other names": {
+			before: "mkdir -p $HOME/.config/fish $HOME/dots d; for f in bashrc config.fish tmux aliases fm pre-commit editorrc d/more; do echo '#' > $f; done; ln bashrc $HOME/.bashrc; ln config.fish $HOME/.config/fish; ln tmux $HOME/.tmux.conf; ln editorrc $HOME/.editorrc; ln aliases $HOME/dots/a; ln d/more $HOME/dots/m" +
+				"; echo '. ~/dots/a; . ~/dots/n' >> bashrc; ln -s m $HOME/dots/n; ln fm $HOME/dots/fm; mkdir $HOME/hk; ln pre-commit $HOME/hk; git config --global core.hooksPath $HOME/hk; git config --global core.fsmonitor $HOME/dots/fm; ln $HOME/.gitconfig gitconfig2",
+			inside: "for f in bashrc config.fish tmux aliases fm pre-commit editorrc d/more gitconfig2; do plant $f; done; mkdir e; mv fm e; plant e/fm; echo mine > ok",
+			after:  "for f in bashrc config.fish tmux aliases fm pre-commit editorrc d/more; do sh ./$f; done; sh $HOME/.bashrc; sh $HOME/dots/fm; test -e ok && ! grep -q exec gitconfig2 || touch $W/executed"},
+		"a repository around the workspace has settings and hooks with other names": {
+			before: "git init -q $HOME; ln $HOME/.git/config c; echo true > h; chmod +x h; ln h $HOME/.git/hooks/pre-commit", inside: "settings c; plant h", after: "git status; sh ./h; " + commits},
 		"hooks that have other names": {
 			before: "git init -q; mkdir -p hk a/b; echo true > hk/pre-commit; chmod +x hk/pre-commit; ln hk/pre-commit a/b/c; ln hk/pre-commit d; cp hk/pre-commit .git/hooks/post-commit; ln .git/hooks/post-commit e; git config core.hooksPath hk",
 			inside: "plant a/b/c; plant d; plant e", after: commits + "; git -c core.hooksPath=.git/hooks commit -q --allow-empty -m x"},

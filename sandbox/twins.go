@@ -9,7 +9,8 @@ import (
 )
 
 // A file that is read-only under one name is written by another one (a hard link), which an earlier command may have made when nobody had
-// named the file yet. So the other names of what is protected are read-only, too. While a command runs, a copy takes the file's place (protect.Watch.Guard).
+// named the file yet. So the other names of what is protected are read-only, too; and so are those of what programs start with, which people
+// keep in a directory of their own: "ln ~/dotfiles/bashrc ~/.bashrc". While a command runs, a copy takes the file's place (protect.Watch.Guard).
 
 // maxTwinsAsked is how many files in protected directories are looked at.
 const maxTwinsAsked = 4096
@@ -26,7 +27,10 @@ func (b *builder) protectTwins() {
 	if b.protection.strict {
 		return // to write a file of a layer is to have another one
 	}
-	files, asked := map[[2]uint64]bool{}, 0
+	files, asked := maps.Clone(b.outside), 0
+	if files == nil {
+		files = map[[2]uint64]bool{}
+	}
 	for _, path := range slices.Sorted(maps.Keys(b.protection.known)) {
 		if step := b.layers[path]; step != nil && step.Purpose == Protects {
 			b.withTwins(path, linkedLevels, files, &asked)
@@ -72,6 +76,35 @@ func (b *builder) withTwins(path string, levels int, files map[[2]uint64]bool, a
 			if !entry.Link {
 				b.withTwins(join(path, entry.Name), levels-1, files, asked)
 			}
+		}
+	}
+}
+
+// linkedOutside remembers a file that something outside obeys, or executes, if it has other names: the command may write it by one of them.
+func (b *builder) linkedOutside(path string, object Object) {
+	switch {
+	case !object.Mode.IsRegular(), object.Names < 2, b.writable(path):
+		return
+	case int(object.UID) != b.profile.UID && object.Mode.Perm()&0o022 == 0, slices.ContainsFunc(systemTrees, func(dir string) bool { return within(path, dir) }):
+		return // nobody can write it
+	case b.outside == nil:
+		b.outside = map[[2]uint64]bool{}
+	}
+	b.outside[[2]uint64{object.Device, object.Inode}] = true
+}
+
+func (b *builder) linkedOutsideAt(path string) {
+	if w, err := follow(b.tree, path); err == nil {
+		b.linkedOutside(w.Real, w.Object)
+	}
+}
+
+// linkedOutsideIn is linkedOutside for each file in a directory.
+func (b *builder) linkedOutsideIn(dir string) {
+	entries, _ := b.tree.ReadDir(dir)
+	for _, entry := range entries {
+		if !entry.Dir {
+			b.linkedOutsideAt(join(dir, entry.Name))
 		}
 	}
 }
