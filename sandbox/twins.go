@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -12,8 +13,8 @@ import (
 // named the file yet. So the other names of what is protected are read-only, too; and so are those of what programs start with, which people
 // keep in a directory of their own: "ln ~/dotfiles/bashrc ~/.bashrc". While a command runs, a copy takes the file's place (protect.Watch.Guard).
 
-// maxTwinsAsked is how many files in protected directories are looked at.
-const maxTwinsAsked = 4096
+// maxTwinsAsked is how many files in protected directories are looked at. Past it, the run is refused.
+const maxTwinsAsked = 1 << 16
 
 var twinOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"}
 
@@ -33,7 +34,12 @@ func (b *builder) protectTwins() {
 	}
 	for _, path := range slices.Sorted(maps.Keys(b.protection.known)) {
 		if step := b.layers[path]; step != nil && step.Purpose == Protects {
-			b.withTwins(path, linkedLevels, files, &asked)
+			b.withTwins(path, files, &asked)
+			if asked > maxTwinsAsked {
+				b.refused = &SetupError{Path: path, Why: fmt.Sprintf("is protected, as others are, and together these hold more than %d files, whose other names cannot all be looked for", maxTwinsAsked),
+					Hint: "choose a smaller workspace with --workspace DIR, or leave a name writable with --unprotect NAME"}
+				return
+			}
 		}
 	}
 	if len(files) == 0 {
@@ -61,8 +67,8 @@ func (b *builder) protectTwins() {
 }
 
 // withTwins collects the files at a path, or below it, that have other names.
-func (b *builder) withTwins(path string, levels int, files map[[2]uint64]bool, asked *int) {
-	if *asked++; *asked > maxTwinsAsked || levels == 0 {
+func (b *builder) withTwins(path string, files map[[2]uint64]bool, asked *int) {
+	if *asked++; *asked > maxTwinsAsked {
 		return
 	}
 	object, err := b.tree.Lstat(path)
@@ -74,7 +80,7 @@ func (b *builder) withTwins(path string, levels int, files map[[2]uint64]bool, a
 		entries, _ := b.tree.ReadDir(path)
 		for _, entry := range entries {
 			if !entry.Link {
-				b.withTwins(join(path, entry.Name), levels-1, files, asked)
+				b.withTwins(join(path, entry.Name), files, asked)
 			}
 		}
 	}
