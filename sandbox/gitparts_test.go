@@ -92,7 +92,7 @@ git update-index --add --cacheinfo 100644,$B,.envrc; C=$(git commit-tree $(git w
 		stays  string
 	}{
 		"a new one":           {plant + "echo $C > .git/MERGE_AUTOSTASH", true, ""},
-		"renamed":             {plant + "echo $C > .git/x; mv .git/x .git/MERGE_AUTOSTASH", true, ""},
+		"renamed":             {plant + "echo $C > .git/x.lock; mv .git/x.lock .git/MERGE_AUTOSTASH", true, ""},
 		"with a merge":        {plant + "git rev-parse HEAD > .git/MERGE_HEAD; echo $C > .git/MERGE_AUTOSTASH; rm .git/MERGE_HEAD", true, ""},
 		"a worktree's":        {plant + "unset GIT_INDEX_FILE; git worktree add -q x; echo $C > .git/worktrees/x/MERGE_AUTOSTASH", true, ""},
 		"the person's, other": {plant + "echo $C > .git/MERGE_AUTOSTASH", true, "mine\n"},

@@ -247,6 +247,7 @@ func TestWithoutARecordNothingIsRun(t *testing.T) {
 func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace
+	id := h.git(work, "rev-parse", "HEAD")
 	h.write(work+"/.npmrc", "mine")
 	h.write(work+"/half/.git/description", "")
 	h.write(work+"/ours/.git/config", "[alias]\n\tx = !mine\n")
@@ -289,13 +290,16 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	os.Symlink(h.launcher.State, work+"/inward")
 	os.Symlink("../../x", work+"/.git/FETCH_HEAD")
 	h.write(work+"/.git/MERGE_AUTOSTASH", "evil")
+	h.write(work+"/.git/main", id)
+	h.write(work+"/.git/refs/heads/1a2b3c4", id)
+	h.write(work+"/.git/refs/heads/cafe", id)
 	h.write(work+"/links/.git", "gitdir: "+h.profile.Home)
 	h.write(work+"/links/sub/.git", "gitdir: ../../sub")
 	os.Remove(work + "/links/.envrc")
 	h.write(work+"/links/.envrc", "evil")
 	h.write(work+"/.git/worktrees/x/index", "DIRC\x00\x00\x00\x02\x00\x00\x00\x01 and no entry")
 	notices := Sweep(h.launcher.State)
-	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", ".git/FETCH_HEAD", ".git/MERGE_AUTOSTASH", ".git/worktrees/x/index", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing", "links/.envrc", "links/.git"} {
+	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", ".git/FETCH_HEAD", ".git/MERGE_AUTOSTASH", ".git/main", ".git/refs/heads/1a2b3c4", ".git/worktrees/x/index", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing", "links/.envrc", "links/.git"} {
 		if !slices.ContainsFunc(notices, func(n Notice) bool { return n.Path == filepath.Join(work, name) }) {
 			t.Errorf("%s is not told: %v", name, notices)
 		}
@@ -309,7 +313,7 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 			t.Errorf("%s, which was there before, is gone", name)
 		}
 	}
-	for _, name := range []string{"linked/.git", "links/sub/.git", "ordinary", ".git/hooks/pre-commit"} {
+	for _, name := range []string{"linked/.git", "links/sub/.git", "ordinary", ".git/hooks/pre-commit", ".git/refs/heads/cafe"} {
 		if _, err := os.Lstat(work + "/" + name); err != nil {
 			t.Error(err)
 		}

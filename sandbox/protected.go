@@ -291,7 +291,11 @@ func (b *builder) stray(name string) {
 	case err != nil:
 	case object.Mode.IsRegular():
 		text, _ := b.tree.ReadFile(name, protect.MaxStash)
-		b.protection.strays[name] = protect.StrayStash(text)
+		if protect.IsStash(name) {
+			b.protection.strays[name] = protect.StrayStash(text)
+		} else if is := protect.KeptRef(name, text); is != "" {
+			b.protection.strays[name] = is
+		}
 	case object.Mode&fs.ModeSymlink == 0:
 		b.protection.strays[name] = "no file"
 	default:

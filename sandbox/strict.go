@@ -200,7 +200,7 @@ func (h *homecoming) bring() (err error) {
 		h.upper.Remove(name)
 	}
 	for _, f := range append(found.Links, found.Found...) {
-		if f.Rule == "" && f.Stray && !h.isOld(f.Path) && !h.putInstead(f.Path) {
+		if f.Rule == "" && f.Stray && h.isStray(f.Path) && !h.putInstead(f.Path) {
 			h.setAside(f.Path, ".git")
 		}
 		if f.Index && h.badIndex(f.Path) {
@@ -381,9 +381,9 @@ func (h *homecoming) objects(dirs []string) {
 // shadows sets aside directories of branches and tags that the host has not, and that are called as remote repositories are.
 func (h *homecoming) shadows(dirs []string) {
 	for _, path := range dirs {
-		git := parent(parent(parent(path)))
+		git, name, _ := protect.MayShadow(path)
 		_, err := h.host.Lstat(h.relative(path))
-		if err != nil && h.isRemote(git, baseName(path)) {
+		if err != nil && h.isRemote(git, name) {
 			h.setAside(path, ".git")
 		}
 	}
@@ -413,8 +413,9 @@ func (h *homecoming) packedRefs(dirs []string) {
 		}
 		name := join(path, "packed-refs")
 		before, _ := h.host.ReadFile(h.relative(name))
-		isRemote := func(remote string) bool { return h.isRemote(path, remote) }
-		switch out, err := protect.CheckPackedRefs(int(dir.Fd()), string(before), isRemote); {
+		refs := protect.Refs{IsRemote: func(remote string) bool { return h.isRemote(path, remote) }, IsObject: func(hex string) bool { return h.isObject(path, hex) },
+			WasThere: func(ref string) bool { return h.p.strays[join(path, ref)] != "" }}
+		switch out, err := protect.CheckPackedRefs(int(dir.Fd()), string(before), refs); {
 		case err != nil:
 			h.setAside(name, ".git")
 		case len(out) > 0:
@@ -476,6 +477,40 @@ func (h *homecoming) putInstead(path string) bool {
 		h.report.Taken[parent(path)] = takenOf(taken)
 	}
 	return err == nil
+}
+
+// isStray reports whether git has no such thing in its directories, and the host not, either.
+func (h *homecoming) isStray(path string) bool {
+	if info, err := h.upper.Lstat(h.relative(path)); err == nil && info.Mode().IsRegular() && !protect.IsStash(path) {
+		text, err := h.stash(h.upper, path)
+		dir := parent(path)
+		is := protect.StrayRef(path, text, func(hex string) bool { return h.isObject(dir, hex) })
+		return err != nil || is != "" && is != h.p.strays[path] && !h.wasPacked(path)
+	}
+	return !h.isOld(path)
+}
+
+// wasPacked reports whether the host has a ref in its packed-refs.
+func (h *homecoming) wasPacked(path string) bool {
+	objects, _ := protect.ObjectsOf(parent(path))
+	git := parent(objects)
+	text, _ := h.host.ReadFile(h.relative(join(git, "packed-refs")))
+	return strings.Contains(string(text), " "+strings.TrimPrefix(path, git+"/")+"\n")
+}
+
+// isObject reports whether the repository that a directory of refs belongs to has an object whose name begins so.
+func (h *homecoming) isObject(dir, hex string) bool {
+	objects, _ := protect.ObjectsOf(dir)
+	for _, root := range []*os.Root{h.upper, h.host} {
+		if dir, err := root.Open(h.relative(objects)); err == nil {
+			is := protect.HasObject(int(dir.Fd()), hex)
+			dir.Close()
+			if is {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isOld reports whether the host has the same link already, or the same stash.

@@ -42,6 +42,7 @@ type node struct {
 	dirty    bool            // it is to be disarmed
 	stash    string          // what is called so in it may be a stash that git applies
 	stashed  time.Time
+	refs     map[string]bool // files in it that may come to be refs which git takes for other objects
 	lostAt   time.Time
 	held     bool // when it was lost: a process of the command has it
 	sought   bool // everything was looked through for it since

@@ -331,6 +331,9 @@ func (w *Watch) finish() {
 		if n.stash != "" {
 			w.checkStash(n)
 		}
+		if len(n.refs) > 0 {
+			w.refsAtEnd(n)
+		}
 		if n.sparse {
 			w.worktreeSettings(n)
 		}

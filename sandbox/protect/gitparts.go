@@ -75,8 +75,9 @@ func isGitIn(dir int) bool {
 }
 
 // Stray describes what git did not make in one of its directories, or is empty for a file, a directory, and what "git init" makes for a
-// moment to see whether there are symbolic links.
-func Stray(dir int, name string) string {
+// moment to see whether there are symbolic links. The path is what the file is at, and dir its open directory.
+func Stray(dir int, path string) string {
+	name := base(path)
 	var stat unix.Stat_t
 	if unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return ""
@@ -85,6 +86,9 @@ func Stray(dir int, name string) string {
 	case File:
 		if isAutostash(name) {
 			return StrayStash(readStash(dir, name))
+		}
+		if _, may := mayMislead(path); may {
+			return StrayRef(path, readStash(dir, name), objectsBeside(dir, parent(path)))
 		}
 		return ""
 	case Directory:
@@ -152,7 +156,7 @@ func (w *Watch) checkStash(n *node) {
 	if w.closing {
 		apart(fd, n.stash)
 	}
-	switch is := Stray(fd, n.stash); {
+	switch is := Stray(fd, join(n.path(), n.stash)); {
 	case is == "":
 		n.stash = ""
 	case is == w.strays[join(n.path(), n.stash)]:
@@ -171,12 +175,41 @@ func (w *Watch) isStray(n *node, name string) bool {
 		w.whenMoved(n, func() { w.appeared(n, name, Other, true) })
 		return false
 	}
-	is := Stray(fd, name)
+	path := join(n.path(), name)
+	is := Stray(fd, path)
 	if strings.HasPrefix(is, StrayStash("")) {
 		w.stashLater(n, name)
 		return false
 	}
-	return is != "" && w.strays[join(n.path(), name)] != is
+	if _, may := mayMislead(path); may && is == "" {
+		w.refLater(n, fd, name)
+	}
+	return is != "" && w.strays[path] != is
+}
+
+// refLater has a file looked at again when it is written, and at the end: it may come to be a ref that git takes for another object.
+func (w *Watch) refLater(n *node, fd int, name string) {
+	if len(n.refs) == 0 {
+		n.refs = map[string]bool{}
+		w.addWatch(fd, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
+	}
+	if n.refs[name] = true; len(n.refs) > maxStates {
+		w.stop("makes more refs than can be looked after that are called as objects")
+	}
+}
+
+// refsAtEnd looks at them when nobody writes them any more.
+func (w *Watch) refsAtEnd(n *node) {
+	fd, err := w.descriptor(n)
+	if err != nil || w.options.Names.Unprotected[".git"] {
+		return
+	}
+	for name := range n.refs {
+		apart(fd, name)
+		if path := join(n.path(), name); Stray(fd, path) != "" && w.strays[path] == "" {
+			w.setAside(n, name, ".git", File)
+		}
+	}
 }
 
 // CheckGitFile says what is wrong with a file .git in an open directory, which is at a path: git obeys the settings of where it leads. writes

@@ -482,7 +482,7 @@ func (s *sweep) stray(path string) {
 	if err != nil {
 		return
 	}
-	is := Stray(dir, base(path))
+	is := Stray(dir, path)
 	unix.Close(dir)
 	if is != "" && s.run.Strays[path] != is {
 		s.put(path, path, ".git")

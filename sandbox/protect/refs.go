@@ -20,9 +20,15 @@ const (
 	maxPackedRefs = 256 << 20
 )
 
-// Redirects takes out of the text of a packed-refs what was not in it before, and has git take another object than the one that was asked for. isRemote
-// reports whether a name is that of a remote repository.
-func Redirects(text, before string, isRemote func(name string) bool) (kept string, out []string) {
+// Refs is what there is in a repository beside its packed-refs.
+type Refs struct {
+	IsRemote func(name string) bool // of a remote repository
+	IsObject func(hex string) bool  // the beginning of an object's name
+	WasThere func(ref string) bool  // called as an object, and there before the command began
+}
+
+// Redirects takes out of the text of a packed-refs what was not in it before, and has git take another object than the one that was asked for.
+func Redirects(text, before string, refs Refs) (kept string, out []string) {
 	remotes, known := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(text) {
 		ref, _ := packedRef(line)
@@ -45,12 +51,15 @@ func Redirects(text, before string, isRemote func(name string) bool) (kept strin
 		if fold(ref) != ref && strings.HasPrefix(fold(ref), "refs/replace/") || strings.HasPrefix(ref, "refs/replace/") {
 			return !known[strings.TrimSpace(line)]
 		}
+		if !known[ref] && misleads(line, ref, refs) {
+			return true
+		}
 		name, is := strings.CutPrefix(ref, "refs/heads/")
 		if !is {
 			name, is = strings.CutPrefix(ref, "refs/tags/")
 		}
 		remote, _, _ := strings.Cut(name, "/")
-		return is && remote != name && !known[ref] && (remotes[remote] || isRemote(remote))
+		return is && remote != name && !known[ref] && (remotes[remote] || refs.IsRemote(remote))
 	}
 	var b strings.Builder
 	leftOut := false
@@ -66,6 +75,14 @@ func Redirects(text, before string, isRemote func(name string) bool) (kept strin
 		}
 	}
 	return b.String(), out
+}
+
+// misleads reports whether git takes what a line names for another object than the one that is asked for.
+func misleads(line, ref string, refs Refs) bool {
+	if !strings.HasPrefix(ref, "refs/") { // git writes none
+		return true
+	}
+	return StrayRef("/.git/"+ref, line, refs.IsObject) != "" && !refs.WasThere(ref)
 }
 
 // packedRef is the name in a line of it as git writes one.
@@ -92,7 +109,7 @@ func readPacked(dir int) (string, error) {
 
 // CheckPackedRefs takes out of a packed-refs in an open directory what redirects and was not there before, and returns that. An error says that
 // something may still be there.
-func CheckPackedRefs(dir int, before string, isRemote func(name string) bool) ([]string, error) {
+func CheckPackedRefs(dir int, before string, refs Refs) ([]string, error) {
 	apart(dir, packedRefs)
 	for range 4 {
 		text, err := readPacked(dir)
@@ -102,7 +119,7 @@ func CheckPackedRefs(dir int, before string, isRemote func(name string) bool) ([
 		if err != nil {
 			return nil, err
 		}
-		kept, out := Redirects(text, before, isRemote)
+		kept, out := Redirects(text, before, refs)
 		if len(out) == 0 {
 			return nil, nil
 		}
@@ -143,6 +160,11 @@ func remotesIn(dir int) func(name string) bool {
 	return func(name string) bool { return name != "" && has(dir, "refs/remotes/"+name) }
 }
 
+// refsIn are those of an open git directory, at a path. strays is what was there before.
+func refsIn(dir int, path string, strays map[string]string) Refs {
+	return Refs{remotesIn(dir), objectsBeside(dir, path), func(ref string) bool { return strays[join(path, ref)] != "" }}
+}
+
 // shadows reports whether a directory holds branches or tags, and what is called as its name is: those of a remote repository, where git is an open
 // git directory that has one of that name.
 func shadows(git int, name string) bool {
@@ -150,23 +172,36 @@ func shadows(git int, name string) bool {
 	return remotesIn(git)(name) || strings.Contains(text, " refs/remotes/"+name+"/")
 }
 
-// mayShadow takes a path apart that is that of a directory of branches or tags.
-func mayShadow(path string) (git, name string, is bool) {
-	kind := parent(path)
-	refs := parent(kind)
-	return parent(refs), base(path), (base(kind) == "heads" || base(kind) == "tags") && base(refs) == "refs"
+// MayShadow takes a path apart that is that of a directory of refs: of branches or tags, or one in which git looks before it looks there.
+func MayShadow(path string) (git, name string, is bool) {
+	name, git = base(path), parent(path)
+	if isNamed(base(git), ".git") || isBare(base(git)) {
+		return git, name, !gitHolds[fold(name)]
+	}
+	if (isNamed(base(git), "heads") || isNamed(base(git), "tags")) && isNamed(base(parent(git)), "refs") {
+		git = parent(git)
+	}
+	if !isNamed(base(git), "refs") || isNamed(name, "heads") || isNamed(name, "tags") || isNamed(name, "remotes") {
+		return "", "", false
+	}
+	return parent(git), name, true
 }
 
 // shadowed lists directories of branches or tags that came into being since the last look.
 func (w *Watch) shadowed() (list []*node) {
 	for _, n := range w.nodes {
-		if n.placed || n.above == nil || n.above.above == nil || n.above.above.above == nil {
+		if n.placed || n.part == notGit || n.above == nil {
 			continue
 		}
-		if _, name, is := mayShadow(n.path()); is {
-			if fd, err := w.descriptor(n.above.above.above); err == nil && shadows(fd, name) {
+		git, name, is := MayShadow(n.path())
+		if !is {
+			continue
+		}
+		if fd, err := openReading(git); err == nil { // it may be none of what is watched
+			if shadows(fd, name) {
 				list = append(list, n)
 			}
+			unix.Close(fd)
 		}
 	}
 	return list
@@ -195,7 +230,7 @@ func (w *Watch) packedRefs(n *node, look *objectLook) {
 	}
 	defer usable(fd)()
 	path := join(n.path(), packedRefs)
-	switch out, err := CheckPackedRefs(fd, w.packed[n], remotesIn(fd)); {
+	switch out, err := CheckPackedRefs(fd, w.packed[n], refsIn(fd, n.path(), w.strays)); {
 	case err != nil:
 		w.setAside(n, packedRefs, ".git", File)
 	case len(out) > 0:
@@ -216,7 +251,7 @@ func TakenRefs(out []string) string {
 func (s *sweep) shadows(dirs []string) {
 	look := &objectLook{since: time.Unix(0, s.run.Began)}
 	for _, path := range dirs {
-		at, name, _ := mayShadow(path)
+		at, name, _ := MayShadow(path)
 		git, err := openReading(at)
 		if err != nil {
 			continue
@@ -239,7 +274,7 @@ func (s *sweep) packedRefs(dirs []string) {
 		}
 		var stat unix.Stat_t
 		if unix.Fstatat(dir, packedRefs, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && kindOf(stat.Mode) == File && look.isChanged(dir, &stat) {
-			switch out, err := CheckPackedRefs(dir, "", remotesIn(dir)); {
+			switch out, err := CheckPackedRefs(dir, "", refsIn(dir, path, s.run.Strays)); {
 			case err != nil:
 				s.putIn(dir, packedRefs, join(path, packedRefs), ".git")
 			case len(out) > 0:

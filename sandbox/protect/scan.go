@@ -216,7 +216,7 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 	if objectsIn(dir) != "" {
 		l.objects = append(l.objects, dir)
 	}
-	if _, _, is := mayShadow(dir); is {
+	if _, _, is := MayShadow(dir); is {
 		l.refs = append(l.refs, dir)
 	}
 	packages := l.names.InPackages(relative(dir, l.root))
@@ -264,6 +264,8 @@ func (l *look) directory(dir string, part gitPart, turn int) {
 				indexes = append(indexes, string(name))
 			}
 			if isAutostash(string(name)) {
+				strays = append(strays, string(name))
+			} else if _, is := mayMislead(join(dir, string(name))); part != notGit && is {
 				strays = append(strays, string(name))
 			}
 			if isNamed(string(name), packedRefs) {

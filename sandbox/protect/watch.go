@@ -356,6 +356,7 @@ func (w *Watch) addRoot(path string) error {
 			if fd, err := w.descriptor(n); err == nil {
 				before, _ := readPacked(fd)
 				w.hasPacked(n, before)
+				KeepPacked(w.strays, dir, before)
 			}
 		}
 	}
@@ -370,7 +371,11 @@ func (w *Watch) addRoot(path string) error {
 		n := byPath[parent(found.Path)]
 		if found.Stray && n != nil {
 			if fd, err := w.descriptor(n); err == nil {
-				w.strays[found.Path] = Stray(fd, base(found.Path))
+				is := Stray(fd, found.Path)
+				if w.strays[found.Path] = is; (is == "" || is == strayRef) && w.mayMislead(n, base(found.Path)) {
+					w.strays[found.Path] = KeptRef(found.Path, readStash(fd, base(found.Path)))
+					w.refLater(n, fd, base(found.Path))
+				}
 				if isAutostash(base(found.Path)) {
 					w.stashLater(n, base(found.Path))
 				}
@@ -1043,10 +1048,19 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 			w.worktreeSettings(n)
 		}
 		w.indexLater(n, string(name))
+		if n.refs[string(name)] {
+			w.appeared(n, string(name), File, true)
+		}
 		if n.linked && isNamed(string(name), ".git") {
 			w.gitFile(n, string(name))
 		}
 	}
+}
+
+// mayMislead reports whether git may take a file in a directory for another object than the one that is asked for.
+func (w *Watch) mayMislead(n *node, name string) bool {
+	_, is := mayMislead(join(n.path(), name))
+	return is
 }
 
 // matters reports whether a name may be one that anything is to be done about. It is for speed: most are not.
@@ -1390,7 +1404,7 @@ func (w *Watch) step() {
 		if kind == Link {
 			w.linksLater(n)
 		}
-		if n.part != notGit && (w.believes(n, string(name)) || isAutostash(string(name))) || kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
+		if n.part != notGit && (w.believes(n, string(name)) || isAutostash(string(name)) || w.mayMislead(n, string(name))) || kind == Directory && (l.levels > 0 || n.below[string(name)] == nil) || n.part != notGit && kind != File || w.matters(n, name) {
 			list = append(list, seen{string(name), kind})
 		}
 		return true
