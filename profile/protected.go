@@ -116,6 +116,12 @@ var executedFiles = []executed{
 	{"Cursor and Windsurf", "their agents do as the file says", "https://docs.cursor.com/context/rules", []string{".cursorrules", ".windsurfrules"}},
 	{"goose", "its agent does as the file says", "https://block.github.io/goose/docs/guides/using-goosehints", []string{".goosehints"}},
 	{"Roo Code and Kilo Code", "their agents have the tools and do as the file says", "https://docs.roocode.com/features/custom-modes", []string{".roomodes", ".kilocodemodes"}},
+	{"ctags", "takes options of its command line from it: where to write, among others", "https://docs.ctags.io/en/latest/option-file.html", []string{".ctags.d", "ctags.d", ".ctags"}},
+	{"GNU GLOBAL", "loads the shared libraries that it names", "gtags.conf(5)", []string{"gtags.conf", ".globalrc"}},
+	{"Monotone", "executes the file as Lua", "row 258", []string{"_MTN/monotonerc"}},
+	{"Cadence Virtuoso", "executes the file as SKILL in the directory where it starts", "row 258", []string{".cdsinit"}},
+	{"MATLAB", "executes the file in the directory where it starts", "https://www.mathworks.com/help/matlab/ref/startup.html", []string{"startup.m"}},
+	{"GitHub Copilot", "its agents have the tools, and start the servers of the Model Context Protocol, that the file names", "https://docs.github.com/en/copilot/how-tos/copilot-cli/use-copilot-cli/invoke-custom-agents", []string{".github/agents"}},
 	{"git-lfs", "goes where lfs.url says, with credentials, at a push", "git-lfs-config(5)", []string{".lfsconfig"}},
 }
 

@@ -175,6 +175,11 @@ func TestWhatIsExecutedOutsideIsSetAsideWhenItComesIntoBeing(t *testing.T) {
 		{"a/b/Cargo.lock", "mkdir -p a/b; echo x > a/b/go.sum; echo x > a/b/x; ln -s x a/b/Cargo.lock"},
 		{".lsp/config.edn", "mkdir .lsp; echo x > .lsp/config.edn"},
 		{"bin/hermit.hcl", "mkdir bin; echo x > bin/hermit.hcl; echo x > bin/mine"},
+		{".ctags.d/x.ctags", "mkdir .ctags.d; echo -o $HOME/.bash_profile > .ctags.d/x.ctags"},
+		{"ctags.d", "mkdir x; echo x > x/x.ctags; mv -T x ctags.d"},
+		{".ctags", "echo x > .ctags"},
+		{"_MTN/monotonerc", "mkdir _MTN; echo x > _MTN/monotonerc; echo x > _MTN/options"},
+		{".github/agents/x.md", "mkdir -p .github/agents; echo x > .github/agents/x.md; echo x > .github/x"},
 		{".npmrc", "cp file y && mv y .npmrc"},
 		{".idea/x", "mkdir -p .idea && echo x > .idea/x"},
 		{".claude/hooks/x", "mkdir -p .claude/hooks && echo x > .claude/hooks/x"},
@@ -211,7 +216,7 @@ func TestWhatIsExecutedOutsideIsSetAsideWhenItComesIntoBeing(t *testing.T) {
 			continue
 		}
 		h.setAside(c.script, c.path)
-		for _, made := range []string{".hg", ".jj", "a", "d", "x"} {
+		for _, made := range []string{".hg", ".jj", ".github", "a", "d", "x"} {
 			os.RemoveAll(filepath.Join(h.profile.Workspace, made))
 		}
 	}
