@@ -192,6 +192,7 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 		}
 		b.leadAll(dir, gitOrigin, linkedLevels, false)
 		b.linkedOutsideIn(dir)
+		b.hookLeads(dir, tree)
 	case isProgram(s):
 		for _, word := range b.words(s.Value) {
 			if (tree == "" || isAlias(s)) && !path.IsAbs(word) {
@@ -336,6 +337,7 @@ func (b *builder) leadsOf(dir, tree string) {
 		b.linkedOutsideAt(file)
 	}
 	b.linkedOutsideIn(join(common, "hooks"))
+	b.hookLeads(join(common, "hooks"), tree)
 }
 
 // personsRelative is relativeTo of the settings that count in all repositories: also in one that a command makes.

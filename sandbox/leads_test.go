@@ -157,6 +157,20 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			before: "mkdir $HOME/dots $HOME/z; echo '. ~/dots/main; . $LATE/c' > $HOME/.bashrc; echo '. ~/dots/more' > $HOME/dots/main; echo '. ~/work/a' > $HOME/dots/more; echo 'LATE=~/work' > $HOME/.profile\n" +
 				"echo 'cd ~/work && . ~/work/b; cd' >> $HOME/.bashrc; echo \"alias f='x; ~/work/f'; . ~/work/e\" >> $HOME/.bashrc; echo 'export ZDOTDIR=~/z' > $HOME/.zshenv; echo 'source ~/work/d' > $HOME/z/.zshrc",
 			inside: "for f in a b c d e; do plant $f; done; echo mine > f", after: "for f in a b c d e; do sh $f; done; grep mine f || touch $W/executed"},
+		"what a hook executes": {
+			before: `git init -q; mkdir scripts lib src dist node_modules bin; touch scripts/a scripts/b.sh lib/c.sh d.py e src/f.js dist/g.js node_modules/h bin/i j.sh l.sh scripts/m src/n; chmod +x scripts/* bin/*
+hook() { cat > .git/hooks/$1; chmod +x .git/hooks/$1; }
+printf '#!/bin/sh\nexec ./scripts/a --all < src/n\n' | hook pre-commit
+hook pre-push <<'X'
+#!/usr/bin/env bash
+# sh e
+set -e; X=1 sh -e scripts/b.sh "$@" || exit 1
+. lib/c.sh && python3 -W ignore ./d.py src/f.js; eslint src/f.js; node dist/g.js; node_modules/h
+if "$(git rev-parse --show-toplevel)/bin/i"; then cd lib; ./k.sh; bash "$PWD/../j.sh"; fi; test -f l.sh
+X
+git config core.hooksPath .git/hooks; echo 'scripts/m' | hook post-commit; printf '#!/usr/bin/python3\nsh l.sh\n' | hook post-merge`,
+			inside: "for f in scripts/a scripts/b.sh lib/c.sh d.py bin/i lib/k.sh j.sh scripts/m; do plant $f; done; for f in e src/f.js dist/g.js node_modules/h l.sh src/n; do echo mine > $f; done; rm -r dist node_modules",
+			after:  "for f in scripts/a scripts/b.sh lib/c.sh d.py bin/i lib/k.sh j.sh scripts/m; do sh ./$f; done; grep -q mine e && grep -q mine src/f.js && grep -q mine l.sh && grep -q mine src/n && ! test -e dist && ! test -e node_modules || touch $W/executed"},
 		"a directory of PATH that is not there": {
 			before: "true", inside: "plant bin/ls", after: "PATH=$W/bin:$PATH; ls",
 			set: func(p *profile.Profile) { p.PersonsPath = []string{p.Home + "/work/bin", "/usr/bin", "/bin"} }},
