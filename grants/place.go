@@ -37,6 +37,8 @@ func Resolve(path string) (Place, error) {
 	if !inProc(path) {
 		if object, err := objectAt(path); err == nil {
 			return Place{Typed: path, Resolved: path, Object: object}, nil
+		} else if err == syscall.ENOENT && isMissing(path) {
+			return Place{Typed: path, Resolved: path}, nil
 		}
 	}
 	w := newWalk(nil)
@@ -46,6 +48,29 @@ func Resolve(path string) (Place, error) {
 		return Place{}, refusal(path, err)
 	}
 	return place, nil
+}
+
+// isMissing reports whether a path ends at a directory that holds no such name, and no symbolic link is on the way there. One that is
+// absolute and clean is then what it says, as one that exists is.
+func isMissing(path string) bool {
+	for path != "/" {
+		above := parent(path)
+		fd, err := unix.Openat2(unix.AT_FDCWD, above, &unix.OpenHow{
+			Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if err == nil {
+			var stat unix.Stat_t
+			err = unix.Fstatat(fd, path[strings.LastIndexByte(path, '/')+1:], &stat, unix.AT_SYMLINK_NOFOLLOW)
+			unix.Close(fd)
+			return err == syscall.ENOENT
+		}
+		if err != syscall.ENOENT {
+			return false
+		}
+		path = above
+	}
+	return false
 }
 
 // refusal is the error of a path that could not be followed.
