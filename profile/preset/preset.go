@@ -102,7 +102,7 @@ func Load(config string) ([]Preset, error) {
 			return nil, err
 		}
 		p := Preset{Name: nameOf(file)}
-		if err := profile.DecodeConfig(file, text, &p); err != nil {
+		if err := json.Unmarshal(text, &p); err != nil { // not the slower, stricter way: a test holds ours against the schema
 			return nil, err
 		}
 		byName[p.Name] = p
