@@ -417,7 +417,7 @@ func (a agentRun) summary(j job, result *sandbox.Result) string {
 		}
 	}
 	asked := map[grants.Outcome]int{}
-	if id := j.session.ID(); id != "" {
+	if id := j.session.ID(); id != "" && j.session.Asked() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if log, err := j.broker.Log(ctx, 1000); err == nil {

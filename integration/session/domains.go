@@ -157,6 +157,7 @@ func (s *Session) askDomain(ctx context.Context, to profile.Destination) (grants
 	if !ok {
 		return grants.DomainAnswer{}, &grants.UnavailableError{Why: "this session was started without a broker", Hint: "start it with --broker"}
 	}
+	s.asked.Store(true)
 	ctx = grants.WithRequestID(ctx, rand.Text())
 	for attempt := 0; ; attempt++ {
 		if err := s.join(s.options.Broker); err != nil { // where the last one has ended, one is started

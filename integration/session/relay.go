@@ -128,6 +128,7 @@ func pass(ctx context.Context, inside *net.UnixConn, to func() (*net.UnixConn, e
 
 // toBroker opens a connection to the socket for this session at the broker of now, which is started if there is none.
 func (s *Session) toBroker() (*net.UnixConn, error) {
+	s.asked.Store(true)
 	if err := s.join(s.options.Broker); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
@@ -48,6 +49,7 @@ type Session struct {
 	cancel  context.CancelFunc
 	spec    grants.SessionSpec
 	relay   *relay // where the inside asks; nil: nowhere
+	asked   atomic.Bool
 
 	mu      sync.Mutex
 	broker  *grants.Session         // nil: without one. After the broker has ended, the last
@@ -170,6 +172,9 @@ func (s *Session) Socket() string {
 	}
 	return s.relay.path
 }
+
+// Asked reports whether the broker can have anything to tell of the session.
+func (s *Session) Asked() bool { return s.asked.Load() }
 
 // ID is the broker's name for the session.
 func (s *Session) ID() string {
@@ -480,6 +485,7 @@ func (s *Session) follow() {
 		events := s.broker.Events
 		s.mu.Unlock()
 		for event := range events {
+			s.asked.Store(true)
 			switch {
 			case event.Grant != nil:
 				s.take(event)
