@@ -181,6 +181,9 @@ func (a *attempt) assemble(live bool) error {
 	if a.settingsWatch != nil {
 		holds = append(holds, a.settingsWatch.descriptor())
 	}
+	if a.leads != nil {
+		holds = append(holds, a.leads.descriptor())
+	}
 	mounter, err := mounts.Start(int(a.ready), int(a.release), holds...) // while bwrap starts
 	a.ready.Close()
 	a.release.Close()

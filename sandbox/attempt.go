@@ -470,6 +470,7 @@ func (a *attempt) endFor(why Notice) {
 
 func (a *attempt) close() {
 	a.watch.close()
+	a.leads.close()
 	a.settingsWatch.end()
 	a.settings.close()
 	a.bus.Close()

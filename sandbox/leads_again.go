@@ -150,6 +150,36 @@ func newLeadsWatch(a *attempt, p *Protection) *leadsWatch {
 	return l
 }
 
+// open opens what the kernel tells by. The mounter, which starts after that, has it open as well: see commandWatch.close.
+func (l *leadsWatch) open() {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err == nil {
+		l.inotify = os.NewFile(uintptr(fd), "inotify")
+	}
+	l.unwatched = err != nil
+}
+
+// descriptor is what open opened, or -1.
+func (l *leadsWatch) descriptor() int {
+	if l == nil || l.inotify == nil {
+		return -1
+	}
+	raw, err := l.inotify.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	number := -1
+	raw.Control(func(fd uintptr) { number = int(fd) })
+	return number
+}
+
+// close is for a watch that has ended, or never began. It may be called again.
+func (l *leadsWatch) close() {
+	if l != nil && l.inotify != nil {
+		l.inotify.Close()
+	}
+}
+
 // begin begins to look after what is named elsewhere. The command has begun.
 func (l *leadsWatch) begin() {
 	if l == nil {
@@ -158,15 +188,12 @@ func (l *leadsWatch) begin() {
 	go func() {
 		select {
 		case <-l.over:
+			l.close()
 			return
 		case <-time.After(leadsAfter):
 		}
-		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 		l.mu.Lock()
-		if l.begun = true; err == nil {
-			l.inotify = os.NewFile(uintptr(fd), "inotify")
-		}
-		l.unwatched = err != nil
+		l.begun = true
 		l.look()
 		l.mu.Unlock()
 		l.wait()
@@ -176,8 +203,8 @@ func (l *leadsWatch) begin() {
 // wait looks again whenever something has changed.
 func (l *leadsWatch) wait() {
 	changed := make(chan struct{}, 1)
+	defer l.close()
 	if l.inotify != nil {
-		defer l.inotify.Close()
 		go l.hear(changed)
 	}
 	for {
@@ -464,7 +491,7 @@ func (l *leadsWatch) end() []Notice {
 		return nil
 	}
 	close(l.over)
-	l.mu.Lock() // nothing is protected any more; what is open is closed by and by, as that takes the kernel some milliseconds
+	l.mu.Lock() // nothing is protected any more
 	defer l.mu.Unlock()
 	return l.notices
 }

@@ -75,6 +75,7 @@ func (a *attempt) watchDirectories(l Launcher) error {
 	a.watch = w
 	if watches {
 		a.leads = newLeadsWatch(a, p)
+		a.leads.open()
 	}
 	var err error
 	if w.watch, err = lookout.take(); err != nil {
