@@ -182,6 +182,7 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 				if err := p.Add(its, a.caller); err != nil {
 					return e, err
 				}
+				p.AddApart(its, apart.shells[0])
 			}
 		}
 	}
@@ -228,7 +229,11 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 		if a.program == nil {
 			return append([]string{path}, a.words[1:]...), nil
 		}
-		return slices.Concat([]string{path}, a.program.Words(told), a.words), nil
+		shell := ""
+		if apart != nil {
+			shell = apart.shells[0]
+		}
+		return slices.Concat([]string{path}, a.program.Words(told, shell), a.words), nil
 	}
 	e.ended = func(j job, result *sandbox.Result) {
 		if apart != nil {

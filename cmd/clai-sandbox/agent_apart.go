@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -62,27 +63,12 @@ func (a agentRun) checkApart(path string) error {
 
 // systemsShells are the shells that every sandbox has, by their own paths.
 func systemsShells() ([]string, error) {
-	var found []string
-	add := func(path string) error {
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil || slices.Contains(found, real) {
-			return nil // it is not there
-		}
-		if !shell.Is(real) && shell.Is(path) {
-			return &usage{"the shell " + profile.Printable(path) + " is the program " + profile.Printable(real) + " here, which is more than a shell", "leave --commands-apart out"}
-		}
-		if shell.Is(real) {
-			found = append(found, real)
-		}
-		return nil
-	}
+	var paths []string
 	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/home/linuxbrew/.linuxbrew/bin", "/run/current-system/sw/bin")
 	for _, dir := range dirs {
 		for _, name := range shell.Names {
 			if path := filepath.Join(dir, name); filepath.IsAbs(dir) && ofTheSystem(path) {
-				if err := add(path); err != nil {
-					return nil, err
-				}
+				paths = append(paths, path)
 			}
 		}
 	}
@@ -90,12 +76,31 @@ func systemsShells() ([]string, error) {
 		defer list.Close()
 		for lines := bufio.NewScanner(list); lines.Scan(); {
 			if path := strings.TrimSpace(lines.Text()); filepath.IsAbs(path) && shell.Is(path) && ofTheSystem(path) {
-				if err := add(path); err != nil {
-					return nil, err
-				}
+				paths = append(paths, path)
 			}
 		}
 	}
+	return shellsAt(paths)
+}
+
+// shellsAt are the programs that paths of shells lead to, as far as they are there. One that is more than a shell (busybox) has no stand-in.
+func shellsAt(paths []string) (found []string, err error) {
+	for _, path := range paths {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil || slices.Contains(found, real) {
+			continue // it is not there
+		}
+		if !shell.Is(real) {
+			return nil, &usage{"the shell " + profile.Printable(path) + " is the program " + profile.Printable(real) + " here, which is more than a shell", "leave --commands-apart out"}
+		}
+		found = append(found, real)
+	}
+	if len(found) == 0 {
+		return nil, &usage{"no shell of the system's is here, in whose place clai-shell could stand", "leave --commands-apart out"}
+	}
+	slices.SortStableFunc(found, func(a, b string) int { // the one that agents expect is the first
+		return cmp.Compare(strings.Index(filepath.Base(b), "bash"), strings.Index(filepath.Base(a), "bash"))
+	})
 	return found, nil
 }
 

@@ -38,7 +38,7 @@ func BenchmarkStartOfClaude(b *testing.B) {
 		b.Fatal(err)
 	}
 	// With the preset's arguments: without them, it prints its version before it has started.
-	words := append(presets[0].Words(strings.Repeat("about a sandbox ", 100)), "--version")
+	words := append(presets[0].Words(strings.Repeat("about a sandbox ", 100), ""), "--version")
 	outside := func() time.Duration {
 		return start(slices.Concat([]string{"env", "IS_SANDBOX=1", m.agent}, words)...)
 	}

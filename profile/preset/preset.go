@@ -34,6 +34,7 @@ type Preset struct {
 	Install   string     `json:"install,omitempty" jsonschema:"how the program is installed"`
 	Tried     string     `json:"tried,omitempty" jsonschema:"the version of the program that tests run with this preset; without it none was run, and the preset follows what the program's makers published"`
 	Arguments []string   `json:"arguments,omitempty" jsonschema:"what stands before the person's own arguments; {instructions} is what an agent is told about its sandbox, {instructions:json} the same as a string of JSON"`
+	ApartArgs []string   `json:"apartArguments,omitempty" jsonschema:"these in place of arguments, where its commands run apart from it (agent --commands-apart); {shell} is a shell of the system's, in whose place clai-shell stands"`
 	Told      string     `json:"told,omitempty" jsonschema:"the file in the home directory that the agent reads its instructions from: it has a private one, with the person's own text and ours"`
 	Presets   []string   `json:"presets,omitempty" jsonschema:"further presets that it takes"`
 	Paths     []Path     `json:"paths,omitempty" jsonschema:"what it sees of the home directory, as far as it is there"`
@@ -73,6 +74,7 @@ type Variable struct {
 	Name  string  `json:"name" jsonschema:"the variable"`
 	Value *string `json:"value,omitempty" jsonschema:"its value; without one it is the person's, where they have it"`
 	Why   string  `json:"why" jsonschema:"what for"`
+	Apart bool    `json:"apart,omitempty" jsonschema:"only where its commands run apart; {shell} in the value is as in apartArguments"`
 }
 
 // An UnknownError is a name that no preset has.
@@ -230,6 +232,7 @@ func (p Preset) Add(r *profile.Request, caller profile.Caller) error {
 	var given []string
 	for _, v := range p.Variables {
 		switch {
+		case v.Apart:
 		case v.Value != nil:
 			given = append(given, v.Name+"="+*v.Value)
 		case has(v.Name):
@@ -240,15 +243,28 @@ func (p Preset) Add(r *profile.Request, caller profile.Caller) error {
 	return nil
 }
 
-// Words are the arguments that stand before the person's.
-func (p Preset) Words(instructions string) []string {
+// AddApart adds what holds the agent to a shell of the system's: no setting of its own, or of a project's, names another program.
+func (p Preset) AddApart(r *profile.Request, shell string) {
+	for _, v := range p.Variables {
+		if v.Apart && v.Value != nil {
+			r.Environment = append(r.Environment, v.Name+"="+strings.ReplaceAll(*v.Value, "{shell}", shell))
+		}
+	}
+}
+
+// Words are the arguments that stand before the person's. shell is one of the system's where commands run apart, or else empty.
+func (p Preset) Words(instructions, shell string) []string {
 	quoted, err := json.Marshal(instructions)
 	if err != nil {
 		panic(err) // of a string
 	}
-	words := make([]string, len(p.Arguments))
-	for i, word := range p.Arguments {
-		words[i] = strings.NewReplacer("{instructions}", instructions, "{instructions:json}", string(quoted)).Replace(word)
+	arguments := p.Arguments
+	if shell != "" && p.ApartArgs != nil {
+		arguments = p.ApartArgs
+	}
+	words := make([]string, len(arguments))
+	for i, word := range arguments {
+		words[i] = strings.NewReplacer("{instructions}", instructions, "{instructions:json}", string(quoted), "{shell}", shell).Replace(word)
 	}
 	return words
 }
