@@ -349,6 +349,55 @@ func TestASessionHasOnlySoManyConnections(t *testing.T) {
 	}
 }
 
+// In a sandbox, slow and silent clients take up their own session's connections, until their time is over, and nobody else's.
+func TestSlowClientsOfASandboxKeepOnlyThemselvesWaiting(t *testing.T) {
+	b := newBench(t, broker.Options{}, func(s *Server) {
+		s.askers.HTTP.ReadHeaderTimeout, s.askers.HTTP.ReadTimeout = 2*time.Second, 2*time.Second
+	})
+	ask := func(socket string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		inside := client.Client{Socket: socket}
+		_, err := inside.Ask(ctx, "", grants.Asking{Path: "/proc/1", Access: profile.ReadOnly})
+		return err
+	}
+	slow, err := b.Open(t.Context(), grants.SessionSpec{Agent: "slow", Workspace: "/w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := b.Open(t.Context(), grants.SessionSpec{Agent: "other", Workspace: "/w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	for i := range maxAskers {
+		conn, err := net.Dial("unix", slow.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		said := []string{"", "POST /v1/grants/requests HTTP/1.1\r\nHost: x\r\n", "POST /v1/grants/requests HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"}[i%3]
+		go func() {
+			for said != "" { // some say nothing, the others a byte at a time
+				if _, err := io.WriteString(conn, said); err != nil {
+					return
+				}
+				said = "x"
+				time.Sleep(100 * time.Millisecond)
+			}
+		}()
+	}
+	if err := ask(other.Socket); err != nil || time.Since(begun) > 2*time.Second {
+		t.Errorf("another session waited %v: %v", time.Since(begun), err)
+	}
+	if err := ask(slow.Socket); err != nil {
+		t.Errorf("nobody of the session is heard any more: %v", err)
+	}
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("so many were let in at once: %v", took)
+	}
+}
+
 func TestALongPathToTheSocketWorks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 30))
 	path := filepath.Join(dir, grants.SocketName)
