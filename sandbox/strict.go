@@ -175,6 +175,7 @@ type homecoming struct {
 	host    *os.Root
 	closed  []protect.Closed // not looked through: nothing there is brought
 	began   time.Time
+	missing []string // what was set aside
 	useless []string // sockets and the like, of processes that are gone
 	report  protect.Report
 	notices []Notice
@@ -224,7 +225,21 @@ func (h *homecoming) bring() (err error) {
 			}
 		}
 	}
+	h.skipMissing(found)
 	return h.apply()
+}
+
+// skipMissing has git not take what was set aside for deleted.
+func (h *homecoming) skipMissing(found protect.Result) {
+	for _, f := range append(found.Links, found.Found...) {
+		if !f.Index || !strings.EqualFold(baseName(f.Path), "index") || len(h.missing) == 0 {
+			continue
+		}
+		if dir, err := h.upper.Open(h.relative(parent(f.Path))); err == nil {
+			repository.SkipWorktree(int(dir.Fd()), parent(f.Path), baseName(f.Path), h.missing, true) // without it, git calls them deleted
+			dir.Close()
+		}
+	}
 }
 
 // relative is a path below the directory, as os.Root takes it.
@@ -310,6 +325,9 @@ func (h *homecoming) setAside(path, rule string) {
 	}
 	told := protect.Told{Path: path, Rule: rule}
 	told.ID, err = h.q.Put(int(dir.Fd()), baseName(path), path, rule)
+	if _, there := h.host.Lstat(h.relative(path)); err == nil && errors.Is(there, fs.ErrNotExist) {
+		h.missing = append(h.missing, path)
+	}
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return
@@ -353,7 +371,8 @@ func (h *homecoming) badIndex(path string) bool {
 			}
 		}
 	}
-	return repository.CheckIndex(int(dir.Fd()), settings, baseName(path), true) != nil
+	err = repository.CheckIndex(int(dir.Fd()), settings, baseName(path), true)
+	return err != nil && !errors.Is(err, repository.ErrMended)
 }
 
 // objects sets aside what is not what its name says among git's objects.

@@ -57,7 +57,7 @@ type prepared struct {
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
-	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, DisarmSettings: disarmSettings, CheckIndex: checkIndex, CheckGitFile: checkGitFile, NewObjectCheck: newObjectCheck,
+	options := protect.Options{Names: protect.NewNames(nil, nil), Covers: covers, Disarm: disarm, DisarmSettings: disarmSettings, CheckIndex: checkIndex, SkipWorktree: repository.SkipWorktree, Exclude: repository.Exclude, CheckGitFile: checkGitFile, NewObjectCheck: newObjectCheck,
 		Held: w.held}
 	if a.settings != nil {
 		options.Instead = func(dir int, name string) ([]protect.Taken, bool) { return a.settings.instead(w.mounter, dir, name) }
@@ -119,7 +119,14 @@ func (p *Protection) recordRun(state string, began time.Time) (*protect.Record, 
 }
 
 func checkIndex(dir int, name string, settle bool) error {
-	return repository.CheckIndex(dir, []int{dir}, name, settle)
+	return mended(repository.CheckIndex(dir, []int{dir}, name, settle))
+}
+
+func mended(err error) error {
+	if errors.Is(err, repository.ErrMended) {
+		return errors.Join(protect.ErrMended, err)
+	}
+	return err
 }
 
 func newObjectCheck(until time.Time) func([]int, string, string) error {

@@ -29,7 +29,8 @@ func quarantineCommand() *cli.Command {
 		Usage: "show what commands made that something outside would execute, and put it back or discard it",
 		Description: "What comes into being under a protected name while a command runs is set aside, and when the command has ended it is\n" +
 			"moved here. So are settings of git's that a command changed and that did not reach the repository, because git would execute\n" +
-			"them or be led elsewhere. Look at it before you put it back: something outside the sandbox executes it or does as it says.",
+			"them or be led elsewhere. git does not miss what is here of a repository's files, until it is put back or discarded.\n" +
+			"Look at it before you put it back: something outside the sandbox executes it or does as it says.",
 		OnUsageError: usageError,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
@@ -176,12 +177,29 @@ func quarantineRestore(c *cli.Context) error {
 			return fmt.Errorf("put %s back: %w", profile.Printable(e.Path), err)
 		}
 		fmt.Println(profile.Printable(e.Path))
-		return nil
+		return lookAgain(e.Path)
 	})
 }
 
 func quarantineDiscard(c *cli.Context) error {
-	return eachInQuarantine(c, func(q *protect.Quarantine, _, id string) error { return notThere(id, q.Discard(id)) })
+	return eachInQuarantine(c, func(q *protect.Quarantine, _, id string) error {
+		e, err := q.Load(id)
+		if err := q.Discard(id); err != nil || e.Setting != nil {
+			return notThere(id, err)
+		}
+		if err != nil { // nobody can say what it was
+			return nil
+		}
+		return lookAgain(e.Path)
+	})
+}
+
+// lookAgain has git look for a file in its working tree that was in the quarantine.
+func lookAgain(path string) error {
+	if err := repository.LookAgain(path); err != nil {
+		return fmt.Errorf("git takes %s for unchanged, whatever it holds, until 'git update-index --no-skip-worktree': %w", profile.Printable(path), err)
+	}
+	return nil
 }
 
 func eachInQuarantine(c *cli.Context, do func(q *protect.Quarantine, state, id string) error) error {

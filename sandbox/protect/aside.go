@@ -38,6 +38,8 @@ type item struct {
 	path string // where it came into being
 	rule string
 	kind Kind
+	// skipped says that git does not look for it in a working tree.
+	skipped bool
 }
 
 // setAside renames what has come into being under a protected name.
@@ -58,6 +60,9 @@ func (w *Watch) setAside(n *node, name, rule string, kind Kind) {
 		w.stuck(path, err)
 	default:
 		w.add(&item{in: n, dir: n.path(), at: n.object, name: aside, path: path, rule: rule, kind: kind})
+		if rule != ".git" {
+			w.excludeAside(n)
+		}
 		if below := n.below[name]; below != nil { // what is in it does not go by itself
 			w.place(below, n, aside, false)
 		}
@@ -275,6 +280,12 @@ func (w *Watch) End(q *Quarantine) Report {
 			gone[i.path] = i.rule
 		}
 	}
+	for tree, is := range w.excluded {
+		if is {
+			w.options.Exclude(tree, asidePattern, false, w.writes)
+		}
+	}
+	w.lookFor(slices.Sorted(maps.Keys(gone)), stored)
 	for _, path := range slices.Sorted(maps.Keys(gone)) {
 		if !covers(stored, path, "/") {
 			tell(Told{Path: path, Rule: gone[path], Text: "it was removed again before the command ended, or has another name"})
@@ -287,6 +298,22 @@ func (w *Watch) End(q *Quarantine) Report {
 	w.options.Record.remove()
 	slices.SortFunc(report.Told, func(a, b Told) int { return strings.Compare(a.Path, b.Path) })
 	return report
+}
+
+// lookFor has git look into the working tree again for what is nowhere any more.
+func (w *Watch) lookFor(gone []string, stored map[string]bool) {
+	gone = slices.DeleteFunc(slices.Clone(gone), func(path string) bool { return covers(stored, path, "/") })
+	if len(gone) == 0 || w.options.SkipWorktree == nil {
+		return
+	}
+	for _, n := range w.nodes {
+		if !n.indexed {
+			continue
+		}
+		if fd, err := w.descriptor(n); err == nil {
+			w.options.SkipWorktree(fd, n.path(), "index", gone, false)
+		}
+	}
 }
 
 // covers reports whether a path, or one between it and another, is in a list.

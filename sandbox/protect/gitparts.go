@@ -247,8 +247,55 @@ func (w *Watch) writes(path string) bool {
 }
 
 // CheckIndex says what is wrong with an index in an open directory: git believes the paths in it, and writes where they say. settle takes out of it
-// what git believes and nobody can look at.
+// what git believes and nobody can look at. An index that was wrong and was mended is ErrMended.
 type CheckIndex func(dir int, name string, settle bool) error
+
+// ErrMended is about what was wrong, and is not any more.
+var ErrMended = errors.New("it was mended")
+
+// SkipWorktree has git not look into the working tree for paths, by an index in an open git directory, which is at a place, or look again. It returns those
+// that are in the index.
+type SkipWorktree func(dir int, place, name string, paths []string, skip bool) ([]string, error)
+
+// skipAside has git not take what was set aside for deleted: "git commit -a" would commit that. all says that what has been done for an index is done once more.
+func (w *Watch) skipAside(n *node, dir int, all bool) {
+	var paths []string
+	for _, i := range w.items {
+		if (all || !i.skipped) && i.rule != ".git" && !strings.HasPrefix(i.rule, ".git/") && !slices.Contains(paths, i.path) {
+			paths = append(paths, i.path)
+		}
+	}
+	if len(paths) == 0 || w.options.SkipWorktree == nil {
+		return
+	}
+	found, err := w.options.SkipWorktree(dir, n.path(), "index", paths, true)
+	if err != nil {
+		return // somebody writes it: that is told, and the end does it, too
+	}
+	for _, i := range w.items {
+		i.skipped = i.skipped || slices.Contains(found, i.path)
+	}
+}
+
+// Exclude has git not show, and not add, untracked files of a pattern in a working tree at a path, or no longer. It reports whether it changed that.
+type Exclude func(tree, pattern string, exclude bool, writes func(path string) bool) (bool, error)
+
+// asidePattern are the names that things get which are set aside.
+const asidePattern = asidePrefix + "*"
+
+// excludeAside has git not add what has been set aside in a directory, under its new name, until it is in the quarantine.
+func (w *Watch) excludeAside(n *node) {
+	for ; n != nil && w.options.Exclude != nil; n = n.above {
+		fd, err := w.descriptor(n)
+		if err != nil || !has(fd, ".git") {
+			continue
+		}
+		if tree := n.path(); !w.excluded[tree] {
+			w.excluded[tree], _ = w.options.Exclude(tree, asidePattern, true, w.writes) // without it, "git status" shows the names
+		}
+		return
+	}
+}
 
 // isIndex reports whether git takes a file in one of its directories for an index, or for a part of one; or for the list of conflicts that
 // "git rerere" resolves, which has paths that git believes, too.
@@ -350,8 +397,15 @@ func (w *Watch) checkIndex(n *node, name string, settle bool) {
 		}
 	}
 	delete(w.doubted, path)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrMended):
+		w.count(path)
+	case err != nil:
 		w.setAside(n, name, ".git", File)
+		return
+	}
+	if isNamed(name, "index") {
+		w.skipAside(n, fd, w.closing)
 	}
 }
 
@@ -399,7 +453,9 @@ func (w *Watch) settleIndexes() {
 			continue
 		}
 		if fd, err := w.descriptor(n); err == nil && w.isWritten(fd, n, "index") {
-			w.options.CheckIndex(fd, "index", true) // what is wrong, the end tells
+			if err := w.options.CheckIndex(fd, "index", true); err == nil { // what is wrong, the end tells
+				w.skipAside(n, fd, true)
+			}
 		}
 	}
 }

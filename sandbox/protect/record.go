@@ -471,7 +471,7 @@ func (s *sweep) index(path string) {
 		if checkStateIn(dir, path, KeptState(s.run.Strays, path), false, true) != nil {
 			s.putIn(dir, base(path), path, ".git")
 		}
-	} else if s.check(dir, base(path), true) != nil {
+	} else if err := s.check(dir, base(path), true); err != nil && !errors.Is(err, ErrMended) {
 		s.putIn(dir, base(path), path, ".git")
 	}
 }

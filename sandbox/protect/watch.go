@@ -32,6 +32,10 @@ type Options struct {
 	Disarm Disarm
 	// CheckIndex says what is wrong with an index in a git directory. Nil does not look.
 	CheckIndex CheckIndex
+	// SkipWorktree has git not miss what was set aside. Nil does not.
+	SkipWorktree SkipWorktree
+	// Exclude has git not add what was set aside under its new name. Nil does not.
+	Exclude Exclude
 	// NewObjectCheck says what is wrong with git's objects. Nil does not look.
 	NewObjectCheck NewObjectCheck
 	// DisarmSettings does so for one file of settings in a repository that was there. Nil does not, and the file is set aside.
@@ -130,6 +134,7 @@ type Watch struct {
 	taken    map[string][]Taken
 	doubted  map[string]time.Time
 	unmoved  []Told
+	excluded map[string]bool // working trees in which git does not add what was set aside; false: it could not be told so
 }
 
 // looking is a directory that is being looked through, a part at a time: it may hold very much.
@@ -160,7 +165,7 @@ func NewWatch() (*Watch, error) {
 	now := time.Now()
 	return &Watch{began: now, objectsSeen: now, inotify: fd, wake: wake, budget: watchBudget(), over: make(chan struct{}), nodes: map[int32]*node{}, extra: map[int32]string{},
 		lost: map[*node]bool{}, moved: map[uint32]*node{}, known: map[identity]bool{}, own: map[identity]bool{}, strays: map[string]string{}, lastNames: map[string]bool{}, packed: map[*node]string{}, attempts: map[string]int{},
-		bare: map[string]bool{}, back: map[string]bool{}, empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}}, nil
+		bare: map[string]bool{}, back: map[string]bool{}, empty: map[string]bool{}, taken: map[string][]Taken{}, doubted: map[string]time.Time{}, excluded: map[string]bool{}}, nil
 }
 
 // Began is when the watch began: what was changed before, nobody changed whom it is to watch.

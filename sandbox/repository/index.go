@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -40,20 +41,43 @@ func CheckIndex(dir int, settings []int, name string, settle bool) error {
 		return checkConflicts(dir, text)
 	}
 	formats := formatIn(settings)
-	if err := checkIndex([]byte(text), formats); err != nil || !settle || !strings.HasPrefix(text, "DIRC") {
+	patience := time.Duration(0)
+	if settle {
+		patience = lockPatience
+	}
+	if err := checkIndex([]byte(text), formats); errors.Is(err, errTree) {
+		kept := withoutTrees([]byte(text), lengthIn(formats))
+		if more := withoutBelieved(kept, lengthIn(formats)); settle && more != nil {
+			kept = more
+		}
+		if kept == nil || checkIndex(kept, formats) != nil || replaceIndex(dir, name, kept, &stat, patience) != nil {
+			return err
+		}
+		return errors.Join(ErrMended, err)
+	} else if err != nil || !settle || !strings.HasPrefix(text, "DIRC") {
 		return err
 	}
-	kept := withoutBelieved([]byte(text), lengths[slices.Concat(formats, []string{"sha1"})[0]])
+	kept := withoutBelieved([]byte(text), lengthIn(formats))
 	if kept == nil {
 		return nil
 	}
-	return replaceIndex(dir, name, kept, &stat)
+	return replaceIndex(dir, name, kept, &stat, patience)
 }
+
+// ErrMended is about an index that was wrong, and is not any more: what git need not have was taken out.
+var ErrMended = errors.New("it was mended")
+
+// lengthIn is how long the names of objects are, by the formats that settings name.
+func lengthIn(formats []string) int { return lengths[slices.Concat(formats, []string{"sha1"})[0]] }
 
 // checkConflicts reads what "git rerere" (or "git commit", where there is a directory rr-cache) keeps of conflicts: git copies what is at each path to where a command
 // reads it, and writes there. No merge can leave a path that no commit can have.
 func checkConflicts(dir int, text string) error {
-	tree, err := openTree(dir)
+	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
+	if err != nil {
+		return err
+	}
+	tree, err := unix.Open(treeOf(dir, place), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -92,15 +116,13 @@ func checkConflicts(dir int, text string) error {
 // maxConflicts is how many paths may have conflicts at a time.
 const maxConflicts = 4096
 
-// openTree opens the working tree of an open git directory.
-func openTree(dir int) (int, error) {
-	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
-	if err != nil {
-		return -1, err
-	}
+// treeOf is the working tree of an open git directory, which is at a place.
+func treeOf(dir int, place string) string {
 	tree := filepath.Dir(place)
 	if text, err := readSmall(dir, "gitdir"); err == nil { // a worktree's
-		tree = filepath.Dir(strings.TrimRight(text, "\n"))
+		if tree = filepath.Dir(strings.TrimRight(text, "\n")); !filepath.IsAbs(tree) {
+			tree = filepath.Join(place, tree)
+		}
 	} else if f, err := openSettings(dir, "config"); err == nil { // a submodule's
 		for _, s := range Parse(f.text) {
 			if strings.EqualFold(s.Key, "core.worktree") {
@@ -110,7 +132,7 @@ func openTree(dir int) (int, error) {
 			}
 		}
 	}
-	return unix.Open(tree, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return tree
 }
 
 func isHex(id string) bool {
