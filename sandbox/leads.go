@@ -194,7 +194,8 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 		b.linkedOutsideIn(dir)
 		b.hookLeads(dir, tree)
 	case isProgram(s):
-		for _, word := range b.words(s.Value) {
+		words, modules := b.words(s.Value)
+		for _, word := range append(words, modules...) {
 			if (tree == "" || isAlias(s)) && !path.IsAbs(word) {
 				continue
 			}
@@ -393,7 +394,8 @@ func (b *builder) relativeTo(settings []repository.Setting) []protect.Name {
 		if s.Key == "core.hookspath" {
 			names = append(names, b.relative(s.Value, false)...)
 		} else if isProgram(s) && !isAlias(s) {
-			for _, word := range b.words(s.Value) {
+			words, _ := b.words(s.Value) // a module's name, as deep as it may be, is that of many a project's own files
+			for _, word := range words {
 				names = append(names, b.relative(word, true)...)
 			}
 		}

@@ -87,18 +87,31 @@ func shellWords(line string, depth int) (words []shellWord) {
 // carriers are programs, and words of the shell's, behind which another program stands.
 var carriers = []string{"env", "exec", "command", "nice", "nohup", "time", "setsid", "if", "then", "else", "elif", "while", "until", "do"}
 
+// subcommanded are programs whose first plain name is what they do, and never a file.
+var subcommanded = []string{"git", "git-lfs", "git-annex", "git-crypt", "git-nbdiffdriver", "git-nbmergedriver", "git-nbdifftool", "git-nbmergetool", "nbdime", "jupyter", "gh", "glab", "hub"}
+
+// saysWhether are values of options.
+var saysWhether = []string{"true", "false", "yes", "no", "on", "off", "auto", "always", "never"}
+
 // plainNames are the plain names in a command that are no program's.
 func plainNames(command string) (names []string) {
+	first := false // what a program does is named next
 	for _, word := range shellWords(strings.TrimPrefix(command, "!"), 0) {
 		if word.program {
+			first = slices.Contains(subcommanded, baseName("/"+word.text))
 			continue
 		}
+		if first && !strings.HasPrefix(word.text, "-") {
+			first = false
+			continue
+		}
+		first = first && strings.HasPrefix(word.text, "--") && strings.Contains(word.text, "=")
 		candidates := strings.FieldsFunc(word.text, func(r rune) bool { return strings.ContainsRune("=:,", r) })
 		if text := word.text; len(text) > 2 && text[0] == '-' && text[1] != '-' { // in one word with an option's letter
 			candidates = append(candidates, text[2:])
 		}
 		for _, name := range candidates {
-			if !strings.ContainsAny(name, "/$%*?[]{}() \t\n") && name[0] != '-' && len(name) < 256 && profile.CheckProtectedName(name) == nil && !slices.Contains(names, name) {
+			if !strings.ContainsAny(name, "/$%*?[]{}() \t\n") && name[0] != '-' && len(name) < 256 && profile.CheckProtectedName(name) == nil && !slices.Contains(names, name) && !slices.Contains(saysWhether, name) {
 				names = append(names, name)
 			}
 		}

@@ -13,13 +13,15 @@ import (
 const maxOutputs = 64
 
 // words are those of a command of git's. What stands behind a variable or another command's output counts as relative, what is quoted also as a whole, and
-// behind "cd", plain names, too; so do those that look like a script's, or stand where an interpreter takes one.
-func (b *builder) words(command string) (words []string) {
+// behind "cd", plain names, too; so do those that look like a script's, or stand where an interpreter takes one. modules are those of Python's: it looks for them
+// in the working tree's top, and nowhere else.
+func (b *builder) words(command string) (words, modules []string) {
 	command = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", `\ `, " ").Replace(strings.TrimPrefix(command, "!"))
 	for _, text := range commandsIn(command) {
-		words = append(words, b.plainWords(behindAnother(text))...)
+		more, of := b.plainWords(behindAnother(text))
+		words, modules = append(words, more...), append(modules, of...)
 	}
-	return words
+	return words, modules
 }
 
 // commandsIn are a command, in which "$_" stands for each variable with a default and for the output of another command, and those other commands and defaults.
@@ -78,7 +80,7 @@ func behindAnother(text string) string {
 }
 
 // plainWords are those of a command without variables.
-func (b *builder) plainWords(command string) (words []string) {
+func (b *builder) plainWords(command string) (words, modules []string) {
 	list := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n\"'|;&<>=!,", r) })
 	for _, quote := range []string{`"`, "'"} {
 		for i, quoted := range strings.Split(command, quote) {
@@ -91,20 +93,27 @@ func (b *builder) plainWords(command string) (words []string) {
 		list = append(list, strings.TrimSpace(command))
 	}
 	moved, python, module := false, false, false
+	imports := func(module string) {
+		if files := modulesOf(module); moved { // to any directory
+			words = append(words, files...)
+		} else {
+			modules = append(modules, files...)
+		}
+	}
 	script := "" // the interpreter that one of the next words is for
 	for _, word := range list {
 		word = b.expandHome(strings.Trim(word, "(){}`"))
 		switch {
 		case word == "" || word[0] == '%' || word[0] == '$':
 		case module:
-			words = append(words, modulesOf(word)...)
+			imports(word)
 			script, module = "", false
 		case word[0] == '-':
 			words = append(words, inOption(b, word)...)
 			switch {
 			case python && strings.HasPrefix(word, "-m"):
 				module = word == "-m"
-				words = append(words, modulesOf(word[2:])...)
+				imports(word[2:])
 				script, python = "", false
 			case isCode(script, word):
 				script, python = "", false
@@ -118,7 +127,7 @@ func (b *builder) plainWords(command string) (words []string) {
 		}
 		moved = moved || word == "cd" || word == "pushd"
 	}
-	return words
+	return words, modules
 }
 
 // inOption are the paths that may stand in one word with an option: -F/a/b, -Itools.
@@ -152,9 +161,9 @@ func modulesOf(module string) (files []string) {
 		return nil
 	}
 	module = strings.ReplaceAll(module, ".", "/")
-	files = []string{module + ".py", module + "/__main__.py"}
+	files = []string{module + "/__main__.py"}
 	for ; module != "."; module = path.Dir(module) {
-		files = append(files, module+"/__init__.py")
+		files = append(files, module+".py", module+"/__init__.py")
 	}
 	return files
 }

@@ -134,3 +134,35 @@ func TestAPersonsBranchStaysCleanWhileACommandRuns(t *testing.T) {
 		t.Error("another checkout, without a command, does not bring it")
 	}
 }
+
+// A worktree that the command adds has the project's own hooks and filters, by the names that the repository's settings say. They are set aside, and git takes the
+// worktree for clean all the same, and removes it.
+func TestAWorktreeWithHooksByARelativePathIsAddedAndRemoved(t *testing.T) {
+	for _, how := range []string{"", "session"} {
+		h := gitHost(t)
+		work := h.profile.Workspace
+		h.write(work+"/.githooks/pre-commit", "#!/bin/sh\n")
+		h.write(work+"/tools/clean.sh", "#!/bin/sh\ncat\n")
+		h.write(work+"/.gitattributes", "*.x filter=x\n")
+		h.write(work+"/a.x", "a\n")
+		h.git(work, "add", ".")
+		h.git(work, "commit", "-qm", "i")
+		h.git(work, "config", "core.hooksPath", ".githooks")
+		h.git(work, "config", "filter.x.clean", "sh tools/clean.sh")
+		const add, remove = "git worktree add -q wt && cd wt && echo x >> file && git commit -qam x", "git -C wt status --porcelain && git worktree remove wt && ! test -e wt"
+		if how == "session" {
+			s := h.openSession()
+			for _, line := range []string{add, remove} {
+				if out, r := s.sh(t, line); r.ExitCode != 0 {
+					t.Errorf("%s %s: %d %s", how, line, r.ExitCode, out)
+				}
+			}
+			s.Close()
+		} else {
+			h.sh(add + " && cd .. && sleep 0.1 && " + remove)
+		}
+		if status := h.git(work, "status", "--porcelain"); status != "" {
+			t.Error(status)
+		}
+	}
+}
