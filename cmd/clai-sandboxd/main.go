@@ -139,6 +139,9 @@ func runGateway(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := gateway.CloseInherited(); err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	desktop := ""

@@ -355,3 +355,22 @@ func BenchmarkHostExec(b *testing.B) {
 		}
 	}
 }
+
+func TestAGatewayKeepsNothingOfWhoeverStartsIt(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	inherited, err := syscall.Dup(int(write.Fd())) // without FD_CLOEXEC, as a shell's
+	if err != nil {
+		t.Fatal(err)
+	}
+	newDesk(t)
+	syscall.Close(inherited)
+	write.Close()
+	read.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, err := read.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("%d, %v: the gateway holds it", n, err)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // firstPassed is the first descriptor that systemd passes (sd_listen_fds(3)).
@@ -38,4 +40,23 @@ func Passed() (net.Listener, error) {
 	}
 	listener.SetUnlinkOnClose(false)
 	return listener, nil
+}
+
+// CloseInherited closes what else this process was started with, but its standard streams. It outlives who started it: it would keep a lock of
+// theirs, and the end of a pipe, and commands outside would have it, of whatever agent. What Go opened is closed on execution, and so is not meant.
+func CloseInherited() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("what this process was started with: %w", err)
+	}
+	for _, entry := range open {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+	return nil
 }
