@@ -125,7 +125,7 @@ func (p *Plan) place(path string) mounts.Place {
 
 // mount is a step as the mounter makes it.
 func (s *Step) mount() (mounts.Mount, bool) {
-	m := mounts.Mount{Path: s.Path, Source: s.Source, Writable: s.Access == profile.ReadWrite, Mode: s.Mode, File: s.file, Optional: (!s.required() || s.Purpose == Protects) && !s.narrows &&
+	m := mounts.Mount{Path: s.Path, Source: s.Source, Writable: s.Access == profile.ReadWrite, NoExec: s.noExec, Mode: s.Mode, File: s.file, Optional: (!s.required() || s.Purpose == Protects) && !s.narrows &&
 		s.Origin.Kind != profile.OriginWorkspace}
 	if s.expected != nil && s.expected.Inode != 0 {
 		m.Object = &mounts.Object{Device: s.expected.Device, Inode: s.expected.Inode, Handle: s.expected.Handle}

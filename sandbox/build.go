@@ -469,6 +469,8 @@ func (b *builder) steps() []Step {
 	shallowestFirst(list)
 	list = largestLast(list)
 
+	b.executeNothing(list)
+
 	masks := b.maskSteps()
 	list = append(list, masks...)
 	for _, step := range list {
@@ -477,6 +479,36 @@ func (b *builder) steps() []Step {
 		}
 	}
 	return append(list, seals(masks)...)
+}
+
+// executeNothing has nothing executed in the sandbox of an agent whose commands run in another one, of what they can write or a project brings along:
+// a setting of the project's may name a copy of a shell there, a library to be loaded, or a directory in which programs are looked for, and a
+// command may have written them.
+func (b *builder) executeNothing(list []Step) {
+	if b.profile.CommandSocket == "" {
+		return
+	}
+	var roots []string
+	for _, step := range list {
+		if step.shared() && (step.writes() || step.Origin.Kind == profile.OriginWorkspace) {
+			roots = append(roots, step.Path)
+		}
+	}
+	for i := range list {
+		step := &list[i]
+		own := step.Origin.Kind == profile.OriginPreset && !step.writes() // as the agent's program
+		step.noExec = step.shared() && !own && slices.ContainsFunc(roots, func(root string) bool { return within(step.Path, root) })
+	}
+}
+
+// shared reports whether a step shows what another sandbox may have as well.
+func (s *Step) shared() bool { return s.Kind == Bind && s.apart() }
+
+func (s *Step) writes() bool { return s.Access != profile.ReadOnly }
+
+// Writes reports whether a path is in what a command may write of the host's, whatever is read-only in that.
+func (p *Plan) Writes(path string) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.shared() && s.writes() && within(path, s.Path) })
 }
 
 // linkSteps are the symbolic links that the sandbox needs of its own: those that no bind shows already.

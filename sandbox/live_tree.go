@@ -63,7 +63,7 @@ func (s *Step) decides() bool { return s.Kind == Bind || s.Kind == Mask || s.Kin
 // above, or an empty directory.
 func (p *Plan) leadingTo(dir string) *Step {
 	if above := p.decides(dir); above != nil && above.Kind == Bind {
-		return &Step{Kind: Bind, Path: dir, Source: dir, Access: above.Access, Origin: above.Origin, Pinned: true, Purpose: Anchors}
+		return &Step{Kind: Bind, Path: dir, Source: dir, Access: above.Access, Origin: above.Origin, Pinned: true, Purpose: Anchors, noExec: above.noExec}
 	}
 	return &Step{Kind: Mask, Path: dir, Mode: fileMode(0o555), Origin: baseline}
 }

@@ -107,6 +107,7 @@ type Step struct {
 	inLayer  bool   // of what hides: what it stands on is seen copy on write
 	veiled   string // of what is seen copy on write: what the host does not have and must not show, each ended by a NUL
 	number   uint64 // of a device
+	noExec   bool   // of a bind: nothing there is executed inside
 	narrows  bool   // it is read-only in something writable: without it, the command could do more
 	// expected is the object that has to be there, where a person allowed that one.
 	expected *profile.Expected

@@ -161,7 +161,7 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 		if err := a.checkApart(path); err != nil {
 			return e, err
 		}
-		apart = &apartRun{agent: a}
+		apart = &apartRun{agent: a, path: path}
 		if apart.shells, err = systemsShells(); err != nil {
 			return e, err
 		}

@@ -29,6 +29,7 @@ import (
 // An apartRun is an agent whose commands run apart.
 type apartRun struct {
 	agent   agentRun
+	path    string          // of its program
 	more    profile.Request // what the agent has besides
 	shells  []string        // programs of the system's in whose place this one stands
 	control sandbox.Control // of the agent's sandbox
@@ -124,7 +125,7 @@ func (r *apartRun) prepare(s *session.Session, _ func(*profile.Request)) (*sessi
 	if err != nil {
 		return nil, err
 	}
-	if err := checkApartPlan(p); err != nil {
+	if err := checkApartPlan(p, r.path); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -133,7 +134,10 @@ func (r *apartRun) prepare(s *session.Session, _ func(*profile.Request)) (*sessi
 }
 
 // checkApartPlan refuses what two sandboxes cannot have at once, or the agent not for itself.
-func checkApartPlan(p *session.Prepared) error {
+func checkApartPlan(p *session.Prepared, program string) error {
+	if real, err := filepath.EvalSymlinks(program); err == nil && (p.Plan.Writes(program) || p.Plan.Writes(real)) {
+		return &sandbox.SetupError{Path: program, Why: "is the agent's program, where its commands could write: what they made of it would have its key", Hint: "install it elsewhere, or leave --commands-apart out"}
+	}
 	if p.Profile.PrivateHome == "" {
 		return &sandbox.SetupError{Path: p.Profile.Home, Why: "the agent's home is not one of its own, as --commands-apart takes it: commands would see its settings, or its next start none", Hint: "--home private, or leave --commands-apart out"}
 	}

@@ -330,6 +330,15 @@ func readFile(name string) ([]byte, error) {
 	return text[:n], nil
 }
 
+// attributes are what one of the host's objects is held to.
+func (m *Mount) attributes() unix.MountAttr {
+	set := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+	if m.NoExec {
+		set |= unix.MOUNT_ATTR_NOEXEC
+	}
+	return unix.MountAttr{Attr_set: set, Propagation: unix.MS_PRIVATE}
+}
+
 // setattr holds a mount to what every mount of a sandbox is held to. Nothing that the host mounts below it later comes with it.
 func (a *assembly) setattr(object *result, flags int, isWritable bool) {
 	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
@@ -397,7 +406,7 @@ func (a *assembly) bind(index int) *result {
 	a.look(index, open)
 	object := a.try(unix.SYS_OPEN_TREE, open, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	a.close(open)
-	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	attributes := m.attributes()
 	if !m.Writable {
 		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
@@ -435,8 +444,7 @@ func (a *assembly) overlay(index int) *result {
 	a.sources = append(a.sources, source{index: index, call: created})
 	object := a.try(unix.SYS_FSMOUNT, context, fsmountCloexec, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	a.close(context)
-	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
-	setattr(a.script, trampoline.MayFail, object, 0, attributes)
+	setattr(a.script, trampoline.MayFail, object, 0, m.attributes())
 	a.sources = append(a.sources, source{index: index, call: object})
 	return object
 }

@@ -39,6 +39,7 @@ type Mount struct {
 	Source   string // of Bind, Entries, Copy and Overlay: on the host, no component is a symbolic link; of Symlink and Link: its text
 	Layer    string // of Overlay: on the host, with the directories of a layer, which nothing else may use meanwhile
 	Writable bool   // of Bind
+	NoExec   bool   // of Bind and Overlay: no file there can be executed, or mapped to be
 	Mode     fs.FileMode
 	Size     int64  // of Private: how much it may hold; 0: as much as the kernel lets it
 	Files    []File // of Private: what is in it at the start
