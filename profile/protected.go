@@ -128,7 +128,7 @@ var executedFiles = []executed{
 // startupFiles are what shells and sessions execute, in a home directory.
 var startupFiles = []string{
 	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout",
-	".kshrc", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment", ".vimrc", ".tmux.conf", ".gdbinit",
+	".zcompdump", ".kshrc", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment", ".vimrc", ".tmux.conf", ".gdbinit",
 }
 
 // homeFiles are what they execute in the home directory itself, and would be ordinary names elsewhere.

@@ -107,6 +107,9 @@ func (b *builder) startupLead(word string, origin profile.Origin) {
 	i := strings.IndexAny(word, "*?[")
 	if i < 0 {
 		b.leadFile(word, origin)
+		for _, made := range compiledFrom(word) {
+			b.leadFile(made, origin)
+		}
 		return
 	}
 	dir := word[:max(strings.LastIndexByte(word[:i], '/'), 1)]
@@ -130,6 +133,18 @@ func (b *builder) startupLead(word string, origin profile.Origin) {
 			b.leadFile(join(w.Real, entry.Name), origin)
 		}
 	}
+}
+
+// compiledFrom are the files that zsh, and Emacs, take in the place of one. zsh does so for a directory of functions as well.
+func compiledFrom(file string) []string {
+	list := []string{file + ".zwc"}
+	switch path.Ext(file) {
+	case ".el":
+		list = append(list, file+"c")
+	case "":
+		list = append(list, file+".el", file+".elc")
+	}
+	return list
 }
 
 // assigned are variables that startup files set to whole paths.

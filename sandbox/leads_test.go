@@ -124,6 +124,12 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"a module of Python's": {
 			before: "git init -q; git config filter.a.clean '\"/usr/bin/python3\" -m nbstripout'; git config filter.b.clean 'python3.11 -mtools.x'; git config filter.c.clean 'python3 -W ignore -m y.z'",
 			inside: "plant nbstripout.py; plant tools/x.py; plant y/__init__.py", after: "sh nbstripout.py; sh tools/x.py; sh y/__init__.py"},
+		"what Python has compiled of a module": {
+			before: "git init -q; git config filter.a.clean 'python3 -m strip'; touch strip.py usercustomize.py", inside: "plant __pycache__/strip.cpython-311.pyc; plant __pycache__/usercustomize.cpython-311.pyc; plant strip.so; for i in 1 2 3 4 5; do plant strip.pyc; rm -f strip.pyc; done; echo mine > ok",
+			after: "sh __pycache__/strip.cpython-311.pyc; sh __pycache__/usercustomize.cpython-311.pyc; sh strip.so; sh strip.pyc; test -e ok || touch $W/executed"},
+		"what zsh and Emacs have compiled of what they read": {
+			before: "mkdir z; touch aliases.zsh x.el z/.zshrc; echo \". $W/aliases.zsh; fpath=($W/functions)\" > $HOME/.zshrc; echo \"(load \\\"$W/x.el\\\") (load \\\"$W/y\\\")\" > $HOME/.emacs",
+			inside: "plant aliases.zsh.zwc; plant functions.zwc; plant z/.zshrc.zwc; plant z/.zcompdump-host-5.9; plant x.elc; plant y.el", after: "for f in aliases.zsh.zwc functions.zwc z/.zshrc.zwc z/.zcompdump-host-5.9 x.elc y.el; do sh $f; done"},
 		"a file in one word with an option": {
 			before: "git init -q; git config core.sshCommand \"ssh -F$W/ssh_config -o ProxyCommand=$W/proxy\"; git config core.pager 'perl -Itools/lib x'; git config filter.a.clean 'node -r./tools/hook.js'",
 			inside: "plant ssh_config; plant proxy; plant tools/hook.js", after: "sh ssh_config; sh proxy; sh tools/hook.js"},

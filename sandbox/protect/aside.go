@@ -158,7 +158,7 @@ func readlink(fd int) (string, error) {
 // same.
 func (w *Watch) count(path string) bool {
 	w.forgetAttempts()
-	if len(w.attempts) < 4*maxAll {
+	if _, source := madeFrom(base(path)); source == "" && len(w.attempts) < 4*maxAll { // what compiles does it whenever it finds nothing
 		w.attempts[path]++
 	}
 	w.asides++

@@ -139,9 +139,25 @@ func (n *Names) MatchLink(dir, name string) (rule string, protected bool) {
 
 // match leaves out what counts not everywhere, but for some directories.
 func (n *Names) match(dir, name string, is only, but bool) (rule string, protected bool) {
+	if rule, protected = n.matchOf(dir, name, but, is); protected || is != anything {
+		return rule, protected
+	}
+	if of, source := madeFrom(name); source != "" {
+		if of != "" {
+			if !isNamed(base(dir), of) {
+				return "", false
+			}
+			dir = parent(dir)
+		}
+		return n.matchOf(dir, source, but, anything, leaves)
+	}
+	return "", false
+}
+
+func (n *Names) matchOf(dir, name string, but bool, is ...only) (rule string, protected bool) {
 	for _, s := range n.last[fold(name)] {
 		switch {
-		case s.is != is, but && !s.anywhere:
+		case !slices.Contains(is, s.is), but && !s.anywhere:
 		case s.in != "":
 			if fold(dir)+"/" == s.in {
 				return s.rule, true
@@ -153,12 +169,56 @@ func (n *Names) match(dir, name string, is only, but bool) (rule string, protect
 	return "", false
 }
 
-// ends reports whether some protected path ends in a name.
+// ends reports whether some protected path ends in a name, or in what that is made from.
 func (n *Names) ends(name []byte) bool {
-	if isFolded(name) {
-		return len(n.last[string(name)]) > 0
+	if isFolded(name) && len(n.last[string(name)]) > 0 || !isFolded(name) && len(n.last[fold(string(name))]) > 0 {
+		return true
 	}
-	return len(n.last[fold(string(name))]) > 0
+	if !isMade(name) {
+		return false
+	}
+	_, source := madeFrom(string(name))
+	return len(n.last[fold(source)]) > 0
+}
+
+// compiled is the directory in which Python keeps what it has compiled.
+const compiled = "__pycache__"
+
+// isMade reports whether some file may be taken in the place of another one because it is called so. It is for speed: most are not.
+func isMade(name []byte) bool {
+	for _, end := range []string{".pyc", ".so", ".zwc", ".elc", ".pmc"} {
+		if n := len(name) - len(end); n > 0 && strings.EqualFold(string(name[n:]), end) {
+			return true
+		}
+	}
+	return len(name) > len(completions) && strings.EqualFold(string(name[:len(completions)]), completions)
+}
+
+// completions is what zsh's compinit writes, and executes; with the machine's name behind it in some set-ups.
+const completions = ".zcompdump"
+
+// madeFrom is the file in whose place a program takes one that is called name, without a look at what is in that: Python a module that is
+// compiled, or an extension, of the same name; zsh, Emacs and Perl what was compiled. in is the directory that this counts in, beside the
+// file; empty: that of the file.
+func madeFrom(name string) (in, source string) {
+	if name = fold(name); !isMade([]byte(name)) {
+		return "", ""
+	}
+	stem, ending := cutEnding(name)
+	module, tag, _ := strings.Cut(stem, ".")
+	switch {
+	case strings.HasPrefix(name, completions):
+		return "", completions
+	case ending == "zwc":
+		return "", stem
+	case ending == "elc":
+		return "", stem + ".el"
+	case ending == "pmc":
+		return "", stem + ".pm"
+	case ending == "pyc" && tag != "":
+		return compiled, module + ".py"
+	}
+	return "", module + ".py"
 }
 
 // InPackages reports whether a path lies in what package managers fill.
