@@ -259,7 +259,7 @@ func (d *disarming) hooks() {
 func (d *disarming) leads() {
 	isWorktree := path.Base(path.Dir(d.place)) == "worktrees"
 	text, err := readSmall(d.dir, "commondir")
-	if !errors.Is(err, unix.ENOENT) && (err != nil || !isWorktree || strings.TrimRight(text, "\n") != "../..") {
+	if !errors.Is(err, unix.ENOENT) && (err != nil || text != "" && (!isWorktree || strings.TrimRight(text, "\n") != "../..")) { // git refuses an empty one, which may be about to be written
 		d.whole(d.dir, "commondir", "commondir", Leads)
 	}
 	text, err = readSmall(d.dir, "gitdir")

@@ -198,12 +198,13 @@ func TestHooksAndWhatLeadsElsewhereAreSetAside(t *testing.T) {
 				write(t, fmt.Sprintf("%s/hooks/h%d", dir, i), "")
 			}
 		}, []string{"hooks"}},
-		"a config that is a link":      {func(dir string) { os.Remove(dir + "/config"); os.Symlink("objects/x", dir+"/config") }, []string{"config"}},
-		"a config that is a pipe":      {func(dir string) { os.Remove(dir + "/config"); unix.Mkfifo(dir+"/config", 0o600) }, []string{"config"}},
-		"a config that is a directory": {func(dir string) { os.Remove(dir + "/config"); os.Mkdir(dir+"/config", 0o700) }, []string{"config"}},
-		"a config that is too long":    {func(dir string) { write(t, dir+"/config", strings.Repeat("#", MaxFile+1)) }, []string{"config"}},
-		"a config that cannot be read": {func(dir string) { write(t, dir+"/config", "[core\n") }, []string{"config"}},
-		"another common directory":     {func(dir string) { write(t, dir+"/commondir", "/tmp/x\n") }, []string{"commondir"}},
+		"a config that is a link":         {func(dir string) { os.Remove(dir + "/config"); os.Symlink("objects/x", dir+"/config") }, []string{"config"}},
+		"a config that is a pipe":         {func(dir string) { os.Remove(dir + "/config"); unix.Mkfifo(dir+"/config", 0o600) }, []string{"config"}},
+		"a config that is a directory":    {func(dir string) { os.Remove(dir + "/config"); os.Mkdir(dir+"/config", 0o700) }, []string{"config"}},
+		"a config that is too long":       {func(dir string) { write(t, dir+"/config", strings.Repeat("#", MaxFile+1)) }, []string{"config"}},
+		"a config that cannot be read":    {func(dir string) { write(t, dir+"/config", "[core\n") }, []string{"config"}},
+		"another common directory":        {func(dir string) { write(t, dir+"/commondir", "/tmp/x\n") }, []string{"commondir"}},
+		"one that is about to be written": {func(dir string) { write(t, dir+"/commondir", "") }, nil},
 		"a common directory and no more": {func(dir string) {
 			os.Remove(dir + "/objects")
 			os.RemoveAll(dir + "/refs")
