@@ -122,6 +122,9 @@ var executedFiles = []executed{
 	{"Cadence Virtuoso", "executes the file as SKILL in the directory where it starts", "row 258", []string{".cdsinit"}},
 	{"MATLAB", "executes the file in the directory where it starts", "https://www.mathworks.com/help/matlab/ref/startup.html", []string{"startup.m"}},
 	{"GitHub Copilot", "its agents have the tools, and start the servers of the Model Context Protocol, that the file names", "https://docs.github.com/en/copilot/how-tos/copilot-cli/use-copilot-cli/invoke-custom-agents", []string{".github/agents"}},
+	{"irb", "executes the file as Ruby in the directory where it starts", "https://ruby.github.io/irb/Configurations_md.html", []string{"irb.rc", "_irbrc", "$irbrc"}},
+	{"lintr", "evaluates its values as R when an editor checks a file", "https://cran.r-project.org/web/packages/lintr/vignettes/lintr.html", []string{".lintr", ".lintr.R"}},
+	{"Copilot", "starts servers of languages", "https://docs.github.com/copilot/concepts/agents/copilot-cli/lsp-servers", []string{".github/lsp.json"}},
 	{"git-lfs", "goes where lfs.url says, with credentials, at a push", "git-lfs-config(5)", []string{".lfsconfig"}},
 }
 
