@@ -376,7 +376,7 @@ func (w *Watch) checkIndex(n *node, name string, settle bool) {
 	}
 	path := join(n.path(), name)
 	if IsState(path) {
-		err = checkStateIn(fd, path, KeptState(w.strays, path), w.isAgain(n, fd), w.closing)
+		err = checkStateIn(fd, path, KeptState(w.strays, path), w.isAgain(n, fd, name), w.closing)
 		if !n.stopped && startsState(name) {
 			for _, other := range stateNames(n.name) {
 				if !startsState(other) && has(fd, other) {

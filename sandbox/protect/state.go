@@ -2,10 +2,13 @@ package protect
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -42,6 +45,8 @@ type stateFile struct {
 	rule stateRule
 	// same says that it is not another one than was there when the command began: what it brings into the working tree, nobody sees.
 	same bool
+	// part says that it may be a part of the patch that "git am" is at, too: git takes it out of that.
+	part bool
 }
 
 var stateFiles = map[string]stateFile{
@@ -51,7 +56,7 @@ var stateFiles = map[string]stateFile{
 	"rebase-merge/autostash": {rule: anID, same: true}, "rebase-merge/update-refs": {rule: branches},
 	"rebase-apply/next": {rule: aNumber}, "rebase-apply/last": {rule: aNumber, same: true}, "rebase-apply/head-name": {rule: aRef},
 	"rebase-apply/onto": {rule: anID}, "rebase-apply/orig-head": {rule: anID, same: true}, "rebase-apply/author-script": {rule: authors},
-	"rebase-apply/apply-opt": {rule: applying, same: true}, "rebase-apply/autostash": {rule: anID, same: true}, "rebase-apply/gpg_sign_opt": {rule: anyText, same: true},
+	"rebase-apply/apply-opt": {rule: applying, same: true}, "rebase-apply/patch": {rule: anyText, same: true, part: true}, "rebase-apply/autostash": {rule: anID, same: true}, "rebase-apply/gpg_sign_opt": {rule: anyText, same: true},
 	"sequencer/todo": {rule: todo}, "sequencer/opts": {rule: options, same: true}, "sequencer/head": {rule: anID, same: true},
 	"bisect_start": {rule: start}, "bisect_terms": {rule: terms},
 }
@@ -80,8 +85,12 @@ func IsState(path string) bool {
 // the state of what has stopped.
 func isBelieved(dir, name string) bool { return isIndex(name) || IsState(join(dir, name)) }
 
-// MaxState is how much of such a file is read; of a longer one, nothing is believed.
-const MaxState = 256 << 10
+const (
+	// MaxState is how much of such a file is read, to see whether it is what it was; of a longer one, nothing is believed.
+	MaxState = 64 << 20
+	// maxStateText is how long one may be that is another one than before.
+	maxStateText = 256 << 10
+)
 
 // believes is isBelieved without what may have any text.
 func (w *Watch) believes(n *node, name string) bool {
@@ -115,23 +124,34 @@ func startsState(name string) bool { return slices.Contains(stateStarts, fold(na
 var stateStarts = []string{"head-name", "orig-head", "head"}
 
 // isAgain reports whether a directory of state is another one than when the command began, and of something else: one that begins where that
-// did is what the person will go on with.
-func (w *Watch) isAgain(n *node, fd int) bool {
+// did is what the person will go on with. A file of it was written. git begins with what says where it began, but for what it puts away before
+// that; "git am" has no such file, and a rebase by patches has one when it has stopped. So those may be another one as long as the command runs.
+func (w *Watch) isAgain(n *node, fd int, name string) bool {
 	if n.stopped {
 		return false
 	}
 	same, known := true, false
-	for _, name := range stateStarts {
-		path := join(n.path(), name)
+	for _, start := range stateStarts {
+		path := join(n.path(), start)
 		before, was := w.strays[path]
 		if !was {
 			continue
 		}
-		text, err := stateIn(fd, name)
-		known, same = true, same && err == nil && stateBefore(path, text) == before
+		text, err := stateIn(fd, start, maxStateText)
+		if err != nil {
+			same, known = true, false
+			break
+		}
+		known, same = true, same && stateBefore(path, text) == before
 	}
-	return !known || !same
+	if !known {
+		return !w.closing && (isNamed(n.name, "rebase-apply") || isNamed(name, "autostash"))
+	}
+	return !same
 }
+
+// stateBegun are files of which each directory of state has one, as git makes it.
+var stateBegun = append([]string{"todo", "git-rebase-todo", "next"}, stateStarts...)
 
 // tellState tells of what a command began, and left to whoever goes on.
 func (w *Watch) tellState(n *node) {
@@ -139,18 +159,27 @@ func (w *Watch) tellState(n *node) {
 		return
 	}
 	fd, err := w.descriptor(n)
-	if err != nil || !slices.ContainsFunc(stateStarts, func(name string) bool { return has(fd, name) }) {
+	if err != nil || !slices.ContainsFunc(stateBegun, func(name string) bool { return has(fd, name) }) {
 		return
 	}
 	w.unmoved = append(w.unmoved, Told{Path: n.path(), Text: "a command began it, and has not ended it: what \"git … --continue\" brings into the working tree, the command chose; git status says what it is, and git … --abort ends it"})
 }
 
 func stateBefore(path, text string) string {
-	if f, _ := stateOf(path); f.rule == todo {
+	if f, _ := stateOf(path); f.rule == todo && len(text) <= maxStateText {
 		return stateText + text
 	}
 	digest := sha256.Sum256([]byte(text))
-	return stateDigest + hex.EncodeToString(digest[:])
+	return fmt.Sprintf("%s%x %d", stateDigest, digest, len(text))
+}
+
+// lengthBefore is how long a file was of which the digest was kept.
+func lengthBefore(before string) int64 {
+	length, _ := strconv.ParseInt(before[strings.LastIndexByte(before, ' ')+1:], 10, 64)
+	if !strings.HasPrefix(before, stateDigest) || length > MaxState {
+		return 0
+	}
+	return length
 }
 
 const (
@@ -167,9 +196,11 @@ func CheckState(path, text, before string, again, over bool) error {
 	switch {
 	case !is, text == "":
 		return nil
+	case len(text) > MaxState:
+		return errState
 	case before == stateBefore(path, text):
 		return nil
-	case len(text) > MaxState, f.same && !again && strings.HasPrefix(before, stateNone):
+	case len(text) > maxStateText && f.rule != anyText, f.same && !again && strings.HasPrefix(before, stateNone):
 		return errState
 	case f.rule == todo:
 		return checkTodo(text, before, again, over)
@@ -252,38 +283,53 @@ func stateNames(dir string) (list []string) {
 	return list
 }
 
-// stateIn reads such a file in an open directory.
-func stateIn(dir int, name string) (text string, err error) {
+// stateIn reads such a file in an open directory, and of a longer one a byte more than so many.
+func stateIn(dir int, name string, limit int64) (string, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", err
 	}
-	defer unix.Close(fd)
-	buffer, n := make([]byte, MaxState+1), 0
-	for n < len(buffer) {
-		more, err := unix.Read(fd, buffer[n:])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		if more == 0 {
-			break
-		}
-		n += more
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || kindOf(stat.Mode) != File {
+		return "", errors.Join(err, errState)
 	}
-	return string(buffer[:n]), nil
+	text, err := io.ReadAll(io.LimitReader(file, limit+1))
+	return string(text), err
 }
 
 // checkStateIn is CheckState of a file in an open directory.
 func checkStateIn(dir int, path, before string, again, over bool) error {
-	text, err := stateIn(dir, base(path))
+	text, err := stateIn(dir, base(path), max(maxStateText, lengthBefore(before)))
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil
 	case err != nil:
 		return err
 	}
-	return CheckState(path, text, before, again, over)
+	err = CheckState(path, text, before, again, over)
+	if f, _ := stateOf(path); err != nil && f.part && isOfNext(dir, text) {
+		return nil
+	}
+	return err
+}
+
+// isOfNext reports whether a text is whole lines of the patch that "git am" is at: git takes it out of that, and then says that it is at the next one.
+func isOfNext(dir int, text string) bool {
+	at, err := stateIn(dir, "next", maxStateText)
+	if err != nil {
+		return false
+	}
+	next, err := strconv.Atoi(strings.TrimSpace(at))
+	if err != nil {
+		return false
+	}
+	for _, n := range []int{next, next - 1} {
+		patch, err := stateIn(dir, fmt.Sprintf("%04d", n), MaxState)
+		if err == nil && strings.Contains("\n"+patch, "\n"+text) {
+			return true
+		}
+	}
+	return false
 }

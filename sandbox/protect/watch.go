@@ -388,7 +388,7 @@ func (w *Watch) addRoot(path string) error {
 		}
 		if found.Index && IsState(found.Path) && n != nil && n != apartNode {
 			if fd, err := w.descriptor(n); err == nil {
-				text, _ := stateIn(fd, base(found.Path))
+				text, _ := stateIn(fd, base(found.Path), MaxState)
 				KeepState(w.strays, found.Path, text)
 				n.stopped = true
 				w.watchIndex(n)
