@@ -188,6 +188,9 @@ const (
 	stateNone   = "state"
 )
 
+// errPart is errState of what git may just have gone on from.
+var errPart = fmt.Errorf("%w: %w", errState, unix.EBADMSG)
+
 var errState = errors.New("git would execute it, or bring into the working tree what nobody chose")
 
 // CheckState says what is wrong with the text of such a file. Before is what KeptState says of it. While a command runs, a rebase of its own may execute what it likes, inside.
@@ -309,10 +312,13 @@ func checkStateIn(dir int, path, before string, again, over bool) error {
 		return err
 	}
 	err = CheckState(path, text, before, again, over)
-	if f, _ := stateOf(path); err != nil && f.part && isOfNext(dir, text) {
+	if f, _ := stateOf(path); err == nil || !f.part {
+		return err
+	}
+	if isOfNext(dir, text) {
 		return nil
 	}
-	return err
+	return errPart
 }
 
 // isOfNext reports whether a text is whole lines of the patch that "git am" is at: git takes it out of that, and then says that it is at the next one.
