@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,8 +29,10 @@ func installAgentCommand() *cli.Command {
 		Usage:     "have an agent that is started as ever run its commands in a sandbox",
 		ArgsUsage: "NAME",
 		Description: "Writes one setting into the agent's own file of settings, by which clai-shell runs its commands, and shows before what it changes.\n" +
-			"The agent itself, with its file tools, stays outside: clai-sandbox agent NAME has all of it inside.",
+			"The agent itself, with its file tools, stays outside: clai-sandbox agent NAME has all of it inside.\n" +
+			"A project's own settings can switch that off again, unless it is written with --system, as root.",
 		Flags: []cli.Flag{
+			&cli.BoolFlag{DisableDefaultText: true, Name: "system", Usage: "write it into the machine's settings, for all of its users, which no project's settings switch off"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "undo", Usage: "take back what was written, and nothing else"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "yes", Usage: "do not ask"},
 		},
@@ -60,8 +64,14 @@ func installAgentAction(c *cli.Context) error {
 		return &usage{"nothing is known of how " + profile.Printable(c.Args().First()) + " lets its shell be named", "it is one of " + strings.Join(names, ", ") +
 			"; any agent can run in a sandbox as a whole: clai-sandbox agent"}
 	}
-	p := all[i]
-	record := filepath.Join(caller.Directories().State, "installed", p.Name+".json")
+	p, where := all[i], ""
+	if c.Bool("system") {
+		if err := checkSystem(p); err != nil {
+			return err
+		}
+		p.Shell.File, where = p.Shell.System, "-system"
+	}
+	record := filepath.Join(caller.Directories().State, "installed", p.Name+where+".json")
 	if c.Bool("undo") {
 		return uninstall(c, p.Name, record)
 	}
@@ -77,7 +87,10 @@ func install(c *cli.Context, caller profile.Caller, p preset.Preset, record stri
 	if p.Shell.File == "" {
 		return &usage{p.Name + " has no file of settings in which its shell is named", note}
 	}
-	file, err := settled(filepath.Join(caller.Home, strings.TrimPrefix(p.Shell.File, "~/")))
+	file, err := profile.ExpandPath(p.Shell.File, caller.Home)
+	if err == nil {
+		file, err = settled(file)
+	}
 	if err != nil {
 		return err
 	}
@@ -85,7 +98,9 @@ func install(c *cli.Context, caller profile.Caller, p preset.Preset, record stri
 	if err != nil {
 		return err
 	}
-	in, err := p.Shell.Install(file, text, program, sandbox.Quote(program))
+	var unknown [8]byte
+	rand.Read(unknown[:])
+	in, err := p.Shell.Install(file, text, program, sandbox.Quote(program), hex.EncodeToString(unknown[:]))
 	if errors.Is(err, preset.ErrInstalled) {
 		fmt.Printf("%s has it already: %s\n", p.Name, profile.Printable(file))
 		return nil
@@ -94,10 +109,14 @@ func install(c *cli.Context, caller profile.Caller, p preset.Preset, record stri
 		return err
 	}
 	if _, err := os.Lstat(record); err == nil {
-		return &usage{"what was written for " + p.Name + " before was changed since", "clai-sandbox install-agent " + p.Name + " --undo first"}
+		return &usage{"what was written for " + p.Name + " before was changed since", "clai-sandbox install-agent " + p.Name + system(c) + " --undo first"}
 	}
 	if yes, err := agrees(c, file, string(text), in.After); !yes {
 		return err
+	}
+	mode := fs.FileMode(0o600)
+	if c.Bool("system") {
+		mode = 0o644 // everybody's agent reads it
 	}
 	kept, err := json.Marshal(in)
 	if err == nil {
@@ -107,16 +126,19 @@ func install(c *cli.Context, caller profile.Caller, p preset.Preset, record stri
 		err = whole.Write(record, ".new", kept)
 	}
 	if err == nil {
-		if err = writeSettings(file, text, []byte(in.After)); err != nil {
+		if err = writeSettings(file, text, []byte(in.After), mode); err != nil {
 			os.Remove(record)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s runs its commands in a sandbox from its next start; clai-sandbox install-agent %[1]s --undo takes it back\n", p.Name)
+	fmt.Printf("%s runs its commands in a sandbox from its next start; clai-sandbox install-agent %[1]s%s --undo takes it back\n", p.Name, system(c))
 	if note != "" {
 		fmt.Println("note: " + note)
+	}
+	if p.Shell.System != "" && !c.Bool("system") {
+		fmt.Printf("note: a project's own settings can switch it off without a word: in one that you did not write, start it by clai-sandbox agent %s; or have root write it for the machine, which counts more: clai-sandbox install-agent %[1]s --system\n", p.Name)
 	}
 	return nil
 }
@@ -124,7 +146,7 @@ func install(c *cli.Context, caller profile.Caller, p preset.Preset, record stri
 func uninstall(c *cli.Context, name, record string) error {
 	kept, err := os.ReadFile(record)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &usage{"nothing was written for " + name, "clai-sandbox install-agent " + name + " writes it"}
+		return &usage{"nothing was written for " + name, "clai-sandbox install-agent " + name + system(c) + " writes it"}
 	}
 	var in preset.Installed
 	if err == nil {
@@ -147,13 +169,55 @@ func uninstall(c *cli.Context, name, record string) error {
 	if before == nil {
 		err = os.Remove(in.File)
 	} else {
-		err = writeSettings(in.File, text, before)
+		err = writeSettings(in.File, text, before, 0o600)
 	}
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%s runs its commands as before, from its next start\n", name)
 	return os.Remove(record)
+}
+
+// system is the option, if it was given.
+func system(c *cli.Context) string {
+	if c.Bool("system") {
+		return " --system"
+	}
+	return ""
+}
+
+// checkSystem refuses what cannot be in the machine's settings: everybody's agent would execute what these name.
+func checkSystem(p preset.Preset) error {
+	if p.Shell.System == "" {
+		return &usage{"nothing is known of settings of " + p.Name + " for the whole machine", "clai-sandbox install-agent " + p.Name + " writes yours"}
+	}
+	if os.Geteuid() != 0 {
+		return &usage{"--system writes " + p.Shell.System + ", which only root may", "sudo clai-sandbox install-agent " + p.Name + " --system"}
+	}
+	program, err := shellPath()
+	if err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{program, real} {
+		for at := path; ; at = filepath.Dir(at) {
+			info, err := os.Lstat(at)
+			if err != nil {
+				return err
+			}
+			stat, is := info.Sys().(*syscall.Stat_t)
+			if mode := info.Mode(); !is || stat.Uid != 0 || mode.Type() != fs.ModeSymlink && mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
+				return &usage{profile.Printable(at) + " is not root's alone, and everybody's " + p.Name + " would execute " + profile.Printable(program), "install clai-sandbox for the machine: sudo make install"}
+			}
+			if at == "/" {
+				break
+			}
+		}
+	}
+	return nil
 }
 
 // agrees shows what would change in a file, and asks.
@@ -241,8 +305,8 @@ func readSettings(file string) ([]byte, error) {
 	return text, err
 }
 
-// writeSettings writes a file of an agent's as a whole, if it still holds what was shown. Its mode stays.
-func writeSettings(file string, shown, text []byte) error {
+// writeSettings writes a file of an agent's as a whole, if it still holds what was shown. Its mode stays; a new file has the one that is given.
+func writeSettings(file string, shown, text []byte, mode fs.FileMode) error {
 	now, err := readSettings(file)
 	if err != nil {
 		return err
@@ -250,11 +314,10 @@ func writeSettings(file string, shown, text []byte) error {
 	if string(now) != string(shown) || (now == nil) != (shown == nil) {
 		return &usage{profile.Printable(file) + " was changed meanwhile", "try again"}
 	}
-	mode := fs.FileMode(0o600)
 	if info, err := os.Stat(file); err == nil {
 		mode = info.Mode().Perm()
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { // of the machine's settings, everybody's
 		return err
 	}
 	if err := whole.Write(file, "."+filepath.Base(file)+".", text); err != nil {

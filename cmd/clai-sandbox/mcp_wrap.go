@@ -72,10 +72,10 @@ func mcpWrapAction(c *cli.Context) error {
 	if string(wrapped) == string(text) {
 		return nil
 	}
-	if err := writeSettings(file+".before-sandbox", nil, text); err != nil {
+	if err := writeSettings(file+".before-sandbox", nil, text, 0o600); err != nil {
 		return &usage{"what the file was cannot be kept as " + profile.Printable(file+".before-sandbox") + ": " + err.Error(), "move that away"}
 	}
-	return writeSettings(file, text, wrapped)
+	return writeSettings(file, text, wrapped, 0o600)
 }
 
 // isProgram reports whether a command of a file is this program: by its whole path, or as what PATH finds under its name.

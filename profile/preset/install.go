@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -13,64 +14,112 @@ import (
 
 // A Shell is the setting by which an agent has clai-shell run its commands.
 type Shell struct {
-	File    string   `json:"file,omitempty" jsonschema:"the agent's file of settings, JSON, ~/x; without it there is none, and note says what a person does"`
-	Key     []string `json:"key,omitempty" jsonschema:"the setting in it"`
-	Value   string   `json:"value,omitempty" jsonschema:"its value; {shell} in it is the path of clai-shell, {shell:quoted} the same as a shell's word"`
-	Matcher string   `json:"matcher,omitempty" jsonschema:"the setting is a list of hooks, to which one for this tool is added, with the value as its command"`
-	Note    string   `json:"note,omitempty" jsonschema:"what else a person does or should know; {shell} as in value"`
+	File    string    `json:"file,omitempty" jsonschema:"the agent's file of settings, JSON, ~/x; without it there is none, and note says what a person does"`
+	System  string    `json:"system,omitempty" jsonschema:"the file of the machine's settings, which count more than a project's own"`
+	Key     []string  `json:"key,omitempty" jsonschema:"the setting in it"`
+	Value   string    `json:"value,omitempty" jsonschema:"its value; {shell} in it is the path of clai-shell, {shell:quoted} the same as a shell's word"`
+	Matcher string    `json:"matcher,omitempty" jsonschema:"the setting is a list of hooks, to which one for this tool is added, with the value as its command"`
+	With    []Setting `json:"with,omitempty" jsonschema:"what else is set, so that a project cannot lead round it"`
+	Note    string    `json:"note,omitempty" jsonschema:"what else a person does or should know; {shell} as in value"`
+}
+
+// A Setting is one more beside it.
+type Setting struct {
+	Key []string `json:"key" jsonschema:"the setting"`
+	On  bool     `json:"on,omitempty" jsonschema:"it is switched on"`
+	Add []string `json:"add,omitempty" jsonschema:"it is a list, to which these are added"`
 }
 
 // An Installed setting is one that was written, with what takes it back.
 type Installed struct {
-	File   string          `json:"file"` // absolute
-	Before *string         `json:"before"`
-	After  string          `json:"after"`
+	File   string  `json:"file"` // absolute
+	Before *string `json:"before"`
+	After  string  `json:"after"`
+	Part
+	With []Part `json:"with,omitempty"` // in the order in which they were written
+}
+
+// A Part is one value that was written.
+type Part struct {
 	Key    []string        `json:"key"`
 	Was    json.RawMessage `json:"was"` // null: there was none
 	Wrote  json.RawMessage `json:"wrote"`
-	Append bool            `json:"append"`
+	Append bool            `json:"append"` // to a list
+	value  any
 }
 
 // ErrInstalled means that the setting says so already.
 var ErrInstalled = errors.New("it is set already")
 
-// Install puts the setting into the text of a file; nil: there is no such file. All else in it stays as it is written.
-func (s Shell) Install(file string, text []byte, shell, quoted string) (Installed, error) {
-	in := Installed{File: file, Key: s.Key, Append: s.Matcher != ""}
+// Install puts the setting into the text of a file; nil: there is no such file. All else in it stays as it is written. A project can switch a hook off
+// by its name: part of that is unknown, which nobody has to guess.
+func (s Shell) Install(file string, text []byte, shell, quoted, unknown string) (Installed, error) {
+	in := Installed{File: file}
 	if text != nil {
 		before := string(text)
 		in.Before = &before
 	}
-	var setting any = strings.NewReplacer("{shell}", shell, "{shell:quoted}", quoted).Replace(s.Value)
+	type object = map[string]any
+	value := strings.NewReplacer("{shell}", shell, "{shell:quoted}", quoted).Replace(s.Value)
+	in.Part = Part{Key: s.Key, Append: s.Matcher != "", value: value}
 	if in.Append {
-		type object = map[string]any
-		setting = object{"matcher": s.Matcher, "hooks": []any{object{"type": "command", "name": "clai-shell", "command": setting}}}
+		in.Part.value = object{"matcher": s.Matcher, "hooks": []any{object{"type": "command", "name": ourHook + "-" + unknown, "command": value}}}
 	}
-	var err error
-	if in.Wrote, err = json.Marshal(setting); err != nil {
-		return in, err
+	parts := []*Part{&in.Part}
+	for _, with := range s.With {
+		if with.On {
+			parts = append(parts, &Part{Key: with.Key, value: true})
+		}
+		for _, one := range with.Add {
+			parts = append(parts, &Part{Key: with.Key, Append: true, value: one})
+		}
 	}
-	if in.Was, err = at(file, text, s.Key); err != nil {
-		return in, err
-	}
-	value := in.Wrote
-	if in.Append {
-		list, err := listOf(in.Was)
+	missing := false
+	for i, part := range parts {
+		after, err := part.put(file, text)
 		if err != nil {
-			return in, fmt.Errorf("%s: %w", strings.Join(s.Key, "."), err)
-		}
-		if slices.ContainsFunc(list, func(other json.RawMessage) bool { return same(other, in.Wrote) }) {
-			return in, ErrInstalled
-		}
-		if value, err = json.Marshal(append(list, in.Wrote)); err != nil {
 			return in, err
 		}
-	} else if same(in.Was, in.Wrote) {
+		if after == nil {
+			continue
+		}
+		text, missing = after, true
+		if i > 0 {
+			in.With = append(in.With, *part)
+		}
+	}
+	in.After = string(text)
+	if !missing {
 		return in, ErrInstalled
 	}
-	after, err := profile.MergeConfig(file, text, profile.Nested(s.Key, value))
-	in.After = string(after)
-	return in, err
+	return in, nil
+}
+
+// put puts the part into a text; nil: it is there.
+func (p *Part) put(file string, text []byte) ([]byte, error) {
+	var err error
+	if p.Wrote, err = json.Marshal(p.value); err != nil {
+		return nil, err
+	}
+	if p.Was, err = at(file, text, p.Key); err != nil {
+		return nil, err
+	}
+	value := p.Wrote
+	if p.Append {
+		list, err := listOf(p.Was)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", strings.Join(p.Key, "."), err)
+		}
+		if slices.ContainsFunc(list, func(other json.RawMessage) bool { return sameHook(other, p.Wrote) }) {
+			return nil, nil
+		}
+		if value, err = json.Marshal(append(list, p.Wrote)); err != nil {
+			return nil, err
+		}
+	} else if same(p.Was, p.Wrote) {
+		return nil, nil
+	}
+	return profile.MergeConfig(file, text, profile.Nested(p.Key, value))
 }
 
 // Undo takes a setting back out of what its file holds now; nil: nothing is left that anybody wrote. What was changed since stays, and so does
@@ -82,30 +131,42 @@ func (in Installed) Undo(text []byte) ([]byte, error) {
 		}
 		return []byte(*in.Before), nil
 	}
-	now, err := at(in.File, text, in.Key)
+	text, err := in.Part.takeBack(in.File, text)
+	for _, part := range slices.Backward(in.With) {
+		if err == nil {
+			if without, gone := part.takeBack(in.File, text); gone == nil { // else it is the person's by now
+				text = without
+			}
+		}
+	}
+	return text, err
+}
+
+func (p Part) takeBack(file string, text []byte) ([]byte, error) {
+	now, err := at(file, text, p.Key)
 	if err != nil {
 		return nil, err
 	}
-	value := in.Was
-	if in.Append {
+	value := p.Was
+	if p.Append {
 		list, err := listOf(now)
 		if err != nil {
 			return nil, err
 		}
-		kept := slices.DeleteFunc(slices.Clone(list), func(other json.RawMessage) bool { return same(other, in.Wrote) })
+		kept := slices.DeleteFunc(slices.Clone(list), func(other json.RawMessage) bool { return same(other, p.Wrote) })
 		if len(kept) == len(list) {
 			return nil, errors.New("the setting was changed since")
 		}
 		if value, err = json.Marshal(kept); err != nil {
 			return nil, err
 		}
-		if len(kept) == 0 && same(in.Was, []byte("null")) {
-			value = in.Was
+		if len(kept) == 0 && same(p.Was, []byte("null")) {
+			value = p.Was
 		}
-	} else if !same(now, in.Wrote) {
+	} else if !same(now, p.Wrote) {
 		return nil, errors.New("the setting was changed since")
 	}
-	return profile.MergeConfig(in.File, text, profile.Nested(in.Key, value))
+	return profile.MergeConfig(file, text, profile.Nested(p.Key, value))
 }
 
 // at is the value of a key in a text, or null.
@@ -151,4 +212,33 @@ func same(a, b json.RawMessage) bool {
 	x, _ := json.Marshal(one)
 	y, _ := json.Marshal(other)
 	return bytes.Equal(x, y)
+}
+
+// ourHook begins the names of hooks that have clai-shell run commands.
+const ourHook = "clai-shell"
+
+// sameHook reports whether two values are equal but for the part of a hook's name that nobody has to guess.
+func sameHook(a, b json.RawMessage) bool {
+	var one, other any
+	if json.Unmarshal(a, &one) != nil || json.Unmarshal(b, &other) != nil {
+		return false
+	}
+	return reflect.DeepEqual(named(one), named(other))
+}
+
+func named(value any) any {
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			v[i] = named(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = named(v[key])
+		}
+		if name, is := v["name"].(string); is && strings.HasPrefix(name, ourHook) {
+			v["name"] = ourHook
+		}
+	}
+	return value
 }
