@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// maxConnections bounds those of one sandbox, to all of its ports. Where there are as many, the one that has been silent longest has to go for
-	// the next, if that is for leastSilence; else the next waits in the kernel's queue. Anybody on the machine can connect, and say nothing.
+	// maxConnections bounds those of one sandbox, to all of its ports. Where there are as many, one has to go for the next that is of little use: silent
+	// for leastSilence, or as old, with less than leastRate bytes in a second. Of those it is the one with the fewest bytes in its time. If all are of
+	// use, the next waits in the kernel's queue. Anybody on the machine can connect, and say nothing, or a byte from time to time.
 	maxConnections = 128
 	leastSilence   = time.Second
+	leastRate      = 1000
 	fullPause      = 50 * time.Millisecond
 )
 
@@ -26,10 +28,16 @@ type Ports struct {
 
 	mu     sync.Mutex
 	closed bool
-	open   map[io.Closer]bool            // listeners and connections
-	led    map[*net.TCPConn]*net.TCPConn // what each client is led to
+	open   map[io.Closer]bool   // listeners and connections
+	led    map[*net.TCPConn]led // each client
 	room   chan struct{}
 	work   sync.WaitGroup
+}
+
+// A led client has a connection inside.
+type led struct {
+	to    *net.TCPConn
+	since time.Time
 }
 
 // Listen listens at a port of the host's loopback interface, and nowhere else.
@@ -72,45 +80,49 @@ func (p *Ports) take() {
 			return
 		case <-time.After(fullPause):
 		}
-		if p.endSilent() {
+		if p.endIdle() {
 			p.room <- struct{}{} // it gives its room back
 			return
 		}
 	}
 }
 
-// endSilent ends the connection on which nobody has said anything for longest, as the kernel tells.
-func (p *Ports) endSilent() bool {
+// endIdle ends the connection that is of the least use, as the kernel tells.
+func (p *Ports) endIdle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var longest *net.TCPConn
-	most := leastSilence
-	for conn := range p.led {
-		if silent := silence(conn); silent >= most {
-			longest, most = conn, silent
+	var idlest *net.TCPConn
+	var least float64
+	for conn, led := range p.led {
+		age := time.Since(led.since)
+		silent, bytes := use(conn)
+		rate := bytes / age.Seconds()
+		if (silent >= leastSilence || age >= leastSilence && rate < leastRate) && (idlest == nil || rate < least) {
+			idlest, least = conn, rate
 		}
 	}
-	if longest == nil {
+	if idlest == nil {
 		return false
 	}
-	longest.Close()
-	p.led[longest].Close()
-	delete(p.led, longest)
+	idlest.Close()
+	p.led[idlest].to.Close()
+	delete(p.led, idlest)
 	return true
 }
 
-// silence is how long nothing has come or gone on a connection.
-func silence(conn *net.TCPConn) (silent time.Duration) {
+// use is how long nothing has come or gone on a connection, and how much has in all.
+func use(conn *net.TCPConn) (silent time.Duration, bytes float64) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			silent = time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond
+			bytes = float64(info.Bytes_acked) + float64(info.Bytes_received)
 		}
 	})
-	return silent
+	return silent, bytes
 }
 
 // keep notes what Close is to end. It reports false after Close.
@@ -121,7 +133,7 @@ func (p *Ports) keep(c io.Closer) bool {
 		return false
 	}
 	if p.open == nil {
-		p.open, p.led, p.room = map[io.Closer]bool{}, map[*net.TCPConn]*net.TCPConn{}, make(chan struct{}, maxConnections)
+		p.open, p.led, p.room = map[io.Closer]bool{}, map[*net.TCPConn]led{}, make(chan struct{}, maxConnections)
 	}
 	p.open[c] = true
 	return true
@@ -155,7 +167,7 @@ func (p *Ports) lead(client *net.TCPConn, inside uint16) {
 	}
 	defer p.end(server)
 	p.mu.Lock()
-	p.led[client] = server
+	p.led[client] = led{server, time.Now()}
 	p.mu.Unlock()
 	var both sync.WaitGroup
 	for _, way := range [][2]*net.TCPConn{{client, server}, {server, client}} {

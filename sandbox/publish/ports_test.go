@@ -90,6 +90,33 @@ func TestAsManyConnectionsAsThereIsRoomForAreServedAtOnce(t *testing.T) {
 	if gone != 1 {
 		t.Errorf("%d had to go for one", gone)
 	}
+	// The next is served, too, where each says a byte from time to time, and one as much as a person's does.
+	for _, conn := range append(clients[:maxConnections:maxConnections], last) {
+		if conn != busy {
+			go func() {
+				for _, err := conn.Write([]byte("x")); err == nil; _, err = conn.Write([]byte("x")) {
+					time.Sleep(leastSilence / 4)
+				}
+			}()
+		}
+	}
+	stop = time.Now().Add(2 * leastSilence)
+	for time.Now().Before(stop) {
+		busy.Write(make([]byte, leastRate))
+		time.Sleep(leastSilence / 10)
+	}
+	next, err := net.Dial("tcp4", outside.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if !hasAnswer(next, 5*time.Second) {
+		t.Error("it is kept out by those that say next to nothing")
+	}
+	busy.SetReadDeadline(time.Now().Add(leastSilence / 10))
+	if _, err := busy.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one that is used had to go: %v", err)
+	}
 	p.Close()
 	last.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := last.Read(make([]byte, 1)); err != io.EOF && err == nil {
