@@ -1,7 +1,9 @@
 package server
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -21,7 +23,7 @@ type Server struct {
 	broker  grants.Broker
 	notices []grants.Notice
 
-	admit func(socket.Peer) bool // who reaches the people's socket
+	admit func(socket.Peer) error // why somebody does not reach the people's socket
 
 	people  *wire.Server
 	askers  *wire.Server
@@ -57,12 +59,24 @@ func (s *Server) Attach(b grants.Broker, notices []grants.Notice) {
 	s.notices = append([]grants.Notice{}, notices...)
 }
 
-// Admit lets only those reach the people's socket of whom it says so. Call it before Serve.
-func (s *Server) Admit(admit func(socket.Peer) bool) { s.admit = admit }
+// Admit lets only those reach the people's socket of whom it does not say why not. Call it before Serve.
+func (s *Server) Admit(admit func(socket.Peer) error) { s.admit = admit }
 
 // Serve answers people on a socket until Close.
 func (s *Server) Serve(l net.Listener) error {
-	return s.people.Serve(socket.Guard(l, "", maxConnections, s.admit))
+	g := socket.Guard(l, "", maxConnections, s.admit)
+	g.Refusal = refusal
+	return s.people.Serve(g)
+}
+
+// refusal is the answer to whoever is not let in, whatever they ask.
+func refusal(why error) []byte {
+	status, body := failure(&grants.ForbiddenError{Why: "the gateway does not answer this process: " + why.Error()})
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil
+	}
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, http.StatusText(status), len(text), text)
 }
 
 // ListenForSession makes the socket on which the inside of a session asks.

@@ -113,7 +113,15 @@ func Run(ctx context.Context, o Options) error {
 	defer end()
 	// Neither what is in a sandbox that shows the socket, because it was made for another state or runtime directory, nor what the gateway runs for an
 	// agent, which have the person's user both, may answer for the person.
-	s.Admit(func(p sockets.Peer) bool { return peer.CheckNamespaces(p.PID) == nil && (ran == nil || !ran(p.PID)) })
+	s.Admit(func(p sockets.Peer) error {
+		if err := peer.CheckNamespaces(p.PID); err != nil {
+			return fmt.Errorf("%w; leave toolbox, distrobox, unshare or the like, and ask there", err)
+		}
+		if ran != nil && ran(p.PID) {
+			return errors.New("a command that was let out of a sandbox has started it, and may not answer for you")
+		}
+		return nil
+	})
 	containers, opened, problem, err := o.open(b)
 	if err != nil {
 		return err

@@ -43,8 +43,8 @@ func CheckBy(socket int, where func(pid int) error) error {
 
 // CheckNamespaces refuses a process that is in another mount or user namespace than this one.
 func CheckNamespaces(pid int) error {
-	for _, name := range []string{"mnt", "user"} {
-		same, err := sameNamespace(pid, name)
+	for name, file := range map[string]string{"mount": "mnt", "user": "user"} {
+		same, err := sameNamespace(pid, file)
 		if err != nil {
 			return fmt.Errorf("whether process %d is in a sandbox cannot be told: %w", pid, err)
 		}

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -123,7 +124,7 @@ func TestTheParentOfAHiddenProcessIsKnown(t *testing.T) {
 	}
 }
 
-// Whom admit does not want has no answer, and takes no room.
+// Whom admit does not want is told why, and takes no room.
 func TestAGuardTurnsAwayWhomItIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := Listen(path)
@@ -131,7 +132,13 @@ func TestAGuardTurnsAwayWhomItIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	wanted := make(chan bool, 8)
-	g := Guard(l, "", 1, func(p Peer) bool { return p.PID == os.Getpid() && <-wanted })
+	g := Guard(l, "", 1, func(p Peer) error {
+		if p.PID == os.Getpid() && <-wanted {
+			return nil
+		}
+		return errors.New("not wanted")
+	})
+	g.Refusal = func(why error) []byte { return []byte("out: " + why.Error()) }
 	defer g.CloseAll()
 	go func() {
 		for {
@@ -145,16 +152,24 @@ func TestAGuardTurnsAwayWhomItIsTold(t *testing.T) {
 	}()
 	for _, want := range []bool{false, false, true} {
 		wanted <- want
+		wantText := map[bool]string{true: "in", false: "out: not wanted"}[want]
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		conn.SetDeadline(time.Now().Add(10 * time.Second))
-		text, _ := bufio.NewReader(conn).ReadString(0)
-		if (text == "in") != want {
-			t.Errorf("%q, want %v", text, want)
+		if !want {
+			conn.Write([]byte("a request"))
 		}
-		conn.Close()
+		text, _ := bufio.NewReader(conn).ReadString(0)
+		if text != wantText {
+			t.Errorf("%q, want %q", text, wantText)
+		}
+		if want {
+			conn.Close()
+		} else {
+			defer conn.Close() // who is refused and stays takes no room
+		}
 	}
 }
 
@@ -191,7 +206,7 @@ func TestWhoHasConnectedAndEndedIsNotLetIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := Guard(l, "", 4, func(Peer) bool { return true })
+	g := Guard(l, "", 4, func(Peer) error { return nil })
 	defer g.CloseAll()
 	other := exec.Command(os.Args[0])
 	other.Env = append(os.Environ(), "CONNECT_AND_LEAVE="+path)

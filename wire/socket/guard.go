@@ -2,9 +2,11 @@ package socket
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,17 +15,27 @@ import (
 type Guarded struct {
 	net.Listener
 	Name string // for whoever answers: through which listener a connection came
+	// Refusal is what a process is told that is not let in, by why. Nil: nothing.
+	Refusal func(why error) []byte
 
-	admit func(Peer) bool
-	room  chan struct{}
+	admit    func(Peer) error
+	room     chan struct{}
+	refusing chan struct{}
 
 	mu    sync.Mutex
 	conns map[*guardedConn]bool
 }
 
-// Guard keeps others out of a listener of unix sockets. Where admit is not nil, it says of each process of the same user whether it is let in.
-func Guard(l net.Listener, name string, most int, admit func(Peer) bool) *Guarded {
-	return &Guarded{Listener: l, Name: name, admit: admit, room: make(chan struct{}, most), conns: map[*guardedConn]bool{}}
+// Of those that are refused, so many at once hear why, and each has so long to listen.
+const (
+	maxRefusing  = 16
+	refusingTime = time.Second
+	maxUnheard   = 64 << 10
+)
+
+// Guard keeps others out of a listener of unix sockets. Where admit is not nil, it says of each process of the same user why it is not let in.
+func Guard(l net.Listener, name string, most int, admit func(Peer) error) *Guarded {
+	return &Guarded{Listener: l, Name: name, admit: admit, room: make(chan struct{}, most), refusing: make(chan struct{}, maxRefusing), conns: map[*guardedConn]bool{}}
 }
 
 // Accept waits for room before it takes a connection: the kernel queues, and refuses, what is too many.
@@ -35,10 +47,18 @@ func (g *Guarded) Accept() (net.Conn, error) {
 			<-g.room
 			return nil, err
 		}
-		if peer, err := PeerOf(conn); err != nil || peer.UID != os.Getuid() || g.admit != nil && !g.admits(conn, peer) {
+		peer, err := PeerOf(conn)
+		if err != nil || peer.UID != os.Getuid() {
 			conn.Close()
 			<-g.room
 			continue
+		}
+		if g.admit != nil {
+			if why := g.admits(conn, peer); why != nil {
+				g.refuse(conn, why)
+				<-g.room
+				continue
+			}
 		}
 		c := &guardedConn{Conn: conn, from: g}
 		g.mu.Lock()
@@ -48,18 +68,42 @@ func (g *Guarded) Accept() (net.Conn, error) {
 	}
 }
 
+// refuse ends a connection. What was asked is read, so that the answer is: else there is an error in its place.
+func (g *Guarded) refuse(conn net.Conn, why error) {
+	if g.Refusal != nil {
+		select {
+		case g.refusing <- struct{}{}:
+			go func() {
+				defer func() { conn.Close(); <-g.refusing }()
+				conn.SetDeadline(time.Now().Add(refusingTime))
+				if _, err := conn.Write(g.Refusal(why)); err == nil && conn.(*net.UnixConn).CloseWrite() == nil {
+					io.Copy(io.Discard, io.LimitReader(conn, maxUnheard))
+				}
+			}()
+			return
+		default:
+		}
+	}
+	conn.Close()
+}
+
+// errGone is said of a process that has ended: its number may be another's.
+var errGone = errors.New("the process that connected has ended")
+
 // admits asks about the process that connected, and about no other that has got its number since.
-func (g *Guarded) admits(conn net.Conn, peer Peer) bool {
+func (g *Guarded) admits(conn net.Conn, peer Peer) error {
 	process, err := processOf(conn, peer)
 	if err != nil {
-		return false
+		return err
 	}
 	defer unix.Close(process)
-	if !g.admit(peer) {
-		return false
+	if err := g.admit(peer); err != nil {
+		return err
 	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0)
-	return err == nil && n == 0 // it has not ended, so the number was its own all the time
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0); err != nil || n != 0 {
+		return errGone
+	}
+	return nil
 }
 
 // processOf is a descriptor of the process on the other end (pidfd_open(2)). Before Linux 6.5 it is of the one that has its number now.
