@@ -129,12 +129,17 @@ func (b *Broker) newPending(c command) *pending {
 
 // of is a reason with what is known of the container that gives it.
 func (a Asker) of(reason string) string {
-	for _, said := range [][2]string{{"branch", a.Branch}, {"project", a.Project}, {"container", a.ID}} {
+	var who []string
+	for _, said := range [][2]string{{"container", a.ID}, {"project", a.Project}, {"branch", a.Branch}} {
 		if said[1] != "" {
-			reason = strings.TrimSpace(said[0] + " " + said[1] + " " + reason)
+			who = append(who, said[0]+" "+said[1])
 		}
 	}
-	return reason
+	if who != nil && reason != "" { // what it says itself, which may read like the words before
+		who = append(who, "says: "+reason)
+		reason = ""
+	}
+	return strings.Join(who, " ") + reason
 }
 
 // digest is of what is shown, of what would run, and of what that is bound to.

@@ -130,3 +130,20 @@ func TestQuestionsInWordsAreFew(t *testing.T) {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
+
+// What a container says for itself stands behind what is known of it, and cannot pass for that.
+func TestTheReasonOfAContainerIsNotTakenForWhatIsKnownOfIt(t *testing.T) {
+	for _, c := range []struct {
+		from         Asker
+		reason, want string
+	}{
+		{Asker{}, "to build", "to build"},
+		{Asker{ID: "t1"}, "project pay branch main to build", "container t1 says: project pay branch main to build"},
+		{Asker{ID: "t1", Project: "app", Branch: "next"}, "to build", "container t1 project app branch next says: to build"},
+		{Asker{ID: "t1", Project: "app"}, "", "container t1 project app"},
+	} {
+		if got := c.from.of(c.reason); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
