@@ -85,6 +85,9 @@ func (h *hiddenPath) setPlace(o Origin) { h.origin = o }
 
 func (h *hiddenPath) UnmarshalText(text []byte) error {
 	h.path = string(text)
+	if err := checkNoPattern(h.path); err != nil {
+		return err
+	}
 	_, err := ExpandPath(h.path, "/")
 	return withHint(err)
 }

@@ -28,13 +28,18 @@ func TestCredentialStoresAreAlwaysHidden(t *testing.T) {
 }
 
 func TestHiddenPathsThatCannotBeMeant(t *testing.T) {
-	for text, want := range map[string]string{"": "is empty", "-x": "looks like an option", "~other/x": "another user's home", "/": "the whole file system", "/x\x00": "NUL"} {
+	for text, want := range map[string]string{"": "is empty", "-x": "looks like an option", "~other/x": "another user's home", "/": "the whole file system", "/x\x00": "NUL", "/x/*.pem": "is a pattern"} {
 		if _, err := resolve(t, "", Request{Hide: []string{text}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--hide %q: %v", text, err)
 		}
 	}
 	if _, err := resolve(t, `{"defaults": {"execution": {"filesystem": {"hiddenPaths": ["x"]}}}}`, Request{}); err == nil || !strings.Contains(err.Error(), "~/…") {
 		t.Errorf("no hint: %v", err)
+	}
+	for _, key := range []string{"hiddenPaths", "protectedPaths"} {
+		if _, err := resolve(t, `{"defaults": {"execution": {"filesystem": {"`+key+`": ["~/keys/**/*.pem"]}}}}`, Request{}); err == nil || !strings.Contains(err.Error(), "pattern") && !strings.Contains(err.Error(), "writable directory") {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
 }
 

@@ -98,6 +98,8 @@ func TestAWorkspacesOwnFileOnlyNarrows(t *testing.T) {
 		`{"filesystem": {"extraPaths": []}}`:                         "unknown key",
 		`{"filesystem": {"unprotectedPaths": [".git"]}}`:             "unknown key",
 		`{"filesystem": {"hiddenPaths": ["../other"]}}`:              "leads out",
+		`{"filesystem": {"hiddenPaths": ["**/*.pem"]}}`:              "is a pattern",
+		`{"filesystem": {"protectedPaths": ["*.mk"]}}`:               "is a pattern",
 		`{"filesystem": {"hiddenPaths": ["/etc"]}}`:                  "write it as it is called",
 		`{"sandbox": {"allowedDomains": ["*"]}}`:                     "unknown key",
 		`{"sandbox": {"nestedNamespaces": true}}`:                    "must be false",

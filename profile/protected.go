@@ -2,6 +2,7 @@ package profile
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -204,6 +205,14 @@ func CheckProtectedName(name string) error {
 		return errors.New("leads out of the writable directory")
 	case strings.IndexByte(name, 0) >= 0 || len(name) >= maxPath:
 		return errors.New("no file can have this name")
+	}
+	return checkNoPattern(name)
+}
+
+// checkNoPattern refuses a pattern: it would protect nothing but a name that is written like it.
+func checkNoPattern(name string) error {
+	if strings.Contains(name, "*") {
+		return fmt.Errorf("%s is a pattern, and counts as a name: name each, or the directory that holds them", shorten(name))
 	}
 	return nil
 }

@@ -325,6 +325,9 @@ func (p *Profile) resolveHidden(settings executionConfig, caller Caller, r Reque
 	}
 	for _, typed := range r.Hide {
 		path, err := listedPath(typed, caller.WorkingDirectory, p.Home)
+		if err == nil {
+			err = checkNoPattern(typed)
+		}
 		if err := add(path, err, Origin{OriginFlag, "--hide " + printable(typed)}); err != nil {
 			return err
 		}
