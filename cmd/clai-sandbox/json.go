@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/sandbox"
 	"github.com/clairun/clai-sandbox/sandbox/lack"
 )
@@ -68,6 +69,7 @@ func newRunResult(err error, result sandbox.Result) runResult {
 	switch {
 	case errors.As(err, &unavailable):
 		r.Classification, r.Error.Reason = sandboxUnavailable, unavailable.Reason
+		r.Notices = append(r.Notices, sandbox.Notice{Kind: sandbox.NoticeKind(grants.NoticeSandboxUnavailable), Text: r.Error.Message})
 	case errors.As(err, &command) && command.Found:
 		r.Classification = commandNotRunnable
 	case errors.As(err, &command):
