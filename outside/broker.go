@@ -32,6 +32,7 @@ type Options struct {
 	User  string // who decides
 	State string // the directory where domains are stored; empty: none are
 
+	Clock      grants.Clock  // nil: the machine's
 	Timeout    time.Duration // how long a command waits for a person
 	MaxPending int           // commands of one agent that wait
 	MaxRunning int           // commands of one agent that run
@@ -62,6 +63,7 @@ type Broker struct {
 	told    map[string]map[string]grants.CommandAnswer // what was answered, by the agent and the name that it was asked under
 	ended   map[string]grants.Outcome                  // commands that waited, by their ids
 	once    map[string]grants.Grant                    // of domains, for one session, by their ids
+	endings grants.Endings                             // of domains
 	domains sync.Mutex                                 // held while a grant of a domain comes or goes
 	saying  sync.Mutex                                 // held while something is said for a session
 	running int
@@ -102,7 +104,10 @@ func New(paths *broker.Broker, o Options) *Broker {
 	o.Every = cmp.Or(o.Every, DefaultEvery)
 	o.Notice = cmp.Or(o.Notice, DefaultNotice)
 	b := &Broker{Broker: paths, options: o, pending: map[string]*pending{}, agents: map[string]*agent{}, told: map[string]map[string]grants.CommandAnswer{}, ended: map[string]grants.Outcome{}, once: map[string]grants.Grant{},
-		onTheirWay: map[askedAs]chan struct{}{}, laters: map[string]*later{}, laterAs: map[askedAs]*later{}}
+		endings: grants.Endings{Clock: o.Clock}, onTheirWay: map[askedAs]chan struct{}{}, laters: map[string]*later{}, laterAs: map[askedAs]*later{}}
+	if o.State != "" {
+		_, _ = b.storedDomains() // their time begins to count
+	}
 	b.endUnfinished()
 	return b
 }

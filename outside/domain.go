@@ -158,7 +158,7 @@ func (b *Broker) putDomain(g grants.Grant, over <-chan struct{}) (_ grants.Grant
 	b.domains.Lock()
 	defer b.domains.Unlock()
 	if g.Scope == grants.ScopeAlways {
-		list, err := b.storedDomains(time.Now())
+		list, err := b.storedDomains()
 		if err != nil {
 			return g, nil, err
 		}
@@ -172,6 +172,9 @@ func (b *Broker) putDomain(g grants.Grant, over <-chan struct{}) (_ grants.Grant
 		if err := grants.StoreDomains(b.options.State, list); err != nil {
 			return g, nil, err
 		}
+		b.mu.Lock()
+		b.endings.Note(g)
+		b.mu.Unlock()
 	} else {
 		b.mu.Lock()
 		b.once[g.ID] = g
@@ -196,7 +199,7 @@ func (b *Broker) endOnce(g grants.Grant) {
 }
 
 // storedDomains are the grants for always that hold.
-func (b *Broker) storedDomains(now time.Time) ([]grants.Grant, error) {
+func (b *Broker) storedDomains() ([]grants.Grant, error) {
 	if b.options.State == "" {
 		return nil, &grants.UnavailableError{Why: "this gateway stores no domains", Hint: "allow it for the session"}
 	}
@@ -204,15 +207,19 @@ func (b *Broker) storedDomains(now time.Time) ([]grants.Grant, error) {
 	if err != nil {
 		return nil, &grants.UnavailableError{Why: err.Error(), Hint: "mend domains.json in the state directory, or move it away"}
 	}
-	return slices.DeleteFunc(list, func(g grants.Grant) bool { return g.Expired(now) }), nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(list, func(g grants.Grant) bool {
+		b.endings.Note(g)
+		return b.endings.Over(g)
+	}), nil
 }
 
 // domainGrants are all that hold, by agent and rule.
 func (b *Broker) domainGrants() ([]grants.Grant, error) {
-	now := time.Now()
 	var list []grants.Grant
 	if b.options.State != "" {
-		stored, err := b.storedDomains(now)
+		stored, err := b.storedDomains()
 		if err != nil {
 			return nil, err
 		}

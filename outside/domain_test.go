@@ -324,3 +324,28 @@ func TestUnderOneNameAConnectionIsAskedAboutOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestAClockThatIsSetBackMakesNoDomainLonger(t *testing.T) {
+	var on, back time.Duration
+	b := newBench(t, Options{Clock: func() (time.Time, time.Duration) {
+		day, up := grants.MachineClock()
+		return day.Add(on - back), up + on
+	}})
+	b.options.State = b.home + "/state"
+	b.begin()
+	add := func(domain string) {
+		t.Helper()
+		if _, err := b.Add(t.Context(), grants.NewGrant{Agent: "main", Domain: domain, ExpiresIn: grants.Duration(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("one.example.org")
+	b.begin() // what was stored before counts from then on
+	add("two.example.org")
+	for _, c := range []struct{ on, back time.Duration }{{0, 24 * time.Hour}, {time.Hour - time.Minute, 24 * time.Hour}, {time.Hour, 24 * time.Hour}, {time.Hour, 0}} {
+		on, back = c.on, c.back
+		if list, want := b.domainList(), c.on < time.Hour; want != (len(list) == 2) || !want && len(list) != 0 {
+			t.Errorf("%v on, %v back: %v", c.on, c.back, list)
+		}
+	}
+}

@@ -297,6 +297,6 @@ func (b *Broker) endUnfinished() {
 
 // storedFor reports whether a rule is stored for an agent.
 func (b *Broker) storedFor(agent, rule string) bool {
-	list, err := b.storedDomains(time.Now())
+	list, err := b.storedDomains()
 	return err == nil && slices.ContainsFunc(list, func(g grants.Grant) bool { return g.Agent == agent && g.Domain == rule })
 }
