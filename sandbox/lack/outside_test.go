@@ -113,6 +113,7 @@ func TestWhatIsToBeMadeInAHomeIsMadeByThePerson(t *testing.T) {
 	plan := h.build()
 	for said, want := range map[string]string{
 		"install: cannot create directory '{home}/.local/bin': Read-only file system":                "mkdir -p {home}/.local/bin && clai-sandbox grants add --access rw {home}/.local/bin",
+		"install: cannot change permissions of ‘{home}/.local/bin’: No such file or directory":       "mkdir -p {home}/.local/bin && clai-sandbox grants add --access rw {home}/.local/bin",
 		"npm error enoent ENOENT: no such file or directory, mkdir '{home}/.local/lib'":              "mkdir -p {home}/.local/lib && clai-sandbox grants add --access rw {home}/.local/lib",
 		"fatal: could not create leading directories of '../wt/.git': Read-only file system":         "mkdir -p {home}/wt && clai-sandbox grants add --access rw {home}/wt",
 		"touch: cannot touch '{home}/note': Read-only file system":                                   "in it be written: clai-sandbox grants add --access rw DIR",

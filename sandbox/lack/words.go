@@ -68,9 +68,9 @@ func writes(line string) bool {
 }
 
 // makesAbove reports whether a line is of a program that makes a path's directories, too, and says of none of them that it could not:
-// then what it misses is what it could not make. So does node of EROFS, and go of all errors.
+// then what it misses is what it could not make. So does node of EROFS, go of all errors, and install -d of the last directory.
 func makesAbove(line string) bool {
-	return strings.Contains(line, ", mkdir '") || strings.HasPrefix(line, "go: writing go env config: ") || strings.Contains(line, "unable to open database \"")
+	return strings.Contains(line, ", mkdir '") || strings.Contains(line, "install: cannot change permissions of ") || strings.HasPrefix(line, "go: writing go env config: ") || strings.Contains(line, "unable to open database \"")
 }
 
 // saysNoPath is what some programs say of a file that they may not write, without its name.
