@@ -66,8 +66,18 @@ m = s.SharedMemory(create=True, size=8); m.buf[0] = 42; o = s.SharedMemory(m.nam
 	{"nohup", `nohup sh -c 'echo kept' >log 2>&1; cat log; (sleep 0.1; echo late) & wait; echo all`, "kept\nlate\nall", ""},
 	{"rsync", `rsync -a file ~/backup/`, "", "/backup && clai-sandbox grants add --access rw "},
 	{"ssh-add", `ssh-add -l`, "", "clai-sandbox run --ssh-agent "},
+	// with other tools of every day
+	{"git", `echo y >>file && git stash -q && git stash pop -q && git diff --stat`, "1 file changed", ""},
+	{"gdb", `printf 'int main(){int*p=0;return *p;}' >c.c && gcc -g c.c -o c && gdb -batch -ex run -ex bt ./c 2>&1 | grep -q 'main ()' && echo traced`, "traced", ""},
+	{"script", `script -qec 'tty >/dev/null && echo has a terminal' /dev/null`, "has a terminal", ""},
+	{"mkfifo", `mkfifo f && (echo through >f &) && cat f && truncate -s 1G sparse && cp --sparse=always sparse s2 && du -k s2 | cut -f1`, "through\n0", ""},
+	{"bash", `cat <(echo one) && coproc C { cat; } && echo two >&${C[1]} && read l <&${C[0]} && echo $l`, "one\ntwo", ""},
+	{"tar", `tar czf t.tgz file && mkdir x && tar xzpf t.tgz -C x && cmp file x/file && umask 077 && touch p && stat -c %a p`, "600", ""},
+	{"python3", `printf 'import unittest\nclass T(unittest.TestCase):\n def test(self): self.assertEqual(1,1)\n' >test_a.py && python3 -m unittest -q 2>&1 | grep OK`, "OK", ""},
+	{"node", `printf 'require("node:test")("a",()=>{})' >a.test.js && node --test a.test.js 2>&1 | grep -E 'pass 1'`, "pass 1", ""},
 	// what no sandbox does
 	{"npm", `npm install -g . --prefix ~/.npm-global`, "", "clai-sandbox grants add --access rw "},
 	{"ln", `ln -sf $PWD/bin/gh ~/.local/bin/tool 2>/dev/null || mkdir -p ~/.local/bin`, "", ".local/bin && clai-sandbox grants add --access rw "},
+	{"install", `mkdir -p ~/.local 2>/dev/null; install -d ~/.local/share2 2>&1 && rmdir ~/.local/share2`, "", "/share2 && clai-sandbox grants add --access rw "},
 	{"chsh", `echo 'export A=1' >>~/.bashrc`, "", "nothing makes all of it writable"},
 }
