@@ -55,6 +55,9 @@ func (b *builder) leadOn(name string, origin profile.Origin, file bool) (isRoot 
 			return true
 		case err == nil && b.writable(w.Real) && b.protects(w.Real):
 			b.guard(w.Real, origin)
+			if w.Object.Mode.IsRegular() {
+				b.protection.names.AddNew(protect.Name{Path: baseName(w.Real), In: parent(w.Real), Rule: baseName(w.Real), Made: true})
+			}
 		case err == nil:
 			b.linkedOutside(w.Real, w.Object)
 		case b.writable(w.Real):

@@ -472,7 +472,7 @@ func (l *leadsWatch) name(name protect.Name) (isNew bool) {
 		return false
 	}
 	l.named[name] = true
-	if path := join(name.In, name.Path); name.In != "" && l.protection.isBelowRoot(path) {
+	if path := join(name.In, name.Path); name.In != "" && !name.Made && l.protection.isBelowRoot(path) {
 		l.awaited[path] = append(l.awaited[path], name)
 	}
 	return true

@@ -124,6 +124,8 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 		"a module of Python's": {
 			before: "git init -q; git config filter.a.clean '\"/usr/bin/python3\" -m nbstripout'; git config filter.b.clean 'python3.11 -mtools.x'; git config filter.c.clean 'python3 -W ignore -m y.z'",
 			inside: "plant nbstripout.py; plant tools/x.py; plant y/__init__.py", after: "sh nbstripout.py; sh tools/x.py; sh y/__init__.py"},
+		"a script of node's by the name that it has without an ending": {
+			before: "git init -q; git config filter.a.clean 'node -r ./hook tools/x'; git config filter.b.clean 'node strip'", inside: "plant hook.js; plant tools/x.js; plant strip.node; plant strip.js", after: "sh hook.js; sh tools/x.js; sh strip.node; sh strip.js"},
 		"what Python has compiled of a module": {
 			before: "git init -q; git config filter.a.clean 'python3 -m strip'; touch strip.py usercustomize.py", inside: "plant __pycache__/strip.cpython-311.pyc; plant __pycache__/usercustomize.cpython-311.pyc; plant strip.so; for i in 1 2 3 4 5; do plant strip.pyc; rm -f strip.pyc; done; echo mine > ok",
 			after: "sh __pycache__/strip.cpython-311.pyc; sh __pycache__/usercustomize.cpython-311.pyc; sh strip.so; sh strip.pyc; test -e ok || touch $W/executed"},

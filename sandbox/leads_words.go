@@ -92,7 +92,7 @@ func (b *builder) plainWords(command string) (words, modules []string) {
 	if strings.Contains(command, " ") {
 		list = append(list, strings.TrimSpace(command))
 	}
-	moved, python, module := false, false, false
+	moved, python, module, node := false, false, false, false
 	imports := func(module string) {
 		if files := modulesOf(module); moved { // to any directory
 			words = append(words, files...)
@@ -120,10 +120,13 @@ func (b *builder) plainWords(command string) (words, modules []string) {
 			}
 		case moved, script != "" && !strings.Contains(word, " "), strings.Contains(word, "/"), isScript(word):
 			words = append(words, word)
+			if node && path.Ext(word) == "" { // it looks for these, too
+				words = append(words, word+".js", word+".node")
+			}
 			script = ""
 		}
 		if is := interpreter(word); is != "" {
-			script, python = is, isPython(is)
+			script, python, node = is, isPython(is), strings.HasPrefix(is, "node")
 		}
 		moved = moved || word == "cd" || word == "pushd"
 	}

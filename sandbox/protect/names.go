@@ -14,6 +14,7 @@ type Name struct {
 	Rule string `json:"rule,omitempty"` // what allows it: --unprotect RULE. Empty: its Path
 	Link bool   `json:"link,omitempty"` // only a symbolic link counts
 	Leaf bool   `json:"leaf,omitempty"` // a directory does not count; in a git directory, nothing does but by In
+	Made bool   `json:"made,omitempty"` // only what a program takes in its place counts: the file itself is there, and read-only
 	// Anywhere says that it counts in what package managers fill, too. A name with In does.
 	Anywhere bool `json:"anywhere,omitempty"`
 }
@@ -48,6 +49,7 @@ const (
 	anything only = iota
 	links
 	leaves // all but directories
+	made   // what is taken in its place
 )
 
 // NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
@@ -79,6 +81,8 @@ func (n *Names) Add(name Name) {
 	switch {
 	case name.Link:
 		s.is = links
+	case name.Made:
+		s.is = made
 	case name.Leaf:
 		s.is = leaves
 	}
@@ -149,7 +153,7 @@ func (n *Names) match(dir, name string, is only, but bool) (rule string, protect
 			}
 			dir = parent(dir)
 		}
-		return n.matchOf(dir, source, but, anything, leaves)
+		return n.matchOf(dir, source, but, anything, leaves, made)
 	}
 	return "", false
 }

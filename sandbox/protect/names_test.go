@@ -23,13 +23,13 @@ func TestNamesMatchTheLastComponentsOfAPath(t *testing.T) {
 }
 
 func TestWhatIsTakenInThePlaceOfAFileIsProtectedAsThat(t *testing.T) {
-	names := NewNames([]Name{{Path: "usercustomize.py"}, {Path: "tools/x.py"}, {Path: "Only.PY", In: "/w/a", Leaf: true}, {Path: ".zshrc"}, {Path: ".zcompdump"}, {Path: "init.el"}, {Path: "Foo.pm"}, {Path: "link.py", Link: true}}, nil)
+	names := NewNames([]Name{{Path: "usercustomize.py"}, {Path: "tools/x.py"}, {Path: "Only.PY", In: "/w/a", Leaf: true}, {Path: ".zshrc"}, {Path: ".zcompdump"}, {Path: "init.el"}, {Path: "Foo.pm"}, {Path: "link.py", Link: true}, {Path: "there.py", In: "/w", Made: true}}, nil)
 	for path, want := range map[string]string{
 		"/w/__pycache__/usercustomize.cpython-311.pyc": "usercustomize.py", "/w/__PYCACHE__/USERCUSTOMIZE.cpython-313.opt-2.PYC": "usercustomize.py", "/w/usercustomize.pyc": "usercustomize.py",
 		"/w/usercustomize.so": "usercustomize.py", "/w/usercustomize.abi3.so": "usercustomize.py", "/w/usercustomize.cpython-311-x86_64-linux-gnu.so": "usercustomize.py",
 		"/w/usercustomize.cpython-311.pyc": "", "/w/__pycache__/customize.cpython-311.pyc": "", "/w/usercustomize.so.1": "", "/w/pyc": "", "/w/.pyc": "",
 		"/w/tools/__pycache__/x.cpython-311.pyc": "tools/x.py", "/w/__pycache__/x.cpython-311.pyc": "", "/w/tools/x.so": "tools/x.py",
-		"/w/a/__pycache__/only.cpython-38.pyc": "Only.PY", "/w/b/__pycache__/only.cpython-38.pyc": "", "/w/link.pyc": "",
+		"/w/a/__pycache__/only.cpython-38.pyc": "Only.PY", "/w/b/__pycache__/only.cpython-38.pyc": "", "/w/link.pyc": "", "/w/there.py": "", "/w/there.so": "there.py", "/w/a/there.so": "",
 		"/w/.zshrc.zwc": ".zshrc", "/w/.zcompdump-host-5.9": ".zcompdump", "/w/.zcompdump.zwc": ".zcompdump", "/w/.zcompdum": "", "/w/init.elc": "init.el", "/w/Foo.pmc": "Foo.pm",
 	} {
 		rule, is := names.Match(parent(path), base(path), false)
