@@ -71,6 +71,9 @@ func (p *Profile) personsNamed(caller Caller) {
 	}
 	for _, v := range caller.Environ {
 		name, value, _ := strings.Cut(v, "=")
+		if filepath.IsAbs(value) && value != "/" && !slices.Contains(places, name) && len(p.PersonsVariables) < maxNamed && !strings.ContainsAny(value, " \t\n;&|:") {
+			p.PersonsVariables = append(p.PersonsVariables, v)
+		}
 		if slices.Contains(places, name) || !slices.ContainsFunc(writable, func(dir string) bool { return strings.Contains(value, dir) }) ||
 			!variables.Is(name, variables.Command, variables.Host, variables.Request) {
 			continue

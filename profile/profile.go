@@ -249,6 +249,8 @@ type Profile struct {
 	PersonsSettings []string
 	// PersonsNamed are what other variables name that choose code: files count, and directories do not.
 	PersonsNamed []string
+	// PersonsVariables are those of the caller's variables that are whole paths, as NAME=VALUE: what a person's shell starts with may go by them.
+	PersonsVariables []string
 	// PersonsPath are the directories of the caller's PATH, but for those that package managers fill. A relative one is in whatever directory the
 	// caller is.
 	PersonsPath []string

@@ -35,7 +35,8 @@ func (b *builder) hookLeads(dir, tree string) {
 		if err != nil || !isShellScript(text) {
 			continue
 		}
-		for _, file := range executedIn(text) {
+		files, moved := executedIn(text)
+		for _, file := range append(files, moved...) {
 			if file = absolute(b.expandHome(file), tree); !b.isMadeAnew(file) {
 				b.leadFile(file, gitOrigin)
 			}
@@ -67,18 +68,18 @@ func isShellScript(text string) bool {
 // before are words behind which a command stands.
 var before = []string{"if", "then", "else", "elif", "do", "while", "until", "!", "time", "exec", "command", "env", "nohup", "eval"}
 
-// executedIn are the paths that a shell's script executes, or reads as a part of itself. Behind "cd", they count from there, too.
-func executedIn(script string) (files []string) {
-	dirs := []string{""}
+// executedIn are the paths that a shell's script executes, or reads as a part of itself. Behind "cd", they count from there, too: moved.
+func executedIn(script string) (files, moved []string) {
+	var dirs []string
 	add := func(file string) {
 		if file == "" || strings.ContainsAny(file, "$*?[") {
 			return
 		}
+		files = append(files, path.Clean(file))
 		for _, dir := range dirs {
-			if path.IsAbs(file) || file[0] == '~' {
-				dir = ""
+			if !path.IsAbs(file) && file[0] != '~' {
+				moved = append(moved, path.Join(dir, file))
 			}
-			files = append(files, path.Join(dir, file))
 		}
 	}
 	for line := range strings.Lines(strings.ReplaceAll(script, "\\\n", " ")) {
@@ -99,7 +100,8 @@ func executedIn(script string) (files []string) {
 				}
 				switch first := words[0]; {
 				case first == "cd" || first == "pushd":
-					if len(words) > 1 && len(dirs) < maxMoves && !strings.ContainsAny(words[1], "$*?[") && words[1] != "-" {
+					words = slices.DeleteFunc(words, func(word string) bool { return word == "" || word[0] == '-' })
+					if len(words) > 1 && len(dirs) < maxMoves && !strings.ContainsAny(words[1], "$*?[") {
 						dirs = append(dirs, words[1])
 					}
 				case first == "." || first == "source":
@@ -113,7 +115,7 @@ func executedIn(script string) (files []string) {
 			}
 		}
 	}
-	return files
+	return files, moved
 }
 
 // isAssignment reports whether a word of a shell's sets a variable.

@@ -48,6 +48,7 @@ func (b *builder) startupLeads(origin profile.Origin) {
 		if err != nil {
 			return
 		}
+		text = withoutComments(text)
 		texts = append(texts, text)
 		if depth == maxStartupDepth {
 			return
@@ -74,31 +75,78 @@ func (b *builder) startupLeads(origin profile.Origin) {
 			read(join(file, entry.Name), 0)
 		}
 	}
-	v := assigned{} // of all files: which is read first, the shell decides
-	assign := func() {
+	v := newAssigned() // of all files: which is read first, the shell decides
+	for _, setting := range b.profile.PersonsVariables {
+		v.assign(setting)
+	}
+	for range maxStartupDepth { // what one sets may be what another one goes by
 		for _, text := range texts {
 			for line := range strings.Lines(text) {
 				v.assign(v.expand(line))
 			}
 		}
-	}
-	assign()
-	if dir := b.expandHome(v["ZDOTDIR"]); path.IsAbs(dir) {
-		for _, name := range []string{".zshenv", ".zprofile", ".zshrc", ".zlogin", ".zlogout"} {
-			read(join(path.Clean(dir), name), 0)
+		if dir := b.expandHome(v.paths["ZDOTDIR"]); path.IsAbs(dir) {
+			for _, name := range []string{".zshenv", ".zprofile", ".zshrc", ".zlogin", ".zlogout"} {
+				read(join(path.Clean(dir), name), 0)
+			}
 		}
-		assign()
-	}
-	words := 0
-	for _, text := range texts {
-		for line := range strings.Lines(text) {
-			for _, word := range b.startupWords(v.expand(line)) {
-				if words++; words <= maxStartupWords {
-					b.startupLead(word, origin)
+		before := len(texts)
+		for _, text := range texts {
+			for _, word := range b.startupLeadsOf(text, v) {
+				if profile.Within(word, b.profile.Home) || b.writable(word) {
+					read(word, 1)
 				}
 			}
 		}
+		if len(texts) == before {
+			break
+		}
 	}
+	words := 0
+	for _, text := range texts {
+		for _, word := range b.startupLeadsOf(text, v) {
+			if words++; words <= maxStartupWords {
+				b.startupLead(word, origin)
+			}
+		}
+	}
+	if words > maxStartupWords || len(texts) == maxStartupFiles {
+		b.notices = append(b.notices, Notice{Kind: NoticeProtected, Path: b.profile.Home,
+			Text: "the files that shells and editors start with name more than is looked at: what the rest of it leads to in what the command writes is not protected"})
+	}
+}
+
+// withoutComments leaves out the lines that say nothing: most do, and each is looked at several times.
+func withoutComments(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if begin := strings.TrimSpace(line); begin != "" && begin[0] != '#' {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// startupLeadsOf are the whole paths in a text: of each line, and those that it goes to behind "cd".
+func (b *builder) startupLeadsOf(text string, v *assigned) (words []string) {
+	var moves strings.Builder
+	for line := range strings.Lines(text) {
+		for _, line := range v.lines(line) {
+			words = append(words, b.startupWords(line)...)
+			if moves.Len() < maxStartupText {
+				moves.WriteString(line)
+			}
+		}
+	}
+	if expanded := moves.String(); strings.Contains(expanded, "cd ") || strings.Contains(expanded, "pushd ") {
+		_, moved := executedIn(expanded)
+		for _, word := range moved {
+			if word = b.expandHome(word); path.IsAbs(word) {
+				words = append(words, path.Clean(word))
+			}
+		}
+	}
+	return words
 }
 
 // startupLead protects what a word leads to. One with a pattern leads to the directory, whatever is made there; or, where that is all that the command
@@ -147,44 +195,121 @@ func compiledFrom(file string) []string {
 	return list
 }
 
-// assigned are variables that startup files set to whole paths.
-type assigned map[string]string
+// assigned are variables that startup files set: to whole paths, and to one or more other words, in a loop, too.
+type assigned struct {
+	paths map[string]string
+	lists map[string][]string
+}
+
+func newAssigned() *assigned { return &assigned{map[string]string{}, map[string][]string{}} }
 
 var (
 	assignment = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?:^|[\s;])([A-Za-z_][A-Za-z0-9_]*)(?:=|\s+)["']?([~/][^\s"';&|]*)`)
 	})
-	variable = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`\$(?:\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*)`)
+	listed = sync.OnceValue(func() *regexp.Regexp { // x=a, x=(a b), for x in a b; do, set x a b
+		const name = `([A-Za-z_][A-Za-z0-9_]*)`
+		return regexp.MustCompile(`(?:^|[\s;])` + name + `\+?=(?:\(([^()]*)\)|["']?([^\s"';&|(){}]+))|\bfor\s+` + name + `\s+(?:in\s+)?\(?([^;()\n]+)|\bset\s+(?:-[A-Za-z]+\s+)*` + name + `\s+([^;\n]+)`)
 	})
+	variable = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`\$(?:\{[A-Za-z_][A-Za-z0-9_]*(?:\[[@*]\])?\}|[A-Za-z_][A-Za-z0-9_]*)`)
+	})
+	braces = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{[^{}\s]*,[^{}\s]*\}`) })
 )
 
 const (
 	maxAssigned = 256
 	maxExpanded = 8 << 10
+	// maxAlternatives is how many words one variable may stand for, and how many lines may come of one.
+	maxAlternatives = 32
 )
 
-// assign remembers what a line sets: a=/b, export a=/b, and fish's "set -gx a /b".
-func (v assigned) assign(line string) {
+// assign remembers what a line sets: a=/b, export a=/b, and fish's "set -gx a /b"; and words that are no whole paths.
+func (v *assigned) assign(line string) {
+	if !strings.Contains(line, "=") && !strings.Contains(line, "for") && !strings.Contains(line, "set") && !strings.ContainsAny(line, "~/") {
+		return
+	}
 	for _, match := range assignment().FindAllStringSubmatch(line, -1) {
-		if len(v) < maxAssigned && len(match[2]) < 4096 {
-			v[match[1]] = match[2]
+		if len(v.paths) < maxAssigned && len(match[2]) < 4096 {
+			v.paths[match[1]] = match[2]
+		}
+	}
+	for _, match := range listed().FindAllStringSubmatch(line, -1) {
+		name, words := match[1]+match[4]+match[6], match[2]+match[3]+match[5]+match[7]
+		for _, words := range v.lines(words) {
+			for _, word := range strings.Fields(words) {
+				v.add(name, strings.Trim(word, `"'`))
+			}
 		}
 	}
 }
 
-// expand puts values in the place of variables.
-func (v assigned) expand(line string) string {
+func (v *assigned) add(name, word string) {
+	list := v.lists[name]
+	if word != "" && len(word) < 4096 && !strings.Contains(word, "$") && len(list) < maxAlternatives && (list != nil || len(v.lists) < maxAssigned) && !slices.Contains(list, word) {
+		v.lists[name] = append(list, word)
+	}
+}
+
+// nameOf is the variable that $a, ${a} and ${a[@]} stand for.
+func nameOf(reference string) string {
+	name, _, _ := strings.Cut(strings.Trim(reference, "${}"), "[")
+	return name
+}
+
+// expand puts values in the place of variables that are whole paths.
+func (v *assigned) expand(line string) string {
 	line = homeIn(line)
-	if len(v) == 0 || len(line) > maxExpanded {
+	if len(v.paths) == 0 || len(line) > maxExpanded || !strings.Contains(line, "$") {
 		return line
 	}
-	return variable().ReplaceAllStringFunc(line, func(name string) string {
-		if value := v[strings.Trim(name, "${}")]; value != "" {
+	return variable().ReplaceAllStringFunc(line, func(reference string) string {
+		if value := v.paths[nameOf(reference)]; value != "" {
 			return value
 		}
-		return name
+		return reference
 	})
+}
+
+// lines are a line with each value that its variables may have, and each of the words that braces stand for.
+func (v *assigned) lines(line string) []string {
+	list := []string{v.expand(line)}
+	if !strings.ContainsAny(list[0], "${") {
+		return list
+	}
+	for range 4 { // as many different variables, or braces, in one line
+		var more []string
+		for _, line := range list {
+			more = append(more, v.alternatives(line)...)
+		}
+		if slices.Equal(more, list) || len(more) > maxAlternatives*maxAlternatives {
+			return list
+		}
+		list = more
+	}
+	return list
+}
+
+// alternatives are what comes of a line by the first of its variables, or braces, that stand for words.
+func (v *assigned) alternatives(line string) []string {
+	if len(line) > maxExpanded || !strings.ContainsAny(line, "${") {
+		return []string{line}
+	}
+	replace := func(at []int, words []string) (list []string) {
+		for _, word := range words {
+			list = append(list, line[:at[0]]+word+line[at[1]:])
+		}
+		return list
+	}
+	for _, at := range variable().FindAllStringIndex(line, -1) {
+		if words := v.lists[nameOf(line[at[0]:at[1]])]; len(words) > 0 {
+			return replace(at, words)
+		}
+	}
+	if at := braces().FindStringIndex(line); at != nil && (at[0] == 0 || line[at[0]-1] != '$') {
+		return replace(at, strings.Split(line[at[0]+1:at[1]-1], ","))
+	}
+	return []string{line}
 }
 
 // behindCommand is what stands behind the first command of a line.
@@ -205,11 +330,19 @@ func behindCommand(line string) string {
 
 // homeIn puts the home's sign in the place of its other names.
 func homeIn(line string) string {
-	return strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", "%h/", "~/").Replace(line)
+	if !strings.ContainsAny(line, "$%") {
+		return line
+	}
+	return homeNames().Replace(line)
 }
+
+var homeNames = sync.OnceValue(func() *strings.Replacer { return strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", "%h/", "~/") })
 
 // startupWords are the whole paths in a line.
 func (b *builder) startupWords(line string) (words []string) {
+	if !strings.ContainsAny(line, "/~") {
+		return nil
+	}
 	line = strings.TrimSpace(line)
 	for isTyped := true; isTyped; {
 		isTyped = slices.ContainsFunc(typed, func(begin string) bool { return strings.HasPrefix(line, begin) })

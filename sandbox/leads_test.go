@@ -165,6 +165,17 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			before: "mkdir $HOME/dots $HOME/z; echo '. ~/dots/main; . $LATE/c' > $HOME/.bashrc; echo '. ~/dots/more' > $HOME/dots/main; echo '. ~/work/a' > $HOME/dots/more; echo 'LATE=~/work' > $HOME/.profile\n" +
 				"echo 'cd ~/work && . ~/work/b; cd' >> $HOME/.bashrc; echo \"alias f='x; ~/work/f'; . ~/work/e\" >> $HOME/.bashrc; echo 'export ZDOTDIR=~/z' > $HOME/.zshenv; echo 'source ~/work/d' > $HOME/z/.zshrc",
 			inside: "for f in a b c d e; do plant $f; done; echo mine > f", after: "for f in a b c d e; do sh $f; done; grep mine f || touch $W/executed"},
+		"what a shell's file reads in a loop, from a list, by a variable of the environment, and where it goes": {
+			before: `mkdir $HOME/dots rc; printf '%s\n' 'for f in a b; do . ~/work/$f; done' '. ~/work/{c,d}.sh' 'names=(e f)' 'for n in "${names[@]}"; do source "$HOME/work/$n"; done' \
+'pushd ~/work >/dev/null; . ./g; popd' '(cd ~/work && . ./h)' 'cd -q $DOTS; source i; cd' '. $BASE/j' '. $FROM/k' 'X=l; . ~/work/$X' 'alias y="cd ~/work; ./mine"' '. $LATE/more' > $HOME/.bashrc
+echo 'FROM=$LATE2' > $HOME/.bash_aliases; echo 'LATE2=~/work; LATE=~/dots' > $HOME/.zshrc; echo '. ~/work/m' > $HOME/dots/more; echo 'for f (n o) . ~/work/$f' >> $HOME/.zshrc; echo 'set parts p q
+for x in $parts
+  source ~/work/$x.fish' > $HOME/.kshrc`,
+			inside: "for f in a b c.sh d.sh e f g h i j k l m n o p.fish q.fish; do plant $f; done; echo x > rc/other; echo x > other",
+			after:  "for f in a b c.sh d.sh e f g h i j k l m n o p.fish q.fish; do sh ./$f; done; test -e other && test -e rc/other || touch $W/executed",
+			set: func(p *profile.Profile) {
+				p.PersonsVariables = []string{"DOTS=" + p.Home + "/work", "BASE=" + p.Home + "/work"}
+			}},
 		"what a hook executes": {
 			before: `git init -q; mkdir scripts lib src dist node_modules bin; touch scripts/a scripts/b.sh lib/c.sh d.py e src/f.js dist/g.js node_modules/h bin/i j.sh l.sh scripts/m src/n; chmod +x scripts/* bin/*
 hook() { cat > .git/hooks/$1; chmod +x .git/hooks/$1; }
