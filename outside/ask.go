@@ -262,7 +262,7 @@ func (b *Broker) write(p *pending, d grants.Decision) error {
 	event := commandDecided
 	switch {
 	case p.Question != nil:
-		event = "question_decided"
+		event = questionDecided
 	case p.Domain != nil:
 		event = domainDecided
 	}

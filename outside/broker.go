@@ -454,7 +454,7 @@ func (b *Broker) carryOut(ctx context.Context, c command) (a grants.CommandAnswe
 		}
 	}
 	if status == grants.CommandAutoApproved {
-		if err := b.recordSynced(c, "command_auto_approved", line{Pattern: c.pattern}); err != nil {
+		if err := b.recordSynced(c, autoApproved, line{Pattern: c.pattern}); err != nil {
 			return grants.CommandAnswer{}, false, err
 		}
 	}

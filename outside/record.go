@@ -105,11 +105,13 @@ func (c *command) overrides() (list []string) {
 const (
 	requested      = "command_requested"
 	commandDecided = "command_decided"
+	autoApproved   = "command_auto_approved"
 	started        = "command_started"
 	ended          = "command_ended"
 
-	asked    = "question_asked" // of a person, in words
-	answered = "question_ended"
+	asked           = "question_asked" // of a person, in words
+	questionDecided = "question_decided"
+	answered        = "question_ended"
 
 	domainAsked   = "domain_requested"
 	domainDecided = "domain_decided"

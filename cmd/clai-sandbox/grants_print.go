@@ -147,8 +147,27 @@ func printRecords(to io.Writer, list []grants.Record) {
 	fmt.Fprintln(table, "WHEN\tAGENT\tASKED FOR\tACCESS\tOUTCOME\tGRANTED\tBY")
 	for _, r := range list {
 		granted, by := "", profile.Printable(r.DecidedBy)
+		what, access := r.RequestedPath, r.RequestedAccess.String()
+		switch {
+		case r.Question != nil:
+			what, access = r.Question.Text, "answer"
+		case r.Domain != nil:
+			what, access = r.Domain.To, "network"
+		case r.Outside != nil:
+			what, access = r.Outside.Text, "outside"
+		}
 		if d := r.Decision; d != nil {
-			if d.Kind != grants.Deny {
+			switch {
+			case d.Kind == grants.Deny:
+			case r.Question != nil:
+				granted = profile.Printable(d.Answer)
+			case r.Domain != nil:
+				granted = profile.Printable(d.Domain)
+			case r.Outside != nil && d.Kind == grants.AllowAlways:
+				granted = "for always"
+			case r.Outside != nil:
+				granted = "once"
+			default:
 				granted = fmt.Sprintf("%s %s", profile.Printable(d.Path), d.Access)
 			}
 			if d.Via != "" {
@@ -156,7 +175,7 @@ func printRecords(to io.Writer, list []grants.Record) {
 			}
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", time.UnixMilli(r.EndedAtUnixMs).Format("2006-01-02 15:04:05"), profile.Printable(r.Agent),
-			profile.Printable(r.RequestedPath), r.RequestedAccess, r.Outcome, granted, by)
+			profile.Printable(what), access, r.Outcome, granted, by)
 	}
 	table.Flush()
 }
