@@ -2,9 +2,12 @@ package policy
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // benchLists are a thousand entries of all kinds, the one that is looked for last.
@@ -102,28 +105,47 @@ func TestNoLineTakesLongOrMuchMemory(t *testing.T) {
 		"find with finds":  "find " + strings.Repeat("-exec find ; ", 1000),
 		"wrappers for all": strings.Repeat("env ", MaxLine/4),
 	} {
-		start := time.Now()
 		var satisfied bool
-		memory := testing.AllocsPerRun(1, func() { satisfied = EvaluateLine(tr.m, l, line, tr.cwd()).Satisfied })
-		if took := time.Since(start); took > 2*time.Second || memory > 1e6 {
+		var memory float64
+		took := busy(func() {
+			memory = testing.AllocsPerRun(1, func() { satisfied = EvaluateLine(tr.m, l, line, tr.cwd()).Satisfied })
+		})
+		if took > 2*time.Second || memory > 1e6 {
 			t.Errorf("%s: %v, %v allocations", name, took, memory)
 		}
 		if satisfied && name != "one word" {
 			t.Errorf("%s is allowed", name)
 		}
 	}
-	start := time.Now()
-	if allocations := testing.AllocsPerRun(10, func() { ParseLine(strings.Repeat("a", 1<<20)) }); allocations > 5 || time.Since(start) > time.Second {
-		t.Errorf("a mebibyte: %v allocations, %v", allocations, time.Since(start))
+	var allocations float64
+	took := busy(func() {
+		allocations = testing.AllocsPerRun(10, func() { ParseLine(strings.Repeat("a", 1<<20)) })
+	})
+	if allocations > 5 || took > time.Second {
+		t.Errorf("a mebibyte: %v allocations, %v", allocations, took)
 	}
+}
+
+// busy is how long a processor works for something. That others want the processors, too, does not count.
+func busy(do func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	used := func() (d time.Duration) {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+			panic(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := used()
+	do()
+	return used() - before
 }
 
 func TestNoPatternTakesLong(t *testing.T) {
 	path := "/" + strings.Repeat("a", 4000)
 	for _, pattern := range []string{"/" + strings.Repeat("*a", 2000) + "b", "/" + strings.Repeat("**a", 1300) + "b", "/" + strings.Repeat("?", 4000) + "*b", strings.Repeat("*", 4000)} {
-		start := time.Now()
-		NewPattern(pattern, "").Match(path)
-		if took := time.Since(start); took > time.Second {
+		if took := busy(func() { NewPattern(pattern, "").Match(path) }); took > time.Second {
 			t.Errorf("%.20s… takes %v", pattern, took)
 		}
 	}
