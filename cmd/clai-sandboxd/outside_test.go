@@ -43,12 +43,13 @@ func answers() int {
 type desk struct {
 	testing.TB
 	home, bin string
+	own       string // the home directory of whoever runs the tests
 	client    *client.Client
 	session   *grants.Session
 	gateway   int
 }
 
-func newDesk(t testing.TB) *desk {
+func newDesk(t testing.TB, args ...string) *desk {
 	t.Helper()
 	home, err := os.MkdirTemp("/var/tmp", "clai-sandbox-test-")
 	if err == nil {
@@ -58,7 +59,7 @@ func newDesk(t testing.TB) *desk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { shuttest.RemoveAll(home) })
-	d := &desk{TB: t, home: home, bin: home + "/bin"}
+	d := &desk{TB: t, home: home, bin: home + "/bin", own: os.Getenv("HOME")}
 	for _, dir := range []string{d.bin, home + "/work", home + "/config/clai-sandbox"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -83,7 +84,7 @@ func newDesk(t testing.TB) *desk {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(grants.SocketDirectory(caller.Directories()), grants.SocketName)
-	d.client = &client.Client{Socket: socket, Start: client.Starter{Program: d.bin + "/clai-sandboxd", Args: []string{"gateway", "--idle", "1m"}, Socket: socket,
+	d.client = &client.Client{Socket: socket, Start: client.Starter{Program: d.bin + "/clai-sandboxd", Args: append([]string{"gateway", "--idle", "1m"}, args...), Socket: socket,
 		Log: home + "/gateway.log"}.Start}
 	d.begin()
 	t.Cleanup(func() {
@@ -308,6 +309,7 @@ func (d *desk) build(name, of string) {
 	d.Helper()
 	os.Remove(d.bin + "/" + name)
 	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", d.bin+"/"+name, of)
+	build.Env = append(os.Environ(), "HOME="+d.own) // where the compiler has what it compiled before
 	if out, err := build.CombinedOutput(); err != nil {
 		d.Fatalf("%v: %s", err, out)
 	}
