@@ -83,7 +83,7 @@ func grantsCommand() *cli.Command {
 				&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "to agent `NAME`"},
 				&cli.StringFlag{Name: "domain", DefaultText: "a path", Usage: "grant connections to `RULE`: host:port, host, or *.suffix"},
 				access("grant `ro|cow|rw`", "ro"), &cli.StringFlag{Name: "reason", Usage: "note why: `TEXT`"}, expiry()),
-			sub("log", "list what was asked and answered about paths, the latest first", "", "Connections and commands are in: clai-sandbox audit list", grantsLog,
+			sub("log", "list what a person was asked and answered, the latest first", "", "What ran or was refused without asking is in: clai-sandbox audit list", grantsLog,
 				&cli.IntFlag{Name: "limit", Value: 20, DefaultText: "20", Usage: "list at most `N`"}, asJSON()),
 			sub("request", "ask for a path in an agent's name, and wait for the answer", "PATH",
 				"For scripts. Exits with 0 if it was granted, with 1 if not, with 2 if it was not understood, with 3 if nobody could be asked.", grantsRequest,
