@@ -60,6 +60,7 @@ func (b *Broker) Log(ctx context.Context, limit int) ([]grants.Record, error) {
 			}
 		}
 	}
+	slices.Reverse(over)
 	list = append(list, over...)
 	slices.SortStableFunc(list, func(a, b grants.Record) int { return cmp.Compare(b.EndedAtUnixMs, a.EndedAtUnixMs) })
 	return list[:min(limit, len(list))], nil

@@ -3,8 +3,10 @@ package outside
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
@@ -18,6 +20,8 @@ func TestTheLogHasAllThatAPersonWasAskedAbout(t *testing.T) {
 	main := b.session("main")
 	decide := func(d grants.Decision) {
 		t.Helper()
+		for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; runtime.Gosched() { // the list is by milliseconds
+		}
 		r := b.waiting(1)[0]
 		if r.Outside != nil && d.Kind != grants.Deny {
 			d.Shown = r.Outside.Shown
