@@ -100,7 +100,7 @@ func TestWhatIsNotHuskysStaysReadOnly(t *testing.T) {
 			h := newHost(t)
 			h.write(h.profile.Workspace+"/.husky/pre-commit", "x")
 			prepare(h, h.profile.Workspace+"/.husky/_")
-			h.sh("! touch .husky/_/new; ! rm -rf .husky/_")
+			h.sh("! touch .husky/_/new && ! rm -rf .husky/_")
 			if _, err := os.Lstat(h.profile.Workspace + "/.husky/_/new"); err == nil {
 				t.Error("it was written")
 			}
