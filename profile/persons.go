@@ -38,7 +38,7 @@ func (p *Profile) personsEnvironment(caller Caller) {
 		file(&p.PersonsFiles, name)
 	}
 	for name, below := range map[string][]string{"CARGO_HOME": {"config", "config.toml", "env"}, "DOCKER_CONFIG": {"config.json"}, "GNUPGHOME": {"gpg.conf", "gpg-agent.conf", "dirmngr.conf"},
-		"PYTHONPATH": {"sitecustomize.py", "usercustomize.py"}} {
+		"PYTHONPATH": {"sitecustomize.py", "usercustomize.py", "apport_python_hook.py"}} {
 		for _, dir := range filepath.SplitList(values[name]) {
 			for _, file := range below {
 				if filepath.IsAbs(dir) {

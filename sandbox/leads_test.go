@@ -126,6 +126,9 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			inside: "plant nbstripout.py; plant tools/x.py; plant y/__init__.py", after: "sh nbstripout.py; sh tools/x.py; sh y/__init__.py"},
 		"a script of node's by the name that it has without an ending": {
 			before: "git init -q; git config filter.a.clean 'node -r ./hook tools/x'; git config filter.b.clean 'node strip'", inside: "plant hook.js; plant tools/x.js; plant strip.node; plant strip.js", after: "sh hook.js; sh tools/x.js; sh strip.node; sh strip.js"},
+		"what Python imports at its start": {
+			before: "mkdir src", inside: "plant src/apport_python_hook.py; for m in apport_python_hook usercustomize sitecustomize; do plant src/$m/__init__.py; plant src/$m/x.py; done; echo mine > ok",
+			after: "for f in src/*.py src/*/*.py; do test ! -e $f || sh $f; done; test -e ok || touch $W/executed"},
 		"what Python has compiled of a module": {
 			before: "git init -q; git config filter.a.clean 'python3 -m strip'; touch strip.py usercustomize.py", inside: "plant __pycache__/strip.cpython-311.pyc; plant __pycache__/usercustomize.cpython-311.pyc; plant strip.so; for i in 1 2 3 4 5; do plant strip.pyc; rm -f strip.pyc; done; echo mine > ok",
 			after: "sh __pycache__/strip.cpython-311.pyc; sh __pycache__/usercustomize.cpython-311.pyc; sh strip.so; sh strip.pyc; test -e ok || touch $W/executed"},
