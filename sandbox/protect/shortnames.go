@@ -14,7 +14,7 @@ import (
 
 // ownNames are files of git's in its directories that read as refs, or that nobody takes for a branch.
 var ownNames = map[string]bool{"head": true, "auto_merge": true, "bisect_expected_rev": true, "notes_merge_partial": true, "notes_merge_ref": true,
-	"merge_autostash": true, "merge_rr": true, "bisect_start": true, "shallow": true, "packed-refs": true, "config": true, "config.worktree": true,
+	"merge_autostash": true, "merge_rr": true, "bisect_start": true, "bisect_run": true, "shallow": true, "packed-refs": true, "config": true, "config.worktree": true,
 	"index": true, "description": true, "commondir": true, "gitdir": true, "locked": true, "commit_editmsg": true, "merge_msg": true, "squash_msg": true}
 
 // isRefName reports whether git takes a name for a ref's at all: not the locks, nor what begins with a dot.
