@@ -197,6 +197,9 @@ func (d *diagnosis) complaint(lines []string, i int) (list []Lack) {
 	if list := d.copied(line); list != nil {
 		return list
 	}
+	if found := d.busy(lines, i); found != nil {
+		return found
+	}
 	if found := d.domain(line); found != nil {
 		return found
 	}

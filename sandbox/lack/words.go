@@ -100,7 +100,7 @@ var wrapping = lazily(`(?i)^\s*(` + strings.Join([]string{
 	`tar: child returned status`, `please make sure you have the correct access rights`, `and the repository exists`, `kex_exchange_identification: `, `connection closed by `, `emitted 'error' event`, `error: no matching distribution`, `fatal: could not read from remote repository`,
 	`\S*bash: line \d+: /dev/(tcp|udp)/`, `error: (failed to|could not|unable to) `, `failed to `, `note: `, `thread '.*' panicked at`, `error: test failed`, `goroutine \d+`, `panic: `, `node:`, `traceback \(most recent`,
 	`exception in thread`, `\.\.\. \d+ more`, `at `, `file "`, `error: metadata-generation-failed`, `curl: (try|\(2[36]\) fail)`, `error: .* exited with`, `subprocess\.calledprocesserror`,
-	`go: (errors parsing|updating|downloading)`, `package .*: cannot find`, `fail\s`, `FAIL$`, `--- fail:`, `test result: failed`, `=+ .*(failed|error).* =+$`, `(failed|error) \S+\.py::`, `pip: error`,
+	`go: (errors parsing|updating|downloading)`, `package .*: cannot find`, `fail\s`, `FAIL$`, `--- fail:`, `test result: failed`, `=+ .*(failed|error).* =+$`, `(failed|error) \S+\.py::`, `pip: error`, `error: internal error\.$`,
 	`compiling`, `error: aborting due to`, `warning: failed to write cache`, `fatal: (index file|unable to write new index|failed to write commit object)`,
 }, "|") + `)`)
 
