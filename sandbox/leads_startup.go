@@ -208,8 +208,8 @@ var (
 		return regexp.MustCompile(`(?:^|[\s;])([A-Za-z_][A-Za-z0-9_]*)(?:=|\s+)["']?([~/][^\s"';&|]*)`)
 	})
 	listed = sync.OnceValue(func() *regexp.Regexp { // x=a, x=(a b), for x in a b; do, set x a b
-		const name = `([A-Za-z_][A-Za-z0-9_]*)`
-		return regexp.MustCompile(`(?:^|[\s;])` + name + `\+?=(?:\(([^()]*)\)|["']?([^\s"';&|(){}]+))|\bfor\s+` + name + `\s+(?:in\s+)?\(?([^;()\n]+)|\bset\s+(?:-[A-Za-z]+\s+)*` + name + `\s+([^;\n]+)`)
+		const oneVariable = `([A-Za-z_][A-Za-z0-9_]*)`
+		return regexp.MustCompile(`(?:^|[\s;])` + oneVariable + `\+?=(?:\(([^()]*)\)|["']?([^\s"';&|(){}]+))|\bfor\s+` + oneVariable + `\s+(?:in\s+)?\(?([^;()\n]+)|\bset\s+(?:-[A-Za-z]+\s+)*` + oneVariable + `\s+([^;\n]+)`)
 	})
 	variable = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`\$(?:\{[A-Za-z_][A-Za-z0-9_]*(?:\[[@*]\])?\}|[A-Za-z_][A-Za-z0-9_]*)`)
