@@ -139,14 +139,14 @@ func (e *SnapshotError) Hint() string {
 	return "clai-sandbox grants list starts the broker, which writes the snapshot anew"
 }
 
-// snapshotPatience is how long a reader waits for the file to catch up with the database: the store has changed one and
+// snapshotTimeout is how long a reader waits for the file to catch up with the database: the store has changed one and
 // is about to change the other.
-const snapshotPatience = 20 * time.Millisecond
+const snapshotTimeout = 20 * time.Millisecond
 
 // ReadSnapshot returns what is stored for one agent, without asking the broker. Of each grant it has what a run needs;
 // origin and uses are left out. The error is a *SnapshotError.
 func ReadSnapshot(dir, agent string) ([]Grant, error) {
-	deadline := time.Now().Add(snapshotPatience)
+	deadline := time.Now().Add(snapshotTimeout)
 	for {
 		list, err := readSnapshot(dir, agent)
 		var old *outdated

@@ -44,7 +44,7 @@ try_again() { # USER GO-TEST-ARGUMENT...
 
 # What programs say of a sandbox, what becomes of a layer's files, everyday work, and what shells complete is the same for root, and takes
 # minutes to try: only the ordinary user's run has it.
-only_user='/sandbox/(lack|cow/changes)$'
+only_user='/sandbox/(diagnosis|cow/changes)$'
 only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestRealAgentsWorkInsideAsAWhole$|^TestRealAgentsHaveTheirCommandsApart$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
 
 status=0
@@ -60,7 +60,7 @@ unset CLAI_SANDBOX_TEST_PER_CALL
 if [ "$root" ]; then
 	if user=$(packaging/test-as-user.sh); then
 		but='/(clai-sandbox/sandbox|cmd/clai-sandbox)$'
-		mapfile -t all < <(packages ./sandbox/cow/changes ./integration/mcp ./sandbox/lack ./integration/agents "$@")
+		mapfile -t all < <(packages ./sandbox/cow/changes ./integration/mcp ./sandbox/diagnosis ./integration/agents "$@")
 		run_tests "$user" '^$' "${all[@]}" -- -exec="'$PWD/packaging/test-as-user.sh'" || status=1
 	else
 		echo "FAIL: the tests did not run as an ordinary user" >&2

@@ -537,7 +537,7 @@ type Sources struct{ Security, Ask, AskFallback string }
 const MainAgent = "main"
 
 // Resolve joins the layers of the file for an agent, field by field: agent, "*", defaults, what the caller would have, built-in.
-func (a *Approvals) Resolve(agent string, caller Wish) Resolved {
+func (a *Approvals) Resolve(agent string, caller Preference) Resolved {
 	r := a.resolveFields(agent, caller)
 	for _, list := range a.allowLists(r.Agent) {
 		r.Allow = append(r.Allow, list...)
@@ -548,7 +548,7 @@ func (a *Approvals) Resolve(agent string, caller Wish) Resolved {
 	return r
 }
 
-func (a *Approvals) resolveFields(agent string, caller Wish) Resolved {
+func (a *Approvals) resolveFields(agent string, caller Preference) Resolved {
 	if agent = strings.TrimSpace(agent); agent == "" {
 		agent = MainAgent
 	}

@@ -213,7 +213,7 @@ func tryEffective(t *trial) outcome {
 	}
 	gateway := HostGateway
 	p := &Policy{Machine: NewMachine("", ""), Approvals: a, Layers: Layers{
-		Agent: wish(in.ScopeExecConfig.Security, in.ScopeExecConfig.Ask), Global: wish(in.GlobalExecConfig.Security, in.GlobalExecConfig.Ask)}}
+		Agent: preference(in.ScopeExecConfig.Security, in.ScopeExecConfig.Ask), Global: preference(in.GlobalExecConfig.Security, in.GlobalExecConfig.Ask)}}
 	p.Layers.Agent.Host = &gateway
 	d := p.Decide(Request{Argv: []string{"/nonexistent"}, Cwd: "/", Agent: in.AgentID})
 	got := [...]string{d.Security.String(), d.Ask.String(), d.Fallback.String()}
@@ -229,8 +229,8 @@ func tryEffective(t *trial) outcome {
 	return stricter("built-in values")
 }
 
-func wish(security, ask *string) Wish {
-	var w Wish
+func preference(security, ask *string) Preference {
+	var w Preference
 	if security != nil {
 		if s, ok := ParseSecurity(*security); ok {
 			w.Security = &s
@@ -260,9 +260,9 @@ func tryApprovalsFile(t *trial) outcome {
 	if want["file"] != nil {
 		return sameFile(a, want["file"])
 	}
-	var caller Wish
+	var caller Preference
 	if in.Overrides != nil {
-		caller = wish(in.Overrides.Security, in.Overrides.Ask)
+		caller = preference(in.Overrides.Security, in.Overrides.Ask)
 	}
 	return sameResolved(t, a.Resolve(in.AgentID, caller))
 }
@@ -375,7 +375,7 @@ func tryAllowAlways(t *trial) outcome {
 	} else {
 		segments := make([]Segment, len(in.Segments))
 		for i, s := range in.Segments {
-			segments[i] = Segment{Argv: s.Argv, Joint: Then}
+			segments[i] = Segment{Argv: s.Argv, Operator: Then}
 			if base := baseOf(s.Argv[0]); base == "caffeinate" || base == "sandbox-exec" {
 				return skipped("macos")
 			}

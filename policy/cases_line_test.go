@@ -189,7 +189,7 @@ func tryEvaluateSegments(t *trial) outcome {
 	segments := make([]Segment, len(in.Segments))
 	files := givenFiles{}
 	for i, s := range in.Segments {
-		segments[i] = Segment{Argv: s.Argv, Joint: Then}
+		segments[i] = Segment{Argv: s.Argv, Operator: Then}
 		if len(s.Argv) == 0 {
 			return judge(false, want.AllowlistSatisfied, "segment")
 		}

@@ -187,7 +187,7 @@ func (d *Decision) unreadable(err error) {
 
 // merge joins the configuration with the file of the host, field by field: the stricter counts.
 func (d *Decision) merge(a *Approvals, agent string, place Placement) Resolved {
-	resolved := a.resolveFields(agent, Wish{Security: &place.Security, Ask: &place.Ask})
+	resolved := a.resolveFields(agent, Preference{Security: &place.Security, Ask: &place.Ask})
 	d.Security = place.Security.Stricter(resolved.Security)
 	d.Ask = place.Ask.Stricter(resolved.Ask)
 	d.Fallback = d.Security.Stricter(resolved.AskFallback)
@@ -228,7 +228,7 @@ func (p *Policy) listsOf(r Resolved) *Lists {
 		if p.lists == nil || len(p.lists) == maxCompiled {
 			p.lists = map[string]compiled{}
 		}
-		full := p.Approvals.Resolve(r.Agent, Wish{})
+		full := p.Approvals.Resolve(r.Agent, Preference{})
 		c = compiled{identity, r.CaseInsensitive, NewLists(p.Machine, full.Allow, full.Deny, r.CaseInsensitive)}
 		p.lists[r.Agent] = c
 	}

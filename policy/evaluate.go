@@ -63,7 +63,7 @@ func NewLists(m *Machine, allow, deny []Entry, caseInsensitive bool) *Lists {
 // A Command is what became of one command of a line.
 type Command struct {
 	Argv       []string   `json:"argv" jsonschema:"the words"`
-	Joint      string     `json:"joint,omitempty" jsonschema:"the operator behind it"`
+	Operator   string     `json:"joint,omitempty" jsonschema:"the operator behind it"`
 	Wrappers   []string   `json:"wrappers,omitempty" jsonschema:"programs that were looked through"`
 	Executable Executable `json:"executable" jsonschema:"what the first word leads to"`
 	Script     string     `json:"script,omitempty" jsonschema:"the script that a shell is to read"`
@@ -199,7 +199,7 @@ func (e *evaluator) line(segments []Segment) *Evaluation {
 	result := &Evaluation{Satisfied: true, Durable: true, Commands: make([]*Command, 0, len(segments))}
 	for i, s := range segments {
 		c := e.segment(s, 0)
-		c.piped = i > 0 && segments[i-1].Joint == Pipe
+		c.piped = i > 0 && segments[i-1].Operator == Pipe
 		if s.HereDocument {
 			result.HereDocument, c.By, c.Why = true, ByNothing, "its input stands in the line: a person reads it first"
 		}
@@ -233,7 +233,7 @@ func (e *evaluator) segment(s Segment, depth int) *Command {
 		c = e.command(s.Argv, depth, growth{})
 		e.around(c, s)
 	}
-	c.Joint, c.segment, c.cwd = s.Joint.String(), s, e.cwd
+	c.Operator, c.segment, c.cwd = s.Operator.String(), s, e.cwd
 	return c
 }
 
@@ -308,7 +308,7 @@ func joined(commands []*Command) string {
 	var b, documents strings.Builder
 	for i, c := range commands {
 		if i > 0 {
-			b.WriteString(" " + commands[i-1].Joint + " ")
+			b.WriteString(" " + commands[i-1].Operator + " ")
 		}
 		s := c.segment
 		if s.Negated {
@@ -356,7 +356,7 @@ func (r *Evaluation) checkAgain(m *Machine, l *Lists, segments []Segment, refusa
 	for i := 0; ok && i < len(segments); i++ {
 		c := r.Commands[i]
 		s, meant := segments[i], c.segment
-		ok = equalWords(s.Argv, c.rebuilt) && s.Joint.String() == c.Joint && s.Dir == meant.Dir && s.Negated == meant.Negated && s.shell == meant.shell && s.leaves == meant.leaves &&
+		ok = equalWords(s.Argv, c.rebuilt) && s.Operator.String() == c.Operator && s.Dir == meant.Dir && s.Negated == meant.Negated && s.shell == meant.shell && s.leaves == meant.leaves &&
 			equalWords(s.Assigns, meant.Assigns) && equalWords(s.Redirs, meant.Redirs) && (s.Here == nil) == (meant.Here == nil) && (s.Here == nil || *s.Here == *meant.Here)
 	}
 	if ok {
@@ -653,7 +653,7 @@ func (e *evaluator) payload(c *Command, use ShellUse, depth int, grows bool) {
 	defer func(cwd string) { e.cwd, e.found = cwd, nil }(e.cwd)
 	for i, s := range segments {
 		inner := e.segment(s, depth+1)
-		inner.piped = i > 0 && segments[i-1].Joint == Pipe
+		inner.piped = i > 0 && segments[i-1].Operator == Pipe
 		c.Inner = append(c.Inner, inner)
 		satisfied = satisfied && inner.By != ByNothing && inner.By != ByPayload && !s.HereDocument
 		durable = durable && inner.Durable

@@ -16,7 +16,7 @@ func ExamplePolicy_Decide() {
 	p := &policy.Policy{
 		Machine:   policy.NewMachine("/usr/bin:/bin", "/home/me"),
 		Approvals: approvals,
-		Layers:    policy.Layers{Global: policy.Wish{Host: &gateway, Security: &allowlist, Ask: &onMiss, Source: "an example"}},
+		Layers:    policy.Layers{Global: policy.Preference{Host: &gateway, Security: &allowlist, Ask: &onMiss, Source: "an example"}},
 	}
 	for _, line := range []string{"id", "id; whoami", "id $(whoami)"} {
 		d := p.Decide(policy.Request{Command: line, Cwd: "/", Agent: "main"})

@@ -79,7 +79,7 @@ func TestWithoutAnApprovalsFileFullAndOffRunNothing(t *testing.T) {
 	}
 	store := Store{Path: filepath.Join(dir, "exec-approvals.json")}
 	gateway, full, off, allowlist := HostGateway, SecurityFull, AskOff, SecurityAllowlist
-	for name, w := range map[string]Wish{"full": {Host: &gateway, Security: &full}, "full and off": {Host: &gateway, Security: &full, Ask: &off}, "off": {Host: &gateway, Security: &allowlist, Ask: &off}} {
+	for name, w := range map[string]Preference{"full": {Host: &gateway, Security: &full}, "full and off": {Host: &gateway, Security: &full, Ask: &off}, "off": {Host: &gateway, Security: &allowlist, Ask: &off}} {
 		snapshot, err := store.Load()
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestWithoutAnApprovalsFileFullAndOffRunNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Policy{Machine: tr.m, Layers: Layers{Global: Wish{Host: &gateway, Security: &full, Ask: &off}}, Approvals: snapshot.Approvals}
+	p := &Policy{Machine: tr.m, Layers: Layers{Global: Preference{Host: &gateway, Security: &full, Ask: &off}}, Approvals: snapshot.Approvals}
 	if d := tr.decide(p, "rg a"); d.Verdict != Run {
 		t.Errorf("with a file: %v %q", d.Verdict, d.Lines())
 	}
@@ -175,14 +175,14 @@ func TestAnAgentNamedDefaultKeepsItsOwnLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := a.Resolve("default", Wish{}); len(r.Deny) != 1 || len(r.Allow) != 1 || r.Security != SecurityDeny {
+	if r := a.Resolve("default", Preference{}); len(r.Deny) != 1 || len(r.Allow) != 1 || r.Security != SecurityDeny {
 		t.Errorf("%+v", r)
 	}
 	again, err := ParseApprovals(a.JSON())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := again.Resolve("default", Wish{}); len(r.Deny) != 1 || r.Security != SecurityDeny {
+	if r := again.Resolve("default", Preference{}); len(r.Deny) != 1 || r.Security != SecurityDeny {
 		t.Errorf("once it is written: %+v", r)
 	}
 }

@@ -609,7 +609,7 @@ func TestTheLineThatWasBuiltIsCheckedAgain(t *testing.T) {
 func TestANodeOrGatewayWithoutAFileRunsNothing(t *testing.T) {
 	tr := newTree(t, "rg")
 	for _, host := range []Host{HostGateway, HostNode} {
-		p := &Policy{Machine: tr.m, Layers: Layers{Global: Wish{Host: &host}}, Approvals: &Approvals{}}
+		p := &Policy{Machine: tr.m, Layers: Layers{Global: Preference{Host: &host}}, Approvals: &Approvals{}}
 		if d := tr.decide(p, "rg a"); d.Verdict != Deny || d.Security != SecurityDeny {
 			t.Errorf("%v: %v", host, d.Verdict)
 		}

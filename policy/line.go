@@ -18,26 +18,26 @@ const (
 	maxBrackets = 1000 // each may be a recursion of the parser's
 )
 
-// A Joint is the operator between two commands of a line.
-type Joint uint8
+// A Operator is the operator between two commands of a line.
+type Operator uint8
 
 const (
-	End  Joint = iota // of the line
-	And               // &&
-	Or                // ||
-	Then              // ;
-	Pipe              // |
+	End  Operator = iota // of the line
+	And                  // &&
+	Or                   // ||
+	Then                 // ;
+	Pipe                 // |
 )
 
 var jointTexts = [...]string{"", "&&", "||", ";", "|"}
 
-func (j Joint) String() string { return nameOf(jointTexts[:], uint8(j)) }
+func (j Operator) String() string { return nameOf(jointTexts[:], uint8(j)) }
 
 // A Segment is one command of a line: words without any expansion left in them.
 type Segment struct {
 	Argv         []string
-	Joint        Joint // what stands behind it
-	HereDocument bool  // text of the line is its input
+	Operator     Operator // what stands behind it
+	HereDocument bool     // text of the line is its input
 	// Portable says that every shell reads these words alike, also those whose quoting is not sh's.
 	Portable bool
 
@@ -144,19 +144,19 @@ func (p *lineParser) statements(list []*syntax.Stmt) *Refusal {
 		case !last && !s.Semicolon.IsValid():
 			return at("a newline between commands", s.End())
 		}
-		joint := Then
+		operator := Then
 		if last {
-			joint = End
+			operator = End
 		}
-		if refusal := p.statement(s, joint); refusal != nil {
+		if refusal := p.statement(s, operator); refusal != nil {
 			return refusal
 		}
 	}
 	return nil
 }
 
-// statement adds the commands of s, of which the last has joint behind it.
-func (p *lineParser) statement(s *syntax.Stmt, joint Joint) *Refusal {
+// statement adds the commands of s, of which the last has operator behind it.
+func (p *lineParser) statement(s *syntax.Stmt, operator Operator) *Refusal {
 	switch {
 	case s.Background:
 		return at("&", s.Pos())
@@ -173,17 +173,17 @@ func (p *lineParser) statement(s *syntax.Stmt, joint Joint) *Refusal {
 	}
 	switch cmd := s.Cmd.(type) {
 	case *syntax.CallExpr:
-		return p.call(cmd, joint, here)
+		return p.call(cmd, operator, here)
 	case *syntax.BinaryCmd:
 		if here {
 			return at("a here document", s.Pos())
 		}
-		return p.binary(cmd, joint)
+		return p.binary(cmd, operator)
 	case *syntax.TimeClause:
 		if here || cmd.Stmt == nil {
 			return at("time", s.Pos())
 		}
-		return p.time(cmd, joint)
+		return p.time(cmd, operator)
 	case nil:
 		return at("a redirection without a command", s.Pos())
 	default:
@@ -192,12 +192,12 @@ func (p *lineParser) statement(s *syntax.Stmt, joint Joint) *Refusal {
 }
 
 // time reads bash's keyword as the program of that name: it is a wrapper around one command. sh has no such keyword.
-func (p *lineParser) time(cmd *syntax.TimeClause, joint Joint) *Refusal {
+func (p *lineParser) time(cmd *syntax.TimeClause, operator Operator) *Refusal {
 	if timesDeep(cmd) {
 		return at("time within time", cmd.Pos())
 	}
 	first := len(p.segments)
-	if refusal := p.statement(cmd.Stmt, joint); refusal != nil {
+	if refusal := p.statement(cmd.Stmt, operator); refusal != nil {
 		return refusal
 	}
 	words := []string{"time"}
@@ -223,8 +223,8 @@ func timesDeep(cmd *syntax.TimeClause) bool {
 	return true
 }
 
-func (p *lineParser) binary(cmd *syntax.BinaryCmd, joint Joint) *Refusal {
-	var between Joint
+func (p *lineParser) binary(cmd *syntax.BinaryCmd, operator Operator) *Refusal {
+	var between Operator
 	switch cmd.Op {
 	case syntax.AndStmt:
 		between = And
@@ -238,7 +238,7 @@ func (p *lineParser) binary(cmd *syntax.BinaryCmd, joint Joint) *Refusal {
 	if refusal := p.statement(cmd.X, between); refusal != nil {
 		return refusal
 	}
-	return p.statement(cmd.Y, joint)
+	return p.statement(cmd.Y, operator)
 }
 
 // redirections lets here documents pass, whose text is given in the line; a person is asked all the same. Every other
@@ -263,7 +263,7 @@ func (p *lineParser) redirections(list []*syntax.Redirect) (here bool, _ *Refusa
 	return here, nil
 }
 
-func (p *lineParser) call(cmd *syntax.CallExpr, joint Joint, here bool) *Refusal {
+func (p *lineParser) call(cmd *syntax.CallExpr, operator Operator, here bool) *Refusal {
 	if len(cmd.Assigns) > 0 {
 		return at("an assignment", cmd.Assigns[0].Pos())
 	}
@@ -274,7 +274,7 @@ func (p *lineParser) call(cmd *syntax.CallExpr, joint Joint, here bool) *Refusal
 	if p.words > maxWords || len(p.segments) == maxSegments {
 		return at("a line of so many words", cmd.Pos())
 	}
-	s := Segment{Argv: make([]string, 0, len(cmd.Args)), Joint: joint, HereDocument: here, Portable: !here}
+	s := Segment{Argv: make([]string, 0, len(cmd.Args)), Operator: operator, HereDocument: here, Portable: !here}
 	for _, word := range cmd.Args {
 		text, portable, refusal := p.word(word)
 		if refusal != nil {

@@ -33,8 +33,8 @@ func TestALineOfPlainCommandsIsTakenApart(t *testing.T) {
 		var got []string
 		for _, s := range segments {
 			got = append(got, fmt.Sprintf("%q", s.Argv))
-			if s.Joint != End {
-				got = append(got, s.Joint.String())
+			if s.Operator != End {
+				got = append(got, s.Operator.String())
 			}
 		}
 		if text := strings.Join(got, " "); text != want {

@@ -41,12 +41,12 @@ type lineResolver struct {
 	loops     int
 }
 
-// statements adds commands that follow each other; the last has joint behind it.
-func (r *lineResolver) statements(list []*syntax.Stmt, joint Joint) *Refusal {
+// statements adds commands that follow each other; the last has operator behind it.
+func (r *lineResolver) statements(list []*syntax.Stmt, operator Operator) *Refusal {
 	for i, s := range list {
 		between := Then
 		if i == len(list)-1 {
-			between = joint
+			between = operator
 		}
 		if loop, ok := s.Cmd.(*syntax.ForClause); ok {
 			if refusal := r.loop(s, loop, between); refusal != nil {
@@ -62,7 +62,7 @@ func (r *lineResolver) statements(list []*syntax.Stmt, joint Joint) *Refusal {
 }
 
 // loop does for over words by doing its body once for each.
-func (r *lineResolver) loop(s *syntax.Stmt, loop *syntax.ForClause, joint Joint) *Refusal {
+func (r *lineResolver) loop(s *syntax.Stmt, loop *syntax.ForClause, operator Operator) *Refusal {
 	words, ok := loop.Loop.(*syntax.WordIter)
 	if !ok || loop.Select || loop.Braces || len(words.Items) == 0 || s.Background || s.Coprocess || s.Disown || s.Negated || len(s.Redirs) > 0 || r.loops == 2 {
 		return at("control flow", s.Pos())
@@ -87,7 +87,7 @@ func (r *lineResolver) loop(s *syntax.Stmt, loop *syntax.ForClause, joint Joint)
 	for i, value := range values {
 		between := Then
 		if i == len(values)-1 {
-			between = joint
+			between = operator
 		}
 		r.variables[name] = value
 		if refusal := r.statements(loop.Do, between); refusal != nil {
@@ -97,7 +97,7 @@ func (r *lineResolver) loop(s *syntax.Stmt, loop *syntax.ForClause, joint Joint)
 	return nil
 }
 
-func (r *lineResolver) statement(s *syntax.Stmt, joint Joint) *Refusal {
+func (r *lineResolver) statement(s *syntax.Stmt, operator Operator) *Refusal {
 	switch {
 	case s.Background:
 		return at("&", s.Pos())
@@ -107,7 +107,7 @@ func (r *lineResolver) statement(s *syntax.Stmt, joint Joint) *Refusal {
 		return at("&!", s.Pos())
 	}
 	first := len(r.segments)
-	if refusal := r.command(s, joint); refusal != nil {
+	if refusal := r.command(s, operator); refusal != nil {
 		return refusal
 	}
 	if s.Negated {
@@ -119,21 +119,21 @@ func (r *lineResolver) statement(s *syntax.Stmt, joint Joint) *Refusal {
 	return nil
 }
 
-func (r *lineResolver) command(s *syntax.Stmt, joint Joint) *Refusal {
+func (r *lineResolver) command(s *syntax.Stmt, operator Operator) *Refusal {
 	switch cmd := s.Cmd.(type) {
 	case *syntax.CallExpr:
-		return r.call(cmd, s.Redirs, joint)
+		return r.call(cmd, s.Redirs, operator)
 	case *syntax.BinaryCmd:
 		if len(s.Redirs) > 0 {
 			return at("a redirection", s.Pos())
 		}
-		return r.binary(cmd, joint)
+		return r.binary(cmd, operator)
 	case *syntax.TimeClause:
 		if len(s.Redirs) > 0 || cmd.Stmt == nil || cmd.Stmt.Negated || timesDeep(cmd) {
 			return at("time", s.Pos())
 		}
 		first := len(r.segments)
-		if refusal := r.statement(cmd.Stmt, joint); refusal != nil {
+		if refusal := r.statement(cmd.Stmt, operator); refusal != nil {
 			return refusal
 		}
 		if r.segments[first].shell || len(r.segments[first].Assigns) > 0 {
@@ -152,13 +152,13 @@ func (r *lineResolver) command(s *syntax.Stmt, joint Joint) *Refusal {
 	}
 }
 
-func (r *lineResolver) binary(cmd *syntax.BinaryCmd, joint Joint) *Refusal {
-	between := map[syntax.BinCmdOperator]Joint{syntax.AndStmt: And, syntax.OrStmt: Or, syntax.Pipe: Pipe}[cmd.Op]
+func (r *lineResolver) binary(cmd *syntax.BinaryCmd, operator Operator) *Refusal {
+	between := map[syntax.BinCmdOperator]Operator{syntax.AndStmt: And, syntax.OrStmt: Or, syntax.Pipe: Pipe}[cmd.Op]
 	if between == End {
 		return at(cmd.Op.String(), cmd.OpPos)
 	}
 	// "cd DIR || exit" is cd that ends the line where it fails.
-	if between == Or && joint == Then && isCall(cmd.X, "cd") && isCall(cmd.Y, "exit") {
+	if between == Or && operator == Then && isCall(cmd.X, "cd") && isCall(cmd.Y, "exit") {
 		if refusal := r.statement(cmd.X, Then); refusal != nil {
 			return refusal
 		}
@@ -168,7 +168,7 @@ func (r *lineResolver) binary(cmd *syntax.BinaryCmd, joint Joint) *Refusal {
 	if refusal := r.statement(cmd.X, between); refusal != nil {
 		return refusal
 	}
-	return r.statement(cmd.Y, joint)
+	return r.statement(cmd.Y, operator)
 }
 
 // isCall says whether a statement is a plain command of this name.
@@ -177,14 +177,14 @@ func isCall(s *syntax.Stmt, name string) bool {
 	return ok && len(call.Args) > 0 && call.Args[0].Lit() == name && !s.Negated && !s.Background
 }
 
-func (r *lineResolver) call(cmd *syntax.CallExpr, redirs []*syntax.Redirect, joint Joint) *Refusal {
+func (r *lineResolver) call(cmd *syntax.CallExpr, redirs []*syntax.Redirect, operator Operator) *Refusal {
 	if len(cmd.Args) == 0 {
 		return at("an assignment", cmd.Pos())
 	}
 	if len(cmd.Assigns) > maxSegments {
 		return at("a line of so many words", cmd.Pos())
 	}
-	s := Segment{Joint: joint, Portable: true, Dir: r.dir}
+	s := Segment{Operator: operator, Portable: true, Dir: r.dir}
 	for _, assign := range cmd.Assigns {
 		text, refusal := r.assignment(assign)
 		if refusal != nil {
@@ -238,9 +238,9 @@ func (r *lineResolver) ofTheShell(s *Segment, cmd *syntax.CallExpr) *Refusal {
 	case name == ":" && len(args) == 0:
 		s.Argv = []string{"true"}
 		return nil
-	case name == "exit" && (len(args) == 0 || len(args) == 1 && isNumber(args[0])) && s.Joint != Pipe && (len(r.segments) == 0 || r.segments[len(r.segments)-1].Joint != Pipe):
+	case name == "exit" && (len(args) == 0 || len(args) == 1 && isNumber(args[0])) && s.Operator != Pipe && (len(r.segments) == 0 || r.segments[len(r.segments)-1].Operator != Pipe):
 		return nil
-	case name == "set" && len(args) == 1 && slices.Contains([]string{"-e", "-u", "-eu", "-ue"}, args[0]) && s.Joint == Then && r.loops == 0:
+	case name == "set" && len(args) == 1 && slices.Contains([]string{"-e", "-u", "-eu", "-ue"}, args[0]) && s.Operator == Then && r.loops == 0:
 		return nil
 	case name == "command" && len(args) == 2 && args[0] == "-v" && plain(args[1], "._+-/") && !strings.HasPrefix(args[1], "-"):
 		return nil
@@ -281,18 +281,18 @@ func (r *lineResolver) directories() *Refusal {
 		if s.Argv[0] != "cd" || !s.shell {
 			continue
 		}
-		if s.Negated || s.Joint != And && s.Joint != Then {
+		if s.Negated || s.Operator != And && s.Operator != Then {
 			return &Refusal{"cd in this place", 0}
 		}
-		if i == 0 || r.segments[i-1].Joint == Then {
-			s.leaves, s.Joint = true, Then
+		if i == 0 || r.segments[i-1].Operator == Then {
+			s.leaves, s.Operator = true, Then
 			continue
 		}
-		if r.segments[i-1].Joint != And || s.Joint != And {
+		if r.segments[i-1].Operator != And || s.Operator != And {
 			return &Refusal{"cd in this place", 0}
 		}
 		for _, later := range r.segments[i:] {
-			if later.Joint == Or || later.Joint == Then {
+			if later.Operator == Or || later.Operator == Then {
 				return &Refusal{"cd in this place", 0}
 			}
 		}

@@ -2,8 +2,8 @@ package policy
 
 import "fmt"
 
-// A Wish is what one layer says about where and how a command runs. What it leaves out, the next layer says.
-type Wish struct {
+// A Preference is what one layer says about where and how a command runs. What it leaves out, the next layer says.
+type Preference struct {
 	Host     *Host     `json:"host,omitempty"`
 	Security *Security `json:"security,omitempty"`
 	Ask      *Ask      `json:"ask,omitempty"`
@@ -13,10 +13,10 @@ type Wish struct {
 
 // Layers are the wishes about one command, and what they stand in.
 type Layers struct {
-	Parameter Wish // of the tool's call: it can only tighten
-	Session   Wish
-	Agent     Wish
-	Global    Wish
+	Parameter Preference // of the tool's call: it can only tighten
+	Session   Preference
+	Agent     Preference
+	Global    Preference
 	Elevated  bool // an authorized operator said so for this session: gateway and full
 	InSandbox bool // the request comes out of a sandbox
 	NoSandbox bool // this host cannot sandbox
@@ -79,7 +79,7 @@ func (p *Placement) step(about, format string, a ...any) {
 	p.Why = append(p.Why, Step{about, fmt.Sprintf(format, a...)})
 }
 
-func (l *Layers) configured() [3]Wish { return [...]Wish{l.Session, l.Agent, l.Global} }
+func (l *Layers) configured() [3]Preference { return [...]Preference{l.Session, l.Agent, l.Global} }
 
 var layerNames = [...]string{"the session", "the agent", "the global configuration"}
 
@@ -130,7 +130,7 @@ func (p *Placement) placeNode(l Layers) {
 	p.step("node", "%s (the request)", p.Node)
 }
 
-func sourceOf(w Wish, i int) string {
+func sourceOf(w Preference, i int) string {
 	if w.Source != "" {
 		return w.Source
 	}

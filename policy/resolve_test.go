@@ -37,7 +37,7 @@ func TestZeroValuesAreTheStrictest(t *testing.T) {
 func TestAParameterCanOnlyTighten(t *testing.T) {
 	for _, configured := range []Security{SecurityDeny, SecurityAllowlist, SecurityFull} {
 		for _, requested := range []Security{SecurityDeny, SecurityAllowlist, SecurityFull} {
-			p, err := Place(Layers{Parameter: Wish{Security: &requested}, Global: Wish{Host: new(HostGateway), Security: &configured}})
+			p, err := Place(Layers{Parameter: Preference{Security: &requested}, Global: Preference{Host: new(HostGateway), Security: &configured}})
 			if err != nil || p.Security != min(configured, requested) {
 				t.Errorf("%v asked for where %v is configured: %v %v", requested, configured, p.Security, err)
 			}
@@ -45,7 +45,7 @@ func TestAParameterCanOnlyTighten(t *testing.T) {
 	}
 	for _, configured := range []Ask{AskAlways, AskOnMiss, AskOff} {
 		for _, requested := range []Ask{AskAlways, AskOnMiss, AskOff} {
-			p, err := Place(Layers{Parameter: Wish{Ask: &requested}, Global: Wish{Host: new(HostGateway), Ask: &configured}})
+			p, err := Place(Layers{Parameter: Preference{Ask: &requested}, Global: Preference{Host: new(HostGateway), Ask: &configured}})
 			if err != nil || p.Ask != min(configured, requested) {
 				t.Errorf("%v asked for where %v is configured: %v %v", requested, configured, p.Ask, err)
 			}
@@ -56,7 +56,7 @@ func TestAParameterCanOnlyTighten(t *testing.T) {
 func TestAParameterNamesAHostOnlyWhereTheConfigurationLetsIt(t *testing.T) {
 	for _, configured := range []Host{HostSandbox, HostGateway, HostNode, HostAuto} {
 		for _, requested := range []Host{HostSandbox, HostGateway, HostNode, HostAuto, 99} {
-			p, err := Place(Layers{Parameter: Wish{Host: &requested}, Global: Wish{Host: &configured}, InSandbox: true})
+			p, err := Place(Layers{Parameter: Preference{Host: &requested}, Global: Preference{Host: &configured}, InSandbox: true})
 			ok := requested < HostAuto && (configured == requested || configured == HostAuto)
 			var refused *HostError
 			switch {
@@ -67,23 +67,23 @@ func TestAParameterNamesAHostOnlyWhereTheConfigurationLetsIt(t *testing.T) {
 			}
 		}
 	}
-	if p, err := Place(Layers{Global: Wish{Host: new(HostAuto)}}); err != nil || p.Host != HostSandbox {
+	if p, err := Place(Layers{Global: Preference{Host: new(HostAuto)}}); err != nil || p.Host != HostSandbox {
 		t.Error(p, err)
 	}
-	if p, err := Place(Layers{Global: Wish{Host: new(Host(7))}}); err == nil {
+	if p, err := Place(Layers{Global: Preference{Host: new(Host(7))}}); err == nil {
 		t.Error(p)
 	}
 }
 
 func TestTheMostSpecificLayerCounts(t *testing.T) {
-	l := Layers{Session: Wish{Host: new(HostNode)}, Agent: Wish{Host: new(HostGateway), Security: new(SecurityAllowlist), Node: "a"},
-		Global: Wish{Host: new(HostSandbox), Security: new(SecurityFull), Ask: new(AskOff), Node: "b"}, Parameter: Wish{Node: "c"}}
+	l := Layers{Session: Preference{Host: new(HostNode)}, Agent: Preference{Host: new(HostGateway), Security: new(SecurityAllowlist), Node: "a"},
+		Global: Preference{Host: new(HostSandbox), Security: new(SecurityFull), Ask: new(AskOff), Node: "b"}, Parameter: Preference{Node: "c"}}
 	p, err := Place(l)
 	if got := fmt.Sprintln(p.Host, p.Security, p.Ask, p.Node, err); got != "node allowlist off a <nil>\n" {
 		t.Error(got)
 	}
 	l.Elevated = true
-	l.Session = Wish{}
+	l.Session = Preference{}
 	if p, err = Place(l); err != nil || p.Host != HostGateway || p.Security != SecurityFull {
 		t.Errorf("elevated: %+v %v", p, err)
 	}
@@ -98,7 +98,7 @@ func TestBuiltInsAreSandboxDenyAndOnMiss(t *testing.T) {
 	if err != nil || p.Host != HostSandbox {
 		t.Error(p, err)
 	}
-	if p, err = Place(Layers{Global: Wish{Host: new(HostGateway)}}); err != nil || p.Security != SecurityDeny || p.Ask != AskOnMiss {
+	if p, err = Place(Layers{Global: Preference{Host: new(HostGateway)}}); err != nil || p.Security != SecurityDeny || p.Ask != AskOnMiss {
 		t.Error(p, err)
 	}
 }
@@ -110,7 +110,7 @@ func TestACommandForTheSandboxNeverRunsWithoutOne(t *testing.T) {
 	if d := (&Policy{Layers: Layers{NoSandbox: true}}).Decide(Request{Command: "true"}); d.Verdict != Deny {
 		t.Error(d.Verdict)
 	}
-	if d := (&Policy{Layers: Layers{Global: Wish{Security: new(SecurityDeny)}}}).Decide(Request{Command: "true"}); d.Verdict != Deny {
+	if d := (&Policy{Layers: Layers{Global: Preference{Security: new(SecurityDeny)}}}).Decide(Request{Command: "true"}); d.Verdict != Deny {
 		t.Error(d.Verdict)
 	}
 }

@@ -14,9 +14,9 @@ type Overrides struct {
 	Elevated bool   `json:"elevated,omitempty"`
 }
 
-// Wish is the session's layer. A word that cannot be read is the strictest.
-func (o Overrides) Wish() Wish {
-	w := Wish{Node: o.Node, Source: "as an operator said for the session"}
+// Preference is the session's layer. A word that cannot be read is the strictest.
+func (o Overrides) Preference() Preference {
+	w := Preference{Node: o.Node, Source: "as an operator said for the session"}
 	if o.Host != "" {
 		host, _ := ParseHost(o.Host)
 		w.Host = &host

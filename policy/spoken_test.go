@@ -56,7 +56,7 @@ func TestWhatIsTypedToWhoeverDecides(t *testing.T) {
 			t.Errorf("%q: part of it counts: %+v", text, *s.Exec)
 		}
 	}
-	if w := (Overrides{Host: "x", Security: "x", Ask: "x"}).Wish(); *w.Host != HostSandbox || *w.Security != SecurityDeny || *w.Ask != AskAlways {
+	if w := (Overrides{Host: "x", Security: "x", Ask: "x"}).Preference(); *w.Host != HostSandbox || *w.Security != SecurityDeny || *w.Ask != AskAlways {
 		t.Errorf("a word that nobody knows: %+v", w)
 	}
 }

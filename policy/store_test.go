@@ -68,7 +68,7 @@ func TestAFileThatCannotBeReadDeniesEverything(t *testing.T) {
 		}
 		full := SecurityFull
 		gateway := HostGateway
-		p := &Policy{Machine: tr.m, Err: err, Layers: Layers{Global: Wish{Host: &gateway, Security: &full}}}
+		p := &Policy{Machine: tr.m, Err: err, Layers: Layers{Global: Preference{Host: &gateway, Security: &full}}}
 		if d := tr.decide(p, "rg a"); d.Verdict != Deny || d.Reason != ReasonPolicyUnreadable || !strings.Contains(strings.Join(d.Lines(), "\n"), "everything is denied") {
 			t.Errorf("%s: %v", name, d.Lines())
 		}
@@ -139,7 +139,7 @@ func TestAFileOfAnotherUserIsRefused(t *testing.T) {
 func TestWhereThereIsNoFileNothingIsAllowed(t *testing.T) {
 	s := newStore(t)
 	snapshot, err := s.Load()
-	if err != nil || snapshot.Exists || len(snapshot.Approvals.Resolve("main", Wish{}).Allow) != 0 {
+	if err != nil || snapshot.Exists || len(snapshot.Approvals.Resolve("main", Preference{}).Allow) != 0 {
 		t.Errorf("%+v %v", snapshot, err)
 	}
 	if _, err := (Store{"relative"}).Load(); err == nil {
@@ -268,7 +268,7 @@ func TestWhatOthersKeepInTheFileStays(t *testing.T) {
 			t.Errorf("%s is gone from %s", part, text)
 		}
 	}
-	if r := a.Resolve("main", Wish{}); r.Security != SecurityDeny || len(a.Problems) != 1 {
+	if r := a.Resolve("main", Preference{}); r.Security != SecurityDeny || len(a.Problems) != 1 {
 		t.Errorf("%+v %q", r, a.Problems)
 	}
 }
@@ -281,10 +281,10 @@ func TestAWordThatNobodyKnowsIsTheStrictest(t *testing.T) {
 			t.Fatal(err)
 		}
 		full, off := SecurityFull, AskOff
-		if r := a.Resolve("main", Wish{Security: &full, Ask: &off}); r.Security != SecurityDeny || r.Ask != AskAlways || r.AskFallback != SecurityDeny || r.AutoAllowSkills || len(a.Problems) != 4 {
+		if r := a.Resolve("main", Preference{Security: &full, Ask: &off}); r.Security != SecurityDeny || r.Ask != AskAlways || r.AskFallback != SecurityDeny || r.AutoAllowSkills || len(a.Problems) != 4 {
 			t.Errorf("%s: %+v %q", word, r, a.Problems)
 		}
-		if r := a.Resolve("other", Wish{}); r.Security != SecurityFull || r.Ask != AskOff || !r.AutoAllowSkills {
+		if r := a.Resolve("other", Preference{}); r.Security != SecurityFull || r.Ask != AskOff || !r.AutoAllowSkills {
 			t.Errorf("%s: another agent: %+v", word, r)
 		}
 	}
@@ -301,7 +301,7 @@ func TestTheManualsExampleOfAFileIsRead(t *testing.T) {
 	if err != nil || len(a.Problems) > 0 {
 		t.Fatal(err, a)
 	}
-	if r := a.Resolve("main", Wish{}); len(r.Allow) != 3 || len(r.Deny) != 2 || r.Security != SecurityAllowlist {
+	if r := a.Resolve("main", Preference{}); len(r.Allow) != 3 || len(r.Deny) != 2 || r.Security != SecurityAllowlist {
 		t.Errorf("%+v", r)
 	}
 }

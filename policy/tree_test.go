@@ -71,7 +71,7 @@ func (tr *tree) cwd() string { return tr.dir + "/work" }
 // policy asks where the allowlist misses, with an allowlist of programs.
 func (tr *tree) policy(allow ...string) *Policy {
 	gateway, allowlist := HostGateway, SecurityAllowlist
-	return &Policy{Machine: tr.m, Layers: Layers{Global: Wish{Host: &gateway, Security: &allowlist}}, SafeBins: SafeBins{Names: DefaultSafeBins()},
+	return &Policy{Machine: tr.m, Layers: Layers{Global: Preference{Host: &gateway, Security: &allowlist}}, SafeBins: SafeBins{Names: DefaultSafeBins()},
 		Approvals: &Approvals{Agents: map[string]*AgentApprovals{"main": {Security: Say(SecurityAllowlist), Allowlist: tr.entries(allow...)}}}}
 }
 

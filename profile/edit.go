@@ -77,7 +77,7 @@ type editor struct {
 	temporary string
 }
 
-const lockPatience = 10 * time.Second
+const lockTimeout = 10 * time.Second
 
 // openEditor opens the directory. To read, one that is not there is none.
 func openEditor(d Directories, write bool) (*editor, error) {
@@ -120,7 +120,7 @@ func (e *editor) takeLock() (err error) {
 		return err
 	}
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		if err = unix.Flock(e.lock, unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK || time.Since(began) > lockPatience {
+		if err = unix.Flock(e.lock, unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK || time.Since(began) > lockTimeout {
 			return err
 		}
 	}

@@ -161,8 +161,8 @@ func (s *Step) mount() (mounts.Mount, bool) {
 	return m, true
 }
 
-// mappingPatience bounds the wait for what bwrap does first of all.
-const mappingPatience = 10 * time.Second
+// mappingTimeout bounds the wait for what bwrap does first of all.
+const mappingTimeout = 10 * time.Second
 
 // assemble mounts what is not bwrap's, and releases the command. What could not be mounted and need not be is left out of the
 // plan, with a notice.
@@ -256,7 +256,7 @@ func (a *attempt) awaitInit() (int, error) {
 	a.process.While(func(int) { init = a.init() })
 	name := fmt.Sprintf("/proc/%d/gid_map", init)
 	pause := 10 * time.Microsecond
-	for began := time.Now(); init != 0 && time.Since(began) < mappingPatience; wait(pause) {
+	for began := time.Now(); init != 0 && time.Since(began) < mappingTimeout; wait(pause) {
 		pause = min(2*pause, time.Millisecond)
 		text, err := os.ReadFile(name)
 		if err != nil {

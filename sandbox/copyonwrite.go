@@ -128,10 +128,10 @@ func (s *Step) orEntries() bool {
 	return s.Layer != "" && !s.strict() && (s.Purpose == Caches || s.veiled != "")
 }
 
-// layerPatience is how long a command waits for another of its agent to give a layer back: an agent's short commands may overlap.
+// layerTimeout is how long a command waits for another of its agent to give a layer back: an agent's short commands may overlap.
 const (
-	layerPatience = 3 * time.Second
-	layerPause    = 5 * time.Millisecond
+	layerTimeout = 3 * time.Second
+	layerPause   = 5 * time.Millisecond
 )
 
 // openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes another one: what two share while both run
@@ -155,7 +155,7 @@ func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
 				layer.Close()
 				err = cow.ErrInUse
 			}
-			if !errors.Is(err, cow.ErrInUse) || most > 1 || time.Since(began) > layerPatience {
+			if !errors.Is(err, cow.ErrInUse) || most > 1 || time.Since(began) > layerTimeout {
 				break
 			}
 		}

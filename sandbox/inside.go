@@ -149,8 +149,8 @@ func (in inside) source(path string) string {
 	return path
 }
 
-// A Sight is what a command inside can do with one path, and why.
-type Sight struct {
+// A PathStatus is what a command inside can do with one path, and why.
+type PathStatus struct {
 	Path     string         `json:"path" jsonschema:"as asked for, absolute"`
 	Resolved string         `json:"resolved" jsonschema:"where it leads inside, as far as it leads"`
 	Visible  bool           `json:"visible" jsonschema:"whether the command sees something there"`
@@ -162,22 +162,22 @@ type Sight struct {
 
 // Look answers for one absolute path whether it can be seen inside, and which rule decides. A file's own permissions may
 // still refuse what the sandbox allows.
-func (p *Plan) Look(host Tree, path string) Sight {
+func (p *Plan) Look(host Tree, path string) PathStatus {
 	w, err := follow(inside{p, host}, path)
 	_, hostErr := follow(withoutProcesses{host}, path)
-	sight := Sight{Path: path, Resolved: w.Real, Visible: err == nil, OnHost: hostErr == nil}
+	status := PathStatus{Path: path, Resolved: w.Real, Visible: err == nil, OnHost: hostErr == nil}
 	if err != nil {
-		sight.Resolved = strings.TrimSuffix(w.Real, "/") + "/" + strings.Join(w.Rest, "/")
+		status.Resolved = strings.TrimSuffix(w.Real, "/") + "/" + strings.Join(w.Rest, "/")
 	}
-	sight.Rule = p.decides(sight.Resolved)
-	if sight.Rule != nil && sight.Rule.Purpose == Hides {
-		sight.Visible, err = false, syscall.ENOENT // what stands there is not what was asked for
+	status.Rule = p.decides(status.Resolved)
+	if status.Rule != nil && status.Rule.Purpose == Hides {
+		status.Visible, err = false, syscall.ENOENT // what stands there is not what was asked for
 	}
-	sight.Access, sight.Why = p.judge(sight)
-	if !sight.Visible && !errors.Is(err, syscall.ENOENT) {
-		sight.Why = reason(err)
+	status.Access, status.Why = p.judge(status)
+	if !status.Visible && !errors.Is(err, syscall.ENOENT) {
+		status.Why = reason(err)
 	}
-	return sight
+	return status
 }
 
 // withoutProcesses is a tree as anybody sees it, whichever processes there are.
@@ -191,7 +191,7 @@ func (t withoutProcesses) Lstat(path string) (Object, error) {
 }
 
 // judge says what may be done at a path, and words it.
-func (p *Plan) judge(s Sight) (profile.Access, string) {
+func (p *Plan) judge(s PathStatus) (profile.Access, string) {
 	step := s.Rule
 	switch {
 	case step == nil && s.Visible:
@@ -254,7 +254,7 @@ func (p *Plan) judge(s Sight) (profile.Access, string) {
 	return profile.ReadOnly, "the sandbox's own"
 }
 
-func ifVisible(s Sight, access profile.Access) profile.Access {
+func ifVisible(s PathStatus, access profile.Access) profile.Access {
 	if s.Visible {
 		return access
 	}

@@ -194,7 +194,7 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	l.unwatch(&plan)
 	notices := append(slices.Clone(plan.Notices), l.notices...)
 	if took {
-		notices = append(notices, holders(init, l.attempt.processes(), l.mounter.There(), l.attempt.rules != nil)...)
+		notices = append(notices, stillOpen(init, l.attempt.processes(), l.mounter.There(), l.attempt.rules != nil)...)
 	}
 	return notices, nil
 }

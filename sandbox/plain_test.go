@@ -31,9 +31,9 @@ func (h *host) plainOnATerminal(script string) (*exec.Cmd, *os.File) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	patience := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+	waitTimeout := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
 	h.t.Cleanup(func() {
-		patience.Stop()
+		waitTimeout.Stop()
 		screen.Close()
 	})
 	return cmd, screen

@@ -76,8 +76,8 @@ type Launcher struct {
 const (
 	// DefaultGrace is the time between SIGTERM and SIGKILL.
 	DefaultGrace = 2 * time.Second
-	// killPatience bounds the wait for processes that were killed: one in an uninterruptible system call stays.
-	killPatience = 10 * time.Second
+	// killTimeout bounds the wait for processes that were killed: one in an uninterruptible system call stays.
+	killTimeout = 10 * time.Second
 )
 
 // Stdio are the command's standard streams. An *os.File is handed over as it is: no byte passes through this process.
@@ -413,9 +413,9 @@ func (l Launcher) diagnose(failed *attempt) error {
 	if err := again.start(Stdio{Err: stderr}); err != nil {
 		return err
 	}
-	patience := time.AfterFunc(killPatience, func() { again.kill() })
+	waitTimeout := time.AfterFunc(killTimeout, func() { again.kill() })
 	again.wait()
-	patience.Stop()
+	waitTimeout.Stop()
 	evidence := again.evidence()
 	evidence.Stderr = stderr.String()
 	evidence.StdoutEmpty = true

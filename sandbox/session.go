@@ -103,8 +103,8 @@ func (l Launcher) Open(ctx context.Context, plan Plan) (*Session, error) {
 	return nil, s.failure
 }
 
-// pausePatience bounds the wait for the sandbox's first process, which has nothing to wait for.
-const pausePatience = 10 * time.Second
+// pauseTimeout bounds the wait for the sandbox's first process, which has nothing to wait for.
+const pauseTimeout = 10 * time.Second
 
 // pausing makes the command that bwrap executes, as pid 1, a program that does nothing. It can be asked for nothing: it cannot be traced
 // nor signalled from inside, and has nothing open. The children of those that are gone become its own, and the kernel takes them away.
@@ -143,7 +143,7 @@ func (a *attempt) pausing(p *trampoline.List) ([]string, error) {
 // begin starts the server of a sandbox that is complete. It is called on the thread that started bwrap: what that was confined to, the
 // server is, too.
 func (s *Session) begin(a *attempt) error {
-	if err := awaitByte(a.paused, pausePatience); err != nil {
+	if err := awaitByte(a.paused, pauseTimeout); err != nil {
 		return &SetupError{Why: "the sandbox's first process: " + err.Error(), Hint: "try again"}
 	}
 	a.paused.Close()
@@ -203,8 +203,8 @@ func (a *attempt) limitServer(pid int) error {
 }
 
 // awaitByte waits until somebody writes to a pipe.
-func awaitByte(fd descriptor.File, patience time.Duration) error {
-	until := time.Now().Add(patience)
+func awaitByte(fd descriptor.File, waitTimeout time.Duration) error {
+	until := time.Now().Add(waitTimeout)
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, int(time.Until(until).Milliseconds())+1)

@@ -241,13 +241,13 @@ func (c *settingsCopy) openForWriting() bool {
 	return err == unix.EAGAIN
 }
 
-// heldPatience is how long the host's file may be open for writing by who renamed it. What is written in that time is told, as all is.
-const heldPatience = 20 * time.Millisecond
+// heldTimeout is how long the host's file may be open for writing by who renamed it. What is written in that time is told, as all is.
+const heldTimeout = 20 * time.Millisecond
 
 // held reports whether somebody keeps the host's file open for writing.
 func (c *settingsCopy) held() bool {
 	for began := time.Now(); c.openForWriting(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > heldPatience {
+		if time.Since(began) > heldTimeout {
 			return true
 		}
 	}
@@ -366,8 +366,8 @@ func (s *settings) bring(c *settingsCopy) error {
 }
 
 const (
-	// lockPatience bounds the wait for a git on the host that is writing its settings.
-	lockPatience = time.Second
+	// lockTimeout bounds the wait for a git on the host that is writing its settings.
+	lockTimeout = time.Second
 	// maxLeft bounds how many settings are told.
 	maxLeft = 20
 	// maxTold bounds how much of a value is.
@@ -414,7 +414,7 @@ func (c *settingsCopy) carryOver(mounter *mounts.Mounter) ([]Notice, []repositor
 		return nil, nil
 	}
 	var left []repository.Left
-	err = repository.Update(int(c.dir), path.Base(c.path), lockPatience, func(now string) (text string, err error) {
+	err = repository.Update(int(c.dir), path.Base(c.path), lockTimeout, func(now string) (text string, err error) {
 		text, left, err = repository.Carry(c.carried, inside, now, c.around())
 		return text, err
 	})

@@ -110,8 +110,8 @@ func (a *attempt) kill() error {
 	select {
 	case <-a.ended:
 		return nil
-	case <-time.After(killPatience):
+	case <-time.After(killTimeout):
 		a.process.Kill()
-		return fmt.Errorf("a process in the sandbox is still there %v after SIGKILL: it hangs in the kernel", killPatience)
+		return fmt.Errorf("a process in the sandbox is still there %v after SIGKILL: it hangs in the kernel", killTimeout)
 	}
 }

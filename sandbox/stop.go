@@ -23,10 +23,10 @@ import (
 var stopSignals = []syscall.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
 
 const (
-	// stopPatience is how long programs may take to stop by themselves: some put the terminal back first.
-	stopPatience = 300 * time.Millisecond
-	// freezePatience bounds the attempts to stop those that do not.
-	freezePatience = 2 * time.Second
+	// stopTimeout is how long programs may take to stop by themselves: some put the terminal back first.
+	stopTimeout = 300 * time.Millisecond
+	// freezeTimeout bounds the attempts to stop those that do not.
+	freezeTimeout = 2 * time.Second
 	// quietLooks is how often in a row nothing that runs must be found, as they can wake one another.
 	quietLooks = 3
 )
@@ -69,7 +69,7 @@ func (a *attempt) stop(s syscall.Signal, heard chan os.Signal) {
 	case <-a.ended:
 		return
 	}
-	for deadline := time.Now().Add(stopPatience); a.anyRuns() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(stopTimeout); a.anyRuns() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	stopped, all := a.freeze()
@@ -102,7 +102,7 @@ func (a *attempt) anyRuns() (is bool) {
 
 // freeze stops every process of the command that runs, and returns those.
 func (a *attempt) freeze() (stopped []int, all bool) {
-	for deadline := time.Now().Add(freezePatience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(freezeTimeout); time.Now().Before(deadline); {
 		found := a.freezeOnce()
 		for looks := 0; len(found) == 0; looks++ {
 			if looks == quietLooks {

@@ -655,7 +655,7 @@ func (h *homecoming) apply() error {
 	for began := time.Now(); ; time.Sleep(layerPause) {
 		var used *changes.InUseError
 		result, err = changes.Layer{Dir: h.layer.Dir}.Apply(context.Background(), changes.Selection{Leave: h.leave})
-		if !errors.As(err, &used) || time.Since(began) > layerPatience { // another run looks whether it is empty
+		if !errors.As(err, &used) || time.Since(began) > layerTimeout { // another run looks whether it is empty
 			break
 		}
 	}

@@ -18,11 +18,11 @@ import (
 
 // The limits of each connection.
 const (
-	headerPatience = 5 * time.Second
-	bodyPatience   = 10 * time.Second
-	writePatience  = 10 * time.Second
-	idlePatience   = time.Minute
-	signOfLife     = 15 * time.Second
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 10 * time.Second
+	writeTimeout  = 10 * time.Second
+	idleTimeout   = time.Minute
+	keepAlive     = 15 * time.Second
 
 	maxHeader = 16 << 10
 	// MaxBody is how long a body may be where its route says nothing else, in bytes.
@@ -91,7 +91,7 @@ func New(routes []Route, fail func(error) (status int, body any), prepare func(*
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.sendError(w, &NotFoundError{r.Method})
 	})
-	s.HTTP = http.Server{Handler: mux, ReadHeaderTimeout: headerPatience, ReadTimeout: bodyPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
+	s.HTTP = http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: log.New(io.Discard, "", 0),
 		BaseContext: func(l net.Listener) context.Context {
 			name := ""
@@ -122,8 +122,8 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Shutdown takes no more connections, and ends when those that were taken have their answers, or when the time is over; then it cuts
 // off what streams.
-func (s *Server) Shutdown(patience time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (s *Server) Shutdown(timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	_ = s.HTTP.Shutdown(ctx)
 	s.HTTP.Close()
@@ -157,7 +157,7 @@ func send(w http.ResponseWriter, status int, answer any) {
 	if err != nil {
 		status, line = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer cannot be written"}}`)
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writePatience))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text.PlainJSON(line), '\n'))

@@ -42,7 +42,7 @@ func (s *Stream[E]) Send(e E) error {
 
 // write sends at once, or gives the reader up.
 func (s *Stream[E]) write(format string, a ...any) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(writePatience))
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := fmt.Fprintf(s.w, format, a...); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *Stream[E]) write(format string, a ...any) error {
 // Follow passes events on until they end or the reader leaves. It says now and then that it is there, and finds out so
 // about a reader that is not.
 func (s *Stream[E]) Follow(r *http.Request, events <-chan E) {
-	alive := time.NewTicker(signOfLife)
+	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
 	for {
 		var err error

@@ -15,7 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/integration/instructions"
 	"github.com/clairun/clai-sandbox/profile"
@@ -153,7 +153,7 @@ func (a agentRun) errand(c *cli.Context) (errand, error) {
 		}
 		return e, u
 	}
-	if e.request, err = hosted.RequestFrom(c); err != nil {
+	if e.request, err = delegated.RequestFrom(c); err != nil {
 		return e, err
 	}
 	var apart *apartRun

@@ -256,8 +256,8 @@ func noted(does bool, run func(extra *os.File) (int, error)) (status int, said [
 	return status, <-tells, err
 }
 
-// beginPatience bounds the wait for a sandbox, and for the gateway that may have to be started for it.
-const beginPatience = 60 * time.Second
+// beginTimeout bounds the wait for a sandbox, and for the gateway that may have to be started for it.
+const beginTimeout = 60 * time.Second
 
 // maxBegun bounds what is said of a sandbox that begins.
 const maxBegun = 16 << 10
@@ -294,7 +294,7 @@ func beginAgentsSandbox(dir, agent string, owner shell.Owner, ended string) (str
 	if err != nil {
 		return "", err
 	}
-	read.SetReadDeadline(time.Now().Add(beginPatience))
+	read.SetReadDeadline(time.Now().Add(beginTimeout))
 	text, err := io.ReadAll(io.LimitReader(read, maxBegun))
 	id, rest, _ := strings.Cut(string(text), "\n")
 	switch {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/profile"
@@ -34,7 +34,7 @@ func execCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "host", Usage: "run it on `gateway|node`: this machine, or another one, which is not available yet"},
 			&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "by the rules of agent `NAME`"},
-			hosted.CwdFlag(),
+			delegated.CwdFlag(),
 			&cli.StringFlag{Name: "security", DefaultText: "as configured", Usage: "`deny|allowlist|full`; it can only be stricter than what is configured"},
 			&cli.StringFlag{Name: "ask", DefaultText: "as configured", Usage: "ask `always|on-miss|off`; it can only be stricter than what is configured"},
 			&cli.StringFlag{Name: "reason", Usage: "tell whoever decides why: `TEXT`"},

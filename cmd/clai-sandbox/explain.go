@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/integration/instructions"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
@@ -25,10 +25,10 @@ func explainCommand() *cli.Command {
 		Description: "Each line says what is visible, how, and where that comes from. With --path, one line about that path: visible or\n" +
 			"not, read-only or read-write, and which rule decides. With --host and a command behind --, what would become of that\n" +
 			"command outside the sandbox, and each step to the answer. Nothing is run.",
-		Flags: append(hosted.ProfileFlags(),
+		Flags: append(delegated.ProfileFlags(),
 			&cli.StringFlag{Name: "path", Usage: "answer for `PATH` alone"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "for-agent", Usage: "print what an agent is told about this sandbox"},
-			hosted.HostFlag(), hosted.ToolsFlag(), hosted.HostExecFlag(),
+			delegated.HostFlag(), delegated.ToolsFlag(), delegated.HostExecFlag(),
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"},
 		),
 		OnUsageError: usageError,

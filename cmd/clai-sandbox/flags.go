@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
@@ -30,7 +30,7 @@ type preparation func(*session.Session, func(*profile.Request)) (*session.Prepar
 
 // prepare reads the configuration and what is stored, and builds the plan. options say more about the session.
 func prepare(c *cli.Context, options session.Options, how preparation) (job, error) {
-	request, err := hosted.RequestFrom(c)
+	request, err := delegated.RequestFrom(c)
 	if err != nil {
 		return job{}, err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/session"
@@ -60,7 +60,7 @@ func grantsCommand() *cli.Command {
 				if err := noArguments(c, "it shows all requests"); err != nil {
 					return err
 				}
-				return handOver([]string{hosted.Review})
+				return handOver([]string{delegated.Review})
 			}),
 			sub("allow", "grant what was asked for, or less", "ID", "ID is a request's, as pending shows it, or its first 8 characters. A path can only be the one asked for or one below it.\nOf a connection, the host and port that it is for are granted, unless --domain names another of the rules that are shown.",
 				grantsAllow,

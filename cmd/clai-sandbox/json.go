@@ -11,18 +11,18 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/sandbox"
-	"github.com/clairun/clai-sandbox/sandbox/lack"
+	"github.com/clairun/clai-sandbox/sandbox/diagnosis"
 )
 
 // runResult is what run --json prints. docs/run-result.schema.json is made from it.
 type runResult struct {
-	Classification classification   `json:"classification" jsonschema:"how the run ended, or why it did not begin"`
-	ExitCode       int              `json:"exitCode" jsonschema:"the exit status of this program: the command's own, or one that the manual lists"`
-	Signal         *signalResult    `json:"signal" jsonschema:"the signal that ended the command; null if none did"`
-	DurationMs     float64          `json:"durationMs" jsonschema:"milliseconds from the start of the sandbox to the end of the command"`
-	Notices        []sandbox.Notice `json:"notices" jsonschema:"what a person should know about a run that went on all the same"`
-	Missing        []lack.Lack      `json:"missing" jsonschema:"what the command lacked, if that is why it failed, as far as its last words tell; not where its standard error is a terminal"`
-	Error          *errorResult     `json:"error" jsonschema:"why nothing was run; null if the command ran"`
+	Classification classification      `json:"classification" jsonschema:"how the run ended, or why it did not begin"`
+	ExitCode       int                 `json:"exitCode" jsonschema:"the exit status of this program: the command's own, or one that the manual lists"`
+	Signal         *signalResult       `json:"signal" jsonschema:"the signal that ended the command; null if none did"`
+	DurationMs     float64             `json:"durationMs" jsonschema:"milliseconds from the start of the sandbox to the end of the command"`
+	Notices        []sandbox.Notice    `json:"notices" jsonschema:"what a person should know about a run that went on all the same"`
+	Missing        []diagnosis.Missing `json:"missing" jsonschema:"what the command lacked, if that is why it failed, as far as its last words tell; not where its standard error is a terminal"`
+	Error          *errorResult        `json:"error" jsonschema:"why nothing was run; null if the command ran"`
 }
 
 // classification is the one word about a run: an outcome, or the kind of error that kept the command from running.
@@ -50,7 +50,7 @@ type errorResult struct {
 func newRunResult(err error, result sandbox.Result) runResult {
 	r := runResult{Classification: classification(result.Outcome), ExitCode: statusAfter(err, result),
 		DurationMs: float64(result.Duration.Microseconds()) / 1000, Notices: result.Notices}
-	r.Missing = []lack.Lack{}
+	r.Missing = []diagnosis.Missing{}
 	if r.Notices == nil {
 		r.Notices = []sandbox.Notice{}
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/profile"
-	"github.com/clairun/clai-sandbox/sandbox/lack"
+	"github.com/clairun/clai-sandbox/sandbox/diagnosis"
 )
 
 // A lastRun is what the last run of a command lacked, for clai-sandbox grants add --from-run last.
@@ -43,7 +43,7 @@ const (
 )
 
 // keepLastRun writes down what a run lacked. Where that cannot be written, only the lines that were printed say it.
-func (j job) keepLastRun(command []string, missing []lack.Lack) {
+func (j job) keepLastRun(command []string, missing []diagnosis.Missing) {
 	path := filepath.Join(j.directories.State, lastRunName)
 	if len(missing) == 0 {
 		os.Remove(path)

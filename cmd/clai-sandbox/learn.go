@@ -19,7 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/clairun/clai-sandbox/profile"
-	"github.com/clairun/clai-sandbox/sandbox/lack"
+	"github.com/clairun/clai-sandbox/sandbox/diagnosis"
 )
 
 func learnCommand() *cli.Command {
@@ -213,9 +213,9 @@ func (l *learner) lacked(needs []need) ([]need, error) {
 }
 
 // needOf is what would make up for a lack. What is written is written to a layer.
-func (l *learner) needOf(m lack.Lack) (need, bool) {
+func (l *learner) needOf(m diagnosis.Missing) (need, bool) {
 	switch {
-	case m.Kind == lack.Domain && m.Why == lack.DomainRefused:
+	case m.Kind == diagnosis.Domain && m.Why == diagnosis.DomainRefused:
 		return need{Domain: m.Domain}, true
 	case m.Grantable():
 		n := need{Path: m.Path, Access: profile.ReadOnly}

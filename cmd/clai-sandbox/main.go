@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/shell"
 	"github.com/clairun/clai-sandbox/sandbox"
@@ -35,5 +35,5 @@ func main() {
 // run is the whole command, for main and for the tests. It returns the exit status.
 func run(args []string) int {
 	app := newApp()
-	return statusOf(app.Run(hosted.OptionsFirst(app, args, "agent", "install-agent", "grants", "approvals", "quarantine", "sessions", "config", "agents", "audit", "token", "mcp")))
+	return statusOf(app.Run(delegated.OptionsFirst(app, args, "agent", "install-agent", "grants", "approvals", "quarantine", "sessions", "config", "agents", "audit", "token", "mcp")))
 }

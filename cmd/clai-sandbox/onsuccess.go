@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
 	"github.com/clairun/clai-sandbox/sandbox/cow"
@@ -118,7 +118,7 @@ func (l runLayer) daemon(words ...string) (*exec.Cmd, error) {
 		return nil, err
 	}
 	cmd := exec.Command(path, append(append([]string{"changes"}, words...), "--agent", l.agent, l.path)...)
-	cmd.Args[0], cmd.Stderr = hosted.Program, os.Stderr
+	cmd.Args[0], cmd.Stderr = delegated.Program, os.Stderr
 	return cmd, nil
 }
 

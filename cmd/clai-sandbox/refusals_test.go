@@ -22,7 +22,7 @@ import (
 // has no names.
 var refusals = map[string][2]int{
 	"sandbox.SetupError": {1, 2}, "sandbox.UnavailableError": {1, 2}, "sandbox.CommandError": {2, 3}, "grants.UnavailableError": {0, 1},
-	"egress.RefusedError": {1, 2}, "profile.ConfigError": {4, 5}, "main.usage": {0, 1}, "main.misuse": {0, 1}, "hosted.Misuse": {0, 1}, "store.Error": {0, 1},
+	"egress.RefusedError": {1, 2}, "profile.ConfigError": {4, 5}, "main.usage": {0, 1}, "main.misuse": {0, 1}, "delegated.Misuse": {0, 1}, "store.Error": {0, 1},
 	"store.OpenError": {1, 2},
 }
 

@@ -15,13 +15,13 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
-	"github.com/clairun/clai-sandbox/sandbox/lack"
+	"github.com/clairun/clai-sandbox/sandbox/diagnosis"
 )
 
 func runCommand() *cli.Command {
@@ -44,7 +44,7 @@ func runCommand() *cli.Command {
 
 // runFlags are those of whatever runs a command.
 func runFlags() []cli.Flag {
-	return append(hosted.ProfileFlags(),
+	return append(delegated.ProfileFlags(),
 		&cli.BoolFlag{DisableDefaultText: true, Name: "broker", Usage: "let the command ask for grants: fs_request_grant PATH"},
 		&cli.BoolFlag{Name: "live", DefaultText: "with --broker, where the kernel can", Usage: "show what is granted, and take away what is revoked, while the command runs"},
 		&cli.StringFlag{Name: "on-success", Usage: "when the command exits with 0, `apply|ask|discard` what it changed copy on write: apply what the configuration's rules allow, show all of it at the terminal, or throw it away", DefaultText: "it is kept"},
@@ -112,7 +112,7 @@ func errandFrom(c *cli.Context) (e errand, err error) {
 		e.options, err = brokerOptions(c, e.command)
 	}
 	if err == nil {
-		e.request, err = hosted.RequestFrom(c)
+		e.request, err = delegated.RequestFrom(c)
 	}
 	return e, err
 }
@@ -160,7 +160,7 @@ func runErrand(c *cli.Context, what func(*cli.Context) (errand, error), report *
 			continue
 		}
 		told := func(n sandbox.Notice) bool { return n.Kind == sandbox.NoticeNetwork }
-		if l.Kind == lack.Domain && slices.ContainsFunc(result.Notices, told) {
+		if l.Kind == diagnosis.Domain && slices.ContainsFunc(result.Notices, told) {
 			continue // with what allows it
 		}
 		fmt.Fprintln(os.Stderr, "clai-sandbox: "+oneLine(remedy(l, c.String("agent"))))
@@ -169,7 +169,7 @@ func runErrand(c *cli.Context, what func(*cli.Context) (errand, error), report *
 }
 
 // remedy is what to type about a lack, with what a person is warned of who grants it.
-func remedy(l lack.Lack, agent string) string {
+func remedy(l diagnosis.Missing, agent string) string {
 	text := l.Remedy(agent)
 	if !l.Grantable() {
 		return text
@@ -189,7 +189,7 @@ func riskOf(path string, access profile.Access) string {
 
 // runSandboxed runs the command of the command line, and says what it lacked. The error means that nothing
 // was run.
-func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sandbox.Result, []lack.Lack, error) {
+func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sandbox.Result, []diagnosis.Missing, error) {
 	var none sandbox.Result
 	e, err := what(c)
 	if err != nil {
@@ -247,7 +247,7 @@ func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sand
 		return result, nil, err
 	}
 	result.Notices = append(result.Notices, after.done(result.Outcome == sandbox.Exited && result.ExitCode == 0)...)
-	if result.Outcome == sandbox.Exited && result.ExitCode == 0 && lack.LeavesInBackground(command) {
+	if result.Outcome == sandbox.Exited && result.ExitCode == 0 && diagnosis.LeavesInBackground(command) {
 		result.Notices = append(result.Notices, sandbox.Notice{Kind: sandbox.NoticeBackground,
 			Text: "what the command left in the background ended with it; for a server that stays, leave & out, or start it in: clai-sandbox shell"})
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clairun/clai-sandbox/sandbox"
-	"github.com/clairun/clai-sandbox/sandbox/lack"
+	"github.com/clairun/clai-sandbox/sandbox/diagnosis"
 )
 
 // maxKept is how much of what a command said last is kept, to tell what it lacked.
@@ -84,9 +84,9 @@ func (l *listener) end() []byte {
 }
 
 // missing is what a command lacked, if that is why it failed.
-func (j job) missing(command []string, result sandbox.Result, stderr []byte, unread bool) []lack.Lack {
+func (j job) missing(command []string, result sandbox.Result, stderr []byte, unread bool) []diagnosis.Missing {
 	if result.Outcome != sandbox.Exited {
 		return nil
 	}
-	return lack.Of(lack.Failure{Plan: &j.prepared.Plan, Command: command, ExitCode: result.ExitCode, Stderr: stderr, Unread: unread, Notices: result.Notices, Own: j.prepared.Profile.OwnDirectories})
+	return diagnosis.Of(diagnosis.Failure{Plan: &j.prepared.Plan, Command: command, ExitCode: result.ExitCode, Stderr: stderr, Unread: unread, Notices: result.Notices, Own: j.prepared.Profile.OwnDirectories})
 }

@@ -48,7 +48,7 @@ var schemas = []struct {
 }{
 	{"run-result.schema.json", "what clai-sandbox run --json prints", reflect.TypeFor[runResult]()},
 	{"explain.schema.json", "what clai-sandbox explain --json prints", reflect.TypeFor[explanation]()},
-	{"explain-path.schema.json", "what clai-sandbox explain --json --path prints", reflect.TypeFor[sandbox.Sight]()},
+	{"explain-path.schema.json", "what clai-sandbox explain --json --path prints", reflect.TypeFor[sandbox.PathStatus]()},
 	{"doctor.schema.json", "what clai-sandbox doctor --json prints", reflect.TypeFor[examination]()},
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/text"
@@ -65,7 +65,7 @@ func hintOf(err error) string {
 		setup       *sandbox.SetupError
 		command     *sandbox.CommandError
 		misuse      *usage
-		misused     *hosted.Misuse
+		misused     *delegated.Misuse
 		mistake     *profile.ConfigError
 		stranger    *profile.AgentError
 		broker      *grants.UnavailableError

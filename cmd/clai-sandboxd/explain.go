@@ -68,7 +68,7 @@ func decide(c *cli.Context, on policy.Host) (policy.Decision, error) {
 	if err != nil {
 		return policy.Decision{}, err
 	}
-	d := h.Policy(policy.Layers{Session: policy.Wish{Host: &on, Source: "as asked"}}).Decide(r)
+	d := h.Policy(policy.Layers{Session: policy.Preference{Host: &on, Source: "as asked"}}).Decide(r)
 	if h.Outside.Security == "" {
 		d.Why = append(d.Why, policy.Step{About: "hint", Text: "nothing runs outside the sandbox until the configuration sets outside.security to allowlist or full"})
 	}

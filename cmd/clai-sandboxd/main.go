@@ -17,7 +17,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/grants/store"
@@ -47,7 +47,7 @@ func main() {
 	if len(os.Args) == 2 && os.Args[0] == files.Place && os.Args[1] == files.Stays {
 		os.Exit(files.Stay(os.Stdin, os.Stdout))
 	}
-	if len(os.Args) == 2 && os.Args[1] == hosted.SSHAgent { // a launcher starts it
+	if len(os.Args) == 2 && os.Args[1] == delegated.SSHAgent { // a launcher starts it
 		if err := serve.Program(); err != nil {
 			fmt.Fprintln(os.Stderr, text.Line(err.Error()))
 			os.Exit(statusFailed)
@@ -55,7 +55,7 @@ func main() {
 		return
 	}
 	app := newApp()
-	typed := len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "audit", "changes", "config", "explain", "image", "mcp", "token", hosted.Review}, os.Args[1])
+	typed := len(os.Args) > 1 && slices.Contains([]string{"agents", "approvals", "audit", "changes", "config", "explain", "image", "mcp", "token", delegated.Review}, os.Args[1])
 	if typed { // by a person, as clai-sandbox
 		app.HelpName = "clai-sandbox"
 		os.Exit(statusOf(app.Run(os.Args)))
@@ -79,7 +79,7 @@ func oneLine(err error) string {
 // sshAgent is this program as what serves a sandbox's ssh-agent.
 func sshAgent() ([]string, error) {
 	self, err := os.Executable()
-	return []string{self, hosted.SSHAgent}, err
+	return []string{self, delegated.SSHAgent}, err
 }
 
 func newApp() *cli.App {
@@ -88,8 +88,8 @@ func newApp() *cli.App {
 		Usage:           "the long-running modes of clai-sandbox",
 		Version:         version,
 		HideHelpCommand: true,
-		Commands: []*cli.Command{gatewayCommand(), runnerCommand(), hosted.Approvals(approvalsAction, usageError), hosted.Audit(auditAction, usageError), hosted.Changes(changesAction, usageError), hosted.Config(configAction, usageError), hosted.Token(tokenAction, usageError), hosted.Agents(agentsAction, usageError), hosted.Decision(explainAction, usageError), hosted.Image(imageAction, usageError), hosted.MCP(mcpAction, usageError),
-			{Name: hosted.Review, Hidden: true, Action: reviewAction, OnUsageError: usageError, HideHelpCommand: true}},
+		Commands: []*cli.Command{gatewayCommand(), runnerCommand(), delegated.Approvals(approvalsAction, usageError), delegated.Audit(auditAction, usageError), delegated.Changes(changesAction, usageError), delegated.Config(configAction, usageError), delegated.Token(tokenAction, usageError), delegated.Agents(agentsAction, usageError), delegated.Decision(explainAction, usageError), delegated.Image(imageAction, usageError), delegated.MCP(mcpAction, usageError),
+			{Name: delegated.Review, Hidden: true, Action: reviewAction, OnUsageError: usageError, HideHelpCommand: true}},
 
 		DisableSliceFlagSeparator: true,
 		ExitErrHandler:            func(*cli.Context, error) {},

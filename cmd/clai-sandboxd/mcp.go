@@ -14,7 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/grants/client"
 	"github.com/clairun/clai-sandbox/integration/mcp"
 	"github.com/clairun/clai-sandbox/integration/session"
@@ -33,7 +33,7 @@ func mcpAction(c *cli.Context) error {
 	if listen == "" && tokenFile != "" {
 		return &misuse{"--token-file is for --listen", "leave it out"}
 	}
-	request, err := hosted.RequestFrom(c)
+	request, err := delegated.RequestFrom(c)
 	if err != nil {
 		return err
 	}

@@ -239,11 +239,11 @@ func TestWhatRunsOnTheHostAnswersNothing(t *testing.T) {
 		os.Remove(d.home + "/work/seen")
 		d.inside("sh", "-c", line)
 		var said []byte
-		patience := 20 * time.Second
+		waitTimeout := 20 * time.Second
 		if strings.Contains(line, "kill") {
-			patience = 200 * time.Millisecond // it is ended at once, if it was not as quick
+			waitTimeout = 200 * time.Millisecond // it is ended at once, if it was not as quick
 		}
-		for end := time.Now().Add(patience); len(said) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(waitTimeout); len(said) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			said, _ = os.ReadFile(d.home + "/work/seen")
 		}
 		if strings.HasPrefix(string(said), "let in") || len(said) == 0 && !strings.Contains(line, "kill") {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/clairun/clai-sandbox/cmd/hosted"
+	"github.com/clairun/clai-sandbox/cmd/delegated"
 	"github.com/clairun/clai-sandbox/policy"
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox/image/store"
@@ -49,7 +49,7 @@ func statusOf(err error) int {
 func hintOf(err error) string {
 	var (
 		m      *misuse
-		h      *hosted.Misuse
+		h      *delegated.Misuse
 		file   *policy.FileError
 		host   *policy.HostError
 		config *profile.ConfigError

@@ -45,11 +45,11 @@ const (
 	DefaultMaxWaiters  = 16
 	DefaultAskEvery    = 2 * time.Second
 
-	maxDenials    = 1024 // remembered of one session
-	maxEnded      = 1024 // requests of which it is known how they ended
-	maxListeners  = 64
-	eventBuffer   = 256
-	applyPatience = 2 * time.Second // for a running sandbox to show what was granted
+	maxDenials   = 1024 // remembered of one session
+	maxEnded     = 1024 // requests of which it is known how they ended
+	maxListeners = 64
+	eventBuffer  = 256
+	applyTimeout = 2 * time.Second // for a running sandbox to show what was granted
 )
 
 // A Broker is made by New.

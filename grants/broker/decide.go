@@ -192,8 +192,8 @@ func (b *Broker) answerWhenApplied(r *request, grant string) {
 	key := appliedKey(grants.EventGranted, grant)
 	r.session.applied[key] = applied
 	go func() {
-		patience := time.NewTimer(applyPatience)
-		defer patience.Stop()
+		timeout := time.NewTimer(applyTimeout)
+		defer timeout.Stop()
 		select {
 		case problem := <-applied:
 			if problem == "" {
@@ -201,7 +201,7 @@ func (b *Broker) answerWhenApplied(r *request, grant string) {
 			} else {
 				r.answer.Reason = problem
 			}
-		case <-patience.C:
+		case <-timeout.C:
 			b.mu.Lock()
 			delete(r.session.applied, key)
 			b.mu.Unlock()

@@ -102,13 +102,13 @@ func isKey(key string) bool {
 	return len(key) <= 64
 }
 
-// reachPatience is how long a change waits for running sandboxes to take it up, and for those of an earlier broker to come back.
-const reachPatience = 4 * time.Second
+// reachTimeout is how long a change waits for running sandboxes to take it up, and for those of an earlier broker to come back.
+const reachTimeout = 4 * time.Second
 
 // await waits for sandboxes, and returns those that were not reached.
 func await(list []wait) []grants.Sandbox {
 	var unreached []grants.Sandbox
-	deadline := time.NewTimer(reachPatience)
+	deadline := time.NewTimer(reachTimeout)
 	defer deadline.Stop()
 	late := false
 	for _, w := range list {

@@ -13,8 +13,8 @@ import (
 // restarted is why a request was denied that waited when the last broker was killed.
 const restarted = "the gateway restarted"
 
-// restartPatience is for how long it is told to who asks again, beside the time that a request waits.
-const restartPatience = time.Hour
+// restartTimeout is for how long it is told to who asks again, beside the time that a request waits.
+const restartTimeout = time.Hour
 
 // An unfinished request is one that the audit file has no end of: those who asked went with the broker that was killed.
 type unfinished struct {
@@ -25,7 +25,7 @@ type unfinished struct {
 // unfinished reads the file's end. told is what was answered, by the names that it was asked under: who asked may not have heard it.
 func (b *Broker) unfinished() (waiting []unfinished, told map[askedAs]grants.Answer) {
 	told = map[askedAs]grants.Answer{}
-	lines, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - restartPatience))
+	lines, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - restartTimeout))
 	if err != nil {
 		return nil, told
 	}

@@ -103,7 +103,7 @@ func tellsNothing(t *testing.T, start starter) {
 		select {
 		case <-a.answer:
 		case <-a.err:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatal("no answer")
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+// timeout is how long a test waits for what must come.
+const timeout = 20 * time.Second
 
 // A Bench is a broker on a home directory of its own.
 type Bench struct {
@@ -131,7 +131,7 @@ func (a asked) wait(t *testing.T) grants.Answer {
 		return answer
 	case err := <-a.err:
 		t.Fatalf("ask: %v", err)
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("no answer")
 	}
 	return grants.Answer{}
@@ -146,7 +146,7 @@ func (b *Bench) must(t *testing.T, session, path string, access profile.Access) 
 // pending waits until a number of requests wait.
 func (b *Bench) pending(t *testing.T, n int) []grants.Request {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for {
 		list, err := b.Pending(t.Context())
 		if err != nil {
@@ -182,7 +182,7 @@ func allowAlways(path string, access profile.Access) grants.Decision {
 // next waits for an event of a kind, and passes over others.
 func next(t *testing.T, events <-chan grants.Event, kind grants.EventKind) grants.Event {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for {
 		select {
 		case e, ok := <-events:
@@ -478,7 +478,7 @@ func fills(t *testing.T, start starter) {
 	}
 	list := b.pending(t, 3)
 	var busy *grants.BusyError
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if _, err := b.Ask(ctx, sessions[1].ID, grants.Asking{Path: "~/more", Access: ro}); !errors.As(err, &busy) {
 		t.Errorf("%v", err)
@@ -782,12 +782,12 @@ func listens(t *testing.T, start starter) {
 			if e.Kind != kind || e.AtUnixMs == 0 {
 				t.Errorf("%+v, want %s", e, kind)
 			}
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatalf("no %s", kind)
 		}
 	}
 	leave()
-	for deadline := time.After(patience); ; {
+	for deadline := time.After(timeout); ; {
 		select {
 		case _, ok := <-events:
 			if !ok {

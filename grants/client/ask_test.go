@@ -207,7 +207,7 @@ func TestABrokerThatSaysNothingHoldsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c := &Client{Socket: dir + "/socket", patience: 30 * time.Millisecond, Start: func(context.Context) error { return nil }}
+	c := &Client{Socket: dir + "/socket", timeout: 30 * time.Millisecond, Start: func(context.Context) error { return nil }}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for name, call := range map[string]func() error{
@@ -227,7 +227,7 @@ func TestABrokerThatSaysNothingHoldsNobody(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	asking, end := context.WithTimeout(ctx, 3*c.patience)
+	asking, end := context.WithTimeout(ctx, 3*c.timeout)
 	defer end()
 	if _, err := c.Ask(asking, "s", grants.Asking{Path: "/a", Access: profile.ReadOnly}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("who asks a person: %v", err)

@@ -25,7 +25,7 @@ type Client struct {
 	// Start, if there is one, starts a broker where none listens, and returns when one does.
 	Start func(context.Context) error
 
-	patience time.Duration // shorter in tests
+	timeout time.Duration // shorter in tests
 }
 
 var (
@@ -40,7 +40,7 @@ var (
 
 // send passes a request on. Where nobody listens, it starts somebody.
 func (c *Client) send(ctx context.Context, method, target string, body any) (*exchange, error) {
-	x, err := send(ctx, c.Socket, method, target, body, c.patienceFor(method, target))
+	x, err := send(ctx, c.Socket, method, target, body, c.timeoutFor(method, target))
 	// A broker that has nothing to do stops, and one may be killed. What only looks or begins may be said again to the next one, and
 	// a change, too: it has a name.
 	// One that is dying still takes connections for a moment, and says nothing.
@@ -53,7 +53,7 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 		if err := c.Start(ctx); err != nil {
 			return nil, err
 		}
-		x, err = send(ctx, c.Socket, method, target, body, c.patienceFor(method, target))
+		x, err = send(ctx, c.Socket, method, target, body, c.timeoutFor(method, target))
 	}
 	var unavailable *grants.UnavailableError
 	switch {
@@ -66,12 +66,12 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ex
 	return x, err
 }
 
-// patienceFor is how long an answer may take; 0: as long as a person does.
-func (c *Client) patienceFor(method, target string) time.Duration {
+// timeoutFor is how long an answer may take; 0: as long as a person does.
+func (c *Client) timeoutFor(method, target string) time.Duration {
 	if method == "POST" && (target == asking || target == commands || target == questions || target == domains) || method == "GET" && strings.HasPrefix(target, commands+"/") {
 		return 0
 	}
-	return cmp.Or(c.patience, answerPatience)
+	return cmp.Or(c.timeout, answerTimeout)
 }
 
 // asking is where a person is asked, and commands where one is run, for which a person may be asked.
@@ -182,7 +182,7 @@ func (c *Client) stream(ctx context.Context, method, target string, body any, wa
 }
 
 // Running is the same broker, as far as one runs: none is started for what is asked of it.
-func (c *Client) Running() grants.Broker { return &Client{Socket: c.Socket, patience: c.patience} }
+func (c *Client) Running() grants.Broker { return &Client{Socket: c.Socket, timeout: c.timeout} }
 
 // Open begins a session. It ends with the connection, however this process ends.
 func (c *Client) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Session, error) {

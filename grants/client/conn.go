@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	sendPatience = 10 * time.Second // to send a request
-	// answerPatience is how long a broker may take to answer what waits for no person.
-	answerPatience = 20 * time.Second
-	maxAnswer      = 64 << 20
-	maxEvent       = 1 << 20
-	maxHeader      = 16 << 10
+	sendTimeout = 10 * time.Second // to send a request
+	// answerTimeout is how long a broker may take to answer what waits for no person.
+	answerTimeout = 20 * time.Second
+	maxAnswer     = 64 << 20
+	maxEvent      = 1 << 20
+	maxHeader     = 16 << 10
 )
 
 // dial connects to a unix socket. The context ends everything that goes on over it.
@@ -41,7 +41,7 @@ func dial(ctx context.Context, path string) (*os.File, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	// Connecting to a unix socket waits only while its queue is full.
-	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: int64(sendPatience / time.Second)})
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: int64(sendTimeout / time.Second)})
 	if err = unix.Connect(fd, &unix.SockaddrUnix{Name: short}); err == nil {
 		err = unix.SetNonblock(fd, true)
 	}
@@ -81,8 +81,8 @@ type exchange struct {
 	late   *time.Timer // nil: it may take its time
 }
 
-// send sends a request and reads the head of the answer. Where patience is not 0, all of the answer must come in that time.
-func send(ctx context.Context, socket, method, target string, body any, patience time.Duration) (*exchange, error) {
+// send sends a request and reads the head of the answer. Where timeout is not 0, all of the answer must come in that time.
+func send(ctx context.Context, socket, method, target string, body any, timeout time.Duration) (*exchange, error) {
 	var text []byte
 	if body != nil {
 		var err error
@@ -96,8 +96,8 @@ func send(ctx context.Context, socket, method, target string, body any, patience
 	}
 	end := func() { conn.SetDeadline(time.Unix(1, 0)) }
 	x := &exchange{conn: conn, stop: context.AfterFunc(ctx, end)}
-	if patience > 0 {
-		x.late = time.AfterFunc(patience, end)
+	if timeout > 0 {
+		x.late = time.AfterFunc(timeout, end)
 	}
 	if err := x.begin(method, target, grants.RequestID(ctx), text); err != nil {
 		x.close()

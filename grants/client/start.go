@@ -26,8 +26,8 @@ type Starter struct {
 	Log     string // takes what the program says
 }
 
-// startPatience is how long a broker may take until it listens.
-const startPatience = 10 * time.Second
+// startTimeout is how long a broker may take until it listens.
+const startTimeout = 10 * time.Second
 
 // daemonName is the program with the long-running modes. It is installed beside the command.
 const daemonName = "clai-sandboxd"
@@ -78,7 +78,7 @@ func (s Starter) Start(ctx context.Context) error {
 		}
 	}
 	defer said.Close()
-	for deadline := time.Now().Add(startPatience); ; {
+	for deadline := time.Now().Add(startTimeout); ; {
 		err := s.once(ctx, null, said, begin, deadline)
 		if err != errCameAndWent {
 			return err
@@ -128,7 +128,7 @@ func (s Starter) wait(ctx context.Context, ended <-chan *os.ProcessState, said f
 		case <-time.After(2 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			return &grants.UnavailableError{Why: fmt.Sprintf("the broker did not listen within %v: %s", startPatience, said()), Hint: "try it in a terminal: clai-sandbox gateway"}
+			return &grants.UnavailableError{Why: fmt.Sprintf("the broker did not listen within %v: %s", startTimeout, said()), Hint: "try it in a terminal: clai-sandbox gateway"}
 		}
 	}
 }

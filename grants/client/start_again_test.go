@@ -19,7 +19,7 @@ func TestABrokerThatCameAndWentIsStartedAgain(t *testing.T) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		for end := time.Now().Add(startPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			if _, err := os.Stat(dir + "/second"); err == nil {
 				if l, err := net.Listen("unix", s.Socket); err == nil {
 					t.Cleanup(func() { l.Close() })

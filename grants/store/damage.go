@@ -41,7 +41,7 @@ func openChecked(path string, hadSnapshot bool) (db *bbolt.DB, err error) {
 	if err := checkFile(path, hadSnapshot); err != nil {
 		return nil, err
 	}
-	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockPatience, FreelistType: bbolt.FreelistMapType})
+	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		if isDamage(err) {
 			err = &DamagedError{err}

@@ -27,8 +27,8 @@ type Store struct {
 	owed []Change
 }
 
-// lockPatience is how long Open waits for another process to close the database.
-const lockPatience = time.Second
+// lockTimeout is how long Open waits for another process to close the database.
+const lockTimeout = time.Second
 
 // Open opens the database in the state directory, and makes it if there is none. The notices tell of a database that was
 // damaged. The error says that nothing can be stored: another process has it open, the disk is read-only or full, or it

@@ -113,7 +113,7 @@ func (c *campaign) tellsWhyItDoesNotStart() error {
 
 // operation does one thing, with a kill beside it now and then, and looks at all there is.
 func (c *campaign) operation(i int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	person := c.client()
 	killed := make(chan struct{})

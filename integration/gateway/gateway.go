@@ -56,8 +56,8 @@ type RunningError struct{ Socket string }
 
 func (e *RunningError) Error() string { return "a gateway answers already on " + e.Socket }
 
-// lockPatience is how long to wait for a gateway that is about to end, or to begin.
-const lockPatience = 5 * time.Second
+// lockTimeout is how long to wait for a gateway that is about to end, or to begin.
+const lockTimeout = 5 * time.Second
 
 // Run is the gateway, until the context ends or nobody needs it. A *RunningError is no failure.
 func Run(ctx context.Context, o Options) error {
@@ -285,7 +285,7 @@ func takeLock(ctx context.Context, path, socket string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	for deadline := time.Now().Add(lockPatience); ; {
+	for deadline := time.Now().Add(lockTimeout); ; {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return file, nil

@@ -23,7 +23,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-const patience = 20 * time.Second
+const timeout = 20 * time.Second
 
 // The test binary is also the gateways that the tests start and kill.
 func TestMain(m *testing.M) {
@@ -132,9 +132,9 @@ func (p place) stop(t *testing.T) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", timeout, what)
 		}
 	}
 }
@@ -408,7 +408,7 @@ func TestWhateverStandsInTheStateDirectoryAPersonCanRevoke(t *testing.T) {
 	}
 	for _, file := range []string{"gateway.lock", "gateway.log", grants.UsesName, grants.UsesName + ".taken", "audit.log", grants.SnapshotName, "runs"} {
 		for name, make := range makes {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			g := p.add(t, p.client(), "file")
 			syscall.Kill(p.pid(), syscall.SIGKILL)
 			if err := errors.Join(os.RemoveAll(filepath.Join(p.d.State, file)), make(filepath.Join(p.d.State, file))); err != nil {

@@ -49,7 +49,7 @@ type ask struct {
 	done   chan struct{}
 	answer grants.Answer
 	err    error
-	form   *form // that the client was given, and has not answered; nil: none. Guarded by the sitting's lock
+	form   *form // that the client was given, and has not answered; nil: none. Guarded by the client session's lock
 }
 
 // A form is what the client's person is asked by, once. Its name is a secret that only who was given the form can know: an
@@ -64,7 +64,7 @@ type askKey struct {
 	access profile.Access
 }
 
-func (s *sitting) addAsk(server *sdk.Server) {
+func (s *clientSession) addAsk(server *sdk.Server) {
 	const name = "fs_request_grant"
 	if s.options.Allowed != nil && s.options.Allowed(name) != nil {
 		return
@@ -94,7 +94,7 @@ func (s *sitting) addAsk(server *sdk.Server) {
 
 // requestGrant asks, and waits. Where the client's own prompt may answer, form is what it is to show; the client then calls again, with
 // what came of it.
-func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (r GrantResult, show *form, err error) {
+func (s *clientSession) requestGrant(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (r GrantResult, show *form, err error) {
 	if err := s.cannot(); err != nil {
 		return GrantResult{Message: explained(err), Notices: []Notice{{Kind: outcomeUnavailable, Text: explained(err)}}}, nil, nil
 	}
@@ -143,7 +143,7 @@ func (s *sitting) requestGrant(ctx context.Context, request *sdk.CallToolRequest
 }
 
 // ask asks, or joins the same question that waits already. It outlives the call.
-func (s *sitting) ask(asking grants.Asking) (a *ask, isNew bool, err error) {
+func (s *clientSession) ask(asking grants.Asking) (a *ask, isNew bool, err error) {
 	key := askKey{asking.Path, asking.Access}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *sitting) ask(asking grants.Asking) (a *ask, isNew bool, err error) {
 }
 
 // sessionNotices are what the agent should know of changes to its session, but for what it was told already.
-func (s *sitting) sessionNotices() []sandbox.Notice {
+func (s *clientSession) sessionNotices() []sandbox.Notice {
 	list := s.session.Notices()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ func canElicit(request *sdk.CallToolRequest) bool {
 }
 
 // newForm is a form for a question.
-func (s *sitting) newForm(a *ask, request grants.Request) *form {
+func (s *clientSession) newForm(a *ask, request grants.Request) *form {
 	f := &form{name: "answer-" + rand.Text(), request: request}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *sitting) newForm(a *ask, request grants.Request) *form {
 
 // filled takes the form of a question that has come back, which then is answered. The request is the one that the form
 // showed, whatever waits by now.
-func (s *sitting) filled(a *ask, request *sdk.CallToolRequest) (grants.Request, *sdk.ElicitResult, bool) {
+func (s *clientSession) filled(a *ask, request *sdk.CallToolRequest) (grants.Request, *sdk.ElicitResult, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.form == nil {
@@ -244,7 +244,7 @@ func (s *sitting) filled(a *ask, request *sdk.CallToolRequest) (grants.Request, 
 
 // answer takes what the client's prompt has brought. It goes through the broker like any decision: a wider one is refused there, and the
 // question goes on waiting for a person elsewhere.
-func (s *sitting) answer(ctx context.Context, r grants.Request, result *sdk.ElicitResult) error {
+func (s *clientSession) answer(ctx context.Context, r grants.Request, result *sdk.ElicitResult) error {
 	d := grants.Decision{Kind: grants.Deny, Via: "mcp"}
 	switch result.Action {
 	case "accept":
@@ -261,7 +261,7 @@ func (s *sitting) answer(ctx context.Context, r grants.Request, result *sdk.Elic
 }
 
 // pending finds the request that a question has become.
-func (s *sitting) pending(asking grants.Asking, a *ask) (grants.Request, bool) {
+func (s *clientSession) pending(asking grants.Asking, a *ask) (grants.Request, bool) {
 	for range 200 {
 		list, err := s.options.Session.Broker.Pending(s.ctx)
 		if err != nil {

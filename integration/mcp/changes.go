@@ -41,12 +41,12 @@ type ProposedChange struct {
 const (
 	maxProposedPaths = 100
 	maxListedChanges = 200
-	// layerPatience is how long a proposal waits for a command of the agent's to end.
-	layerPatience = 3 * time.Second
+	// layerTimeout is how long a proposal waits for a command of the agent's to end.
+	layerTimeout = 3 * time.Second
 )
 
 // addChanges offers changes_propose where something is seen copy on write.
-func (s *sitting) addChanges(server *sdk.Server) {
+func (s *clientSession) addChanges(server *sdk.Server) {
 	if !s.copies() {
 		return
 	}
@@ -59,13 +59,13 @@ func (s *sitting) addChanges(server *sdk.Server) {
 }
 
 // copies reports whether something is seen copy on write.
-func (s *sitting) copies() bool {
+func (s *clientSession) copies() bool {
 	o := s.options.Session
 	p, err := profile.Resolve(o.Config, o.Caller, o.Request)
 	return err == nil && slices.ContainsFunc(p.Grants, func(g profile.Grant) bool { return g.Access == profile.CopyOnWrite })
 }
 
-func (s *sitting) propose(ctx context.Context, in ProposeChanges) (ProposedChanges, error) {
+func (s *clientSession) propose(ctx context.Context, in ProposeChanges) (ProposedChanges, error) {
 	r := ProposedChanges{Changes: []ProposedChange{}}
 	if len(in.Paths) > maxProposedPaths {
 		return r, fmt.Errorf("more than %d paths; name a directory above them", maxProposedPaths)
@@ -107,7 +107,7 @@ func (s *sitting) propose(ctx context.Context, in ProposeChanges) (ProposedChang
 		if len(in.Paths) > 0 && by[i] == nil {
 			continue
 		}
-		list, inUse, err := l.Propose(ctx, in.Message, by[i], layerPatience)
+		list, inUse, err := l.Propose(ctx, in.Message, by[i], layerTimeout)
 		var refused *changes.ProposalError
 		if errors.As(err, &refused) {
 			if len(in.Paths) > 0 || !refused.Nothing {
@@ -132,7 +132,7 @@ func (s *sitting) propose(ctx context.Context, in ProposeChanges) (ProposedChang
 }
 
 // layers are those that the session's commands write, with the rules as they are written now.
-func (s *sitting) layers() ([]changes.Layer, profile.Profile, error) {
+func (s *clientSession) layers() ([]changes.Layer, profile.Profile, error) {
 	prepared, err := s.session.Prepare(nil)
 	if err != nil {
 		return nil, profile.Profile{}, errors.New(explained(err))

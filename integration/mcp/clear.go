@@ -152,15 +152,15 @@ func (c *clearing) take(dir int, name string, isRoot bool) error {
 }
 
 const (
-	// clearPatience is how long the end of a sitting waits for its /tmp to be cleared; what is left then, the next server clears.
-	clearPatience = 2 * time.Second
+	// clearTimeout is how long the end of a client session waits for its /tmp to be cleared; what is left then, the next server clears.
+	clearTimeout = 2 * time.Second
 	// clearTime bounds the clearing of one tree.
 	clearTime = 10 * time.Minute
 )
 
-// A privateTmp is a sitting's /tmp, on the host, where no path leads: see package shut.
+// A privateTmp is a client session's /tmp, on the host, where no path leads: see package shut.
 type privateTmp struct {
-	dir  string       // of the sitting's, with a lock beside it
+	dir  string       // of the client session's, with a lock beside it
 	in   *shut.Inside // of one that is this process's own
 	lock *os.File     // held as long as it is somebody's
 }
@@ -186,7 +186,7 @@ func (t privateTmp) clearAll(until time.Time) error {
 	return nil
 }
 
-// clear takes it away. What takes longer than the patience goes on as long as this process.
+// clear takes it away. What takes longer than the waitTimeout goes on as long as this process.
 func (t privateTmp) clear() {
 	done := make(chan struct{})
 	go func() {
@@ -199,7 +199,7 @@ func (t privateTmp) clear() {
 	}()
 	select {
 	case <-done:
-	case <-time.After(clearPatience):
+	case <-time.After(clearTimeout):
 	}
 }
 

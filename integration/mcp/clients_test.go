@@ -168,17 +168,17 @@ func TestConformance(t *testing.T) {
 
 // Who sends a part of a request and no more gets an end, and who waits for a long answer does not.
 func TestARequestThatDoesNotComeHoldsNothing(t *testing.T) {
-	const patience = 50 * time.Millisecond
+	const waitTimeout = 50 * time.Millisecond
 	var taken atomic.Int32
 	server := httptest.NewServer(wholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		taken.Add(1)
 		select {
 		case <-r.Context().Done():
 			t.Error("the answer was cut off")
-		case <-time.After(3 * patience):
+		case <-time.After(3 * waitTimeout):
 		}
 		io.Copy(w, r.Body)
-	}), patience))
+	}), waitTimeout))
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {

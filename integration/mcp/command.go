@@ -14,7 +14,7 @@ import (
 
 	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/sandbox"
-	"github.com/clairun/clai-sandbox/sandbox/lack"
+	"github.com/clairun/clai-sandbox/sandbox/diagnosis"
 )
 
 const (
@@ -40,11 +40,11 @@ type Missing struct {
 	Hint   string `json:"hint" jsonschema:"what to do about it"`
 }
 
-func missing(list []lack.Lack) []Missing {
+func missing(list []diagnosis.Missing) []Missing {
 	var all []Missing
 	for _, l := range list {
 		m := Missing{Kind: string(l.Kind), Path: l.Path, Domain: l.Domain, Why: string(l.Why), Hint: l.Hint}
-		if l.Kind == lack.Path {
+		if l.Kind == diagnosis.Path {
 			m.Access = l.Access.String()
 		}
 		m.Hint = m.hint()
@@ -56,9 +56,9 @@ func missing(list []lack.Lack) []Missing {
 // hint says what the agent can do about it, with the tools that it has.
 func (m Missing) hint() string {
 	switch {
-	case m.Kind == string(lack.Domain) && m.Why == string(lack.NetworkDisabled):
+	case m.Kind == string(diagnosis.Domain) && m.Why == string(diagnosis.NetworkDisabled):
 		return "this sandbox has no network; only a person can give it one"
-	case m.Why == string(lack.DomainRefused):
+	case m.Why == string(diagnosis.DomainRefused):
 		return "the network of this sandbox refuses " + profile.Printable(m.Domain) + "; only a person can allow it"
 	}
 	return m.Hint
@@ -150,7 +150,7 @@ func (c command) check() error {
 }
 
 // run runs a command to its end.
-func (s *sitting) run(ctx context.Context, c command) Result {
+func (s *clientSession) run(ctx context.Context, c command) Result {
 	if err := s.cannot(); err != nil {
 		return refused(outcomeUnavailable, explained(err))
 	}
@@ -187,15 +187,15 @@ func (s *sitting) run(ctx context.Context, c command) Result {
 }
 
 // words are what is executed for a command.
-func (s *sitting) words(c command, plan *sandbox.Plan) []string {
+func (s *clientSession) words(c command, plan *sandbox.Plan) []string {
 	if c.line == "" {
 		return c.argv
 	}
 	return []string{s.shellOf(plan), "-c", c.line}
 }
 
-// begin counts something that the sitting's end waits for.
-func (s *sitting) begin() bool {
+// begin counts something that the client session's end waits for.
+func (s *clientSession) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -213,7 +213,7 @@ func joined(ctx, other context.Context) (context.Context, context.CancelFunc) {
 }
 
 // runWith runs a command with these streams, with a launcher that says only what is special. output is called when it has ended.
-func (s *sitting) runWith(ctx context.Context, c command, launcher sandbox.Launcher, stdio sandbox.Stdio, output func() captured) Result {
+func (s *clientSession) runWith(ctx context.Context, c command, launcher sandbox.Launcher, stdio sandbox.Stdio, output func() captured) Result {
 	prepared, err := s.session.PrepareRun(c.change)
 	if err != nil {
 		output()
@@ -228,7 +228,7 @@ func (s *sitting) runWith(ctx context.Context, c command, launcher sandbox.Launc
 	}
 	r := resultOf(result, captured)
 	if result.Outcome == sandbox.Exited {
-		r.Missing = missing(lack.Of(lack.Failure{Plan: &prepared.Plan, Command: c.argv, ExitCode: result.ExitCode, Stderr: captured.tail, Notices: result.Notices,
+		r.Missing = missing(diagnosis.Of(diagnosis.Failure{Plan: &prepared.Plan, Command: c.argv, ExitCode: result.ExitCode, Stderr: captured.tail, Notices: result.Notices,
 			Own: prepared.Profile.OwnDirectories}))
 	}
 	r.Notices = noticesOf(append(result.Notices, s.sessionNotices()...))
@@ -254,7 +254,7 @@ func noticesOf(list []sandbox.Notice) []Notice {
 }
 
 // notRun says why nothing was run.
-func (s *sitting) notRun(err error) Result {
+func (s *clientSession) notRun(err error) Result {
 	var (
 		unavailable *sandbox.UnavailableError
 		notThere    *sandbox.CommandError

@@ -283,9 +283,9 @@ func TestSessionsAreBoundedFromTheirFirstRequest(t *testing.T) {
 	p := newPlace(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	h := newHall(ctx, p.options)
+	h := newRegistry(ctx, p.options)
 	defer h.close()
-	h.patience = 0
+	h.waitTimeout = 0
 	server := http.Server{Handler: h.admit(sdk.NewStreamableHTTPHandler(h.server, &sdk.StreamableHTTPOptions{SessionTimeout: sittingIdle}))}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -338,7 +338,7 @@ func TestSessionsAreBoundedFromTheirFirstRequest(t *testing.T) {
 			t.Errorf("%.20q takes a seat", body)
 		}
 	}
-	h.patience = time.Hour // all are used, as it were
+	h.waitTimeout = time.Hour // all are used, as it were
 	for range maxSittings {
 		begin(initialize)
 	}
@@ -348,7 +348,7 @@ func TestSessionsAreBoundedFromTheirFirstRequest(t *testing.T) {
 	work()
 }
 
-func (h *hall) taken() int {
+func (h *registry) taken() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.seats)
@@ -371,10 +371,10 @@ func TestAnAnswerIsBoundToItsForm(t *testing.T) {
 	accept := &sdk.ElicitResult{Action: "accept", Content: map[string]any{"decision": "allowOnce"}}
 	for _, elicits := range []bool{false, true} {
 		s, session := p.begin(t, elicits)
-		patience := 300 * time.Millisecond // for the answer that does not come
+		waitTimeout := 300 * time.Millisecond // for the answer that does not come
 		ask := func(path string, answers sdk.InputResponseMap) (GrantResult, *form) {
 			t.Helper()
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 			defer cancel()
 			claims := sdk.Meta{"io.modelcontextprotocol/clientCapabilities": map[string]any{"elicitation": map[string]any{"form": map[string]any{}}}}
 			request := &sdk.CallToolRequest{Session: session, Params: &sdk.CallToolParamsRaw{Meta: claims, Name: "fs_request_grant", InputResponses: answers}}
@@ -410,15 +410,15 @@ func TestAnAnswerIsBoundToItsForm(t *testing.T) {
 		if r, _ := ask(dir, sdk.InputResponseMap{shown.name: accept}); !r.Pending || waiting() != 2 {
 			t.Errorf("a form that has come back before: %+v", r)
 		}
-		patience = 30 * time.Second
+		waitTimeout = 30 * time.Second
 		if r, _ := ask(dir+"/file", sdk.InputResponseMap{other.name: accept}); !r.Granted || r.Path != dir+"/file" || waiting() != 1 {
 			t.Errorf("the form itself: %+v", r)
 		}
 	}
 }
 
-// begin is a sitting with a client that can show forms, or cannot.
-func (p *place) begin(t *testing.T, elicits bool) (*sitting, *sdk.ServerSession) {
+// begin is a client session with a client that can show forms, or cannot.
+func (p *place) begin(t *testing.T, elicits bool) (*clientSession, *sdk.ServerSession) {
 	t.Helper()
 	s, err := p.options.open(context.Background())
 	if err != nil {
@@ -477,7 +477,7 @@ func TestConnectionsWithoutATokenAreBounded(t *testing.T) {
 	for range 3 {
 		r, _ := http.NewRequest("GET", "http://"+listener.Addr().String(), nil)
 		r.Header.Set("Authorization", "Bearer "+strings.Repeat("t", 32))
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: headerPatience / 2}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: headerTimeout / 2}
 		answer, err := client.Do(r)
 		if err != nil {
 			t.Fatalf("after %v: %v", time.Since(began), err)

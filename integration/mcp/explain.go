@@ -25,7 +25,7 @@ type Explanation struct {
 	Access  string `json:"access,omitempty" jsonschema:"of a path: none, read_only, copy_on_write or read_write"`
 }
 
-func (s *sitting) addExplain(server *sdk.Server) {
+func (s *clientSession) addExplain(server *sdk.Server) {
 	add(s, server, "sandbox_explain", "Explain the sandbox", "Says what the sandbox shows and allows, or why one path is visible, writable or not.", reads,
 		func(_ context.Context, _ *sdk.CallToolRequest, in Explain) (Explanation, string, bool, error) {
 			if in.Path == "" {
@@ -37,7 +37,7 @@ func (s *sitting) addExplain(server *sdk.Server) {
 		})
 }
 
-func (s *sitting) explain(path string) (Explanation, error) {
+func (s *clientSession) explain(path string) (Explanation, error) {
 	prepared, err := s.session.Prepare(nil)
 	if err != nil {
 		return Explanation{}, errors.New(explained(err))
@@ -58,7 +58,7 @@ func (s *sitting) explain(path string) (Explanation, error) {
 }
 
 // absolute is a path as an agent means it.
-func (s *sitting) absolute(path string, p profile.Profile) (string, error) {
+func (s *clientSession) absolute(path string, p profile.Profile) (string, error) {
 	if path == "" || len(path) > 4096 || strings.ContainsRune(path, 0) {
 		return "", errors.New("path is empty, longer than 4096 bytes, or holds a NUL byte")
 	}

@@ -18,7 +18,7 @@ const fileTimeout = 30 * time.Second
 // FileError is why a file tool did nothing.
 type FileError = files.Error
 
-func (s *sitting) addFiles(server *sdk.Server) {
+func (s *clientSession) addFiles(server *sdk.Server) {
 	addFile(s, server, "read", "Read a file", "Reads a text file, as a whole or a range of its lines.", reads,
 		func(in files.Read) files.Request { return files.Request{Read: &in} }, func(r files.Response) *files.ReadResult { return r.Read })
 	addFile(s, server, "write", "Write a file", "Writes a file in one step, in place of what is there.", writes,
@@ -40,7 +40,7 @@ type FileResult[R any] struct {
 }
 
 // addFile offers a tool that a program inside the sandbox carries out: it sees what commands see, by the same plan.
-func addFile[In, R any](s *sitting, server *sdk.Server, name, title, description string, k kind, request func(In) files.Request, result func(files.Response) *R) {
+func addFile[In, R any](s *clientSession, server *sdk.Server, name, title, description string, k kind, request func(In) files.Request, result func(files.Response) *R) {
 	add(s, server, name, title, description, k, func(ctx context.Context, _ *sdk.CallToolRequest, in In) (FileResult[R], string, bool, error) {
 		response, err := s.file(ctx, request(in))
 		if err != nil {
@@ -55,7 +55,7 @@ func addFile[In, R any](s *sitting, server *sdk.Server, name, title, description
 }
 
 // file has a request carried out inside.
-func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, error) {
+func (s *clientSession) file(ctx context.Context, r files.Request) (files.Response, error) {
 	if err := s.cannot(); err != nil {
 		return files.Response{}, errors.New(explained(err))
 	}
@@ -105,7 +105,7 @@ func (s *sitting) file(ctx context.Context, r files.Request) (files.Response, er
 }
 
 // fileThere has a request carried out in the room.
-func (s *sitting) fileThere(ctx context.Context, rm *room, r files.Request, text []byte) (files.Response, error) {
+func (s *clientSession) fileThere(ctx context.Context, rm *room, r files.Request, text []byte) (files.Response, error) {
 	answer, err := rm.files.ask(ctx, rm, text, r.Reads())
 	if !r.Reads() {
 		rm.sandbox.Keep()

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	headerPatience = 10 * time.Second
-	bodyPatience   = 30 * time.Second
-	minToken       = 16 // bytes
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = 30 * time.Second
+	minToken      = 16 // bytes
 )
 
 // ReadToken reads the token that clients have to send from a file that nobody else may read. Where the file lies is the
@@ -69,12 +69,12 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h := newHall(ctx, o)
+	h := newRegistry(ctx, o)
 	handler := h.admit(sdk.NewStreamableHTTPHandler(h.server, &sdk.StreamableHTTPOptions{SessionTimeout: sittingIdle, MaxRequestBodyBytes: maxMessage}))
 	taken := own(listener)
 	server := &http.Server{
-		Handler:           guardHTTP(wholeBody(handler, bodyPatience), token, isUnix),
-		ReadHeaderTimeout: headerPatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler:           guardHTTP(wholeBody(handler, bodyTimeout), token, isUnix),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: taken.withConn,
 	}
@@ -93,10 +93,10 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 
 // wholeBody reads a request before anybody takes it up, so that one that does not come holds neither a seat nor, for long, a
 // connection.
-func wholeBody(next http.Handler, patience time.Duration) http.Handler {
+func wholeBody(next http.Handler, waitTimeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
-		if err := control.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := control.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
 			http.Error(w, "no deadline can be set", http.StatusInternalServerError)
 			return
 		}

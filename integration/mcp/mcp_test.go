@@ -108,9 +108,9 @@ func (p *place) until(what string, done func() bool) {
 
 // agent is a client that is connected in memory.
 type agent struct {
-	p       *place
-	session *sdk.ClientSession
-	sitting *sitting
+	p             *place
+	session       *sdk.ClientSession
+	clientSession *clientSession
 }
 
 func (p *place) connect(options *sdk.ClientOptions) *agent {
@@ -146,7 +146,7 @@ func call[Out any](a *agent, tool string, arguments any) (out Out, failed bool) 
 		if err := json.Unmarshal(text, &out); err != nil {
 			a.p.t.Fatalf("%s: %v", text, err)
 		}
-		a.p.fits(a.sitting, tool, result.StructuredContent)
+		a.p.fits(a.clientSession, tool, result.StructuredContent)
 	} else if !result.IsError {
 		a.p.t.Fatalf("%s: no fields", tool)
 	}
@@ -154,7 +154,7 @@ func call[Out any](a *agent, tool string, arguments any) (out Out, failed bool) 
 }
 
 // fits holds fields against the schema that the tool says they have.
-func (p *place) fits(s *sitting, tool string, fields any) {
+func (p *place) fits(s *clientSession, tool string, fields any) {
 	p.t.Helper()
 	if s == nil { // it is another process's
 		return
@@ -264,7 +264,7 @@ func TestAGibibyteOfOutputIsReadInBoundedMemory(t *testing.T) {
 	if grown := int64(after.HeapSys) - int64(before.HeapSys); grown > 64<<20 {
 		t.Errorf("the heap grew by %d MiB", grown>>20)
 	}
-	info, err := os.Stat(filepath.Join(a.sitting.tmp, filepath.Base(r.OutputFile)))
+	info, err := os.Stat(filepath.Join(a.clientSession.tmp, filepath.Base(r.OutputFile)))
 	if err != nil || info.Size() != fileLimit {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -280,12 +280,12 @@ func TestTmpIsTheSessionsOwnAndStays(t *testing.T) {
 	if r := b.sh("ls -A /tmp"); r.Output != "" {
 		t.Errorf("another session sees %q", r.Output)
 	}
-	tmp := a.sitting.private.dir
+	tmp := a.clientSession.private.dir
 	// No path leads there, while a command runs as afterwards. Root gets there: no mode holds it.
-	if _, err := os.Lstat(a.sitting.private.source() + "/file"); errors.Is(err, os.ErrPermission) != (os.Getuid() != 0) {
+	if _, err := os.Lstat(a.clientSession.private.source() + "/file"); errors.Is(err, os.ErrPermission) != (os.Getuid() != 0) {
 		t.Errorf("uid %d: %v", os.Getuid(), err)
 	}
-	if _, err := os.Lstat(a.sitting.tmp + "/file"); err != nil {
+	if _, err := os.Lstat(a.clientSession.tmp + "/file"); err != nil {
 		t.Error(err)
 	}
 	a.session.Close()
@@ -471,7 +471,7 @@ func TestBackgroundProcesses(t *testing.T) {
 	}
 	began := time.Now()
 	a.session.Close()
-	a.p.until("all end with the session", func() bool { _, err := os.Stat(a.sitting.private.dir); return err != nil })
+	a.p.until("all end with the session", func() bool { _, err := os.Stat(a.clientSession.private.dir); return err != nil })
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -834,7 +834,7 @@ func FuzzNoArgumentsBreakTheServer(f *testing.F) {
 
 func BenchmarkBashExecTrue(b *testing.B) {
 	a := newPlace(b).connect(nil)
-	prepared, err := a.sitting.session.Prepare(nil)
+	prepared, err := a.clientSession.session.Prepare(nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -844,7 +844,7 @@ func BenchmarkBashExecTrue(b *testing.B) {
 		a.sh("true")
 		through = append(through, time.Since(began))
 		began = time.Now()
-		prepared.Run(context.Background(), sandbox.Launcher{Bwrap: a.sitting.bwrap}, []string{"/bin/sh", "-c", "true"}, sandbox.Stdio{})
+		prepared.Run(context.Background(), sandbox.Launcher{Bwrap: a.clientSession.bwrap}, []string{"/bin/sh", "-c", "true"}, sandbox.Stdio{})
 		bare = append(bare, time.Since(began))
 	}
 	slices.Sort(through)
@@ -873,7 +873,7 @@ func TestManyCallsLeaveNothing(t *testing.T) {
 		a.sh("true")
 	}
 	processes := 0
-	if a.sitting.room != nil {
+	if a.clientSession.room != nil {
 		processes = len(descendants(os.Getpid()))
 	}
 	descriptors, routines, heap := count()

@@ -25,7 +25,7 @@ const (
 )
 
 // An output takes what a command writes, both streams in their order, and holds no more in memory than a result carries. What is
-// longer goes to a file in the sitting's /tmp as well.
+// longer goes to a file in the client session's /tmp as well.
 type output struct {
 	dir  string // where the file goes, on the host; the sandbox has it at /tmp
 	most int64  // how much a result carries
@@ -70,8 +70,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// output is one of the sitting's commands.
-func (s *sitting) output() *output {
+// output is one of the client session's commands.
+func (s *clientSession) output() *output {
 	most := s.options.OutputLimit
 	if most <= 0 {
 		most = DefaultOutputLimit

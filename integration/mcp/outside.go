@@ -23,14 +23,14 @@ type outsideRun struct {
 	over    chan struct{}
 	answer  grants.CommandAnswer
 	err     error
-	watched int // calls that wait for it now. Guarded by the sitting's lock
+	watched int // calls that wait for it now. Guarded by the client session's lock
 }
 
 // outcomePending is of a command that goes on outside, or waits for a person, when the call has waited long enough.
 const outcomePending = "pending"
 
 // runOutside runs a command on the gateway's host, outside of the sandbox, where the policy of that host or a person lets it.
-func (s *sitting) runOutside(ctx context.Context, in Exec, timeout time.Duration) Result {
+func (s *clientSession) runOutside(ctx context.Context, in Exec, timeout time.Duration) Result {
 	if !s.begin() {
 		return refused(outcomeUnavailable, "the session has ended")
 	}
@@ -63,7 +63,7 @@ func (s *sitting) runOutside(ctx context.Context, in Exec, timeout time.Duration
 }
 
 // outsideRun begins a run, or finds the one that an earlier call began.
-func (s *sitting) outsideRun(ctx context.Context, in Exec, timeout time.Duration) (*outsideRun, error) {
+func (s *clientSession) outsideRun(ctx context.Context, in Exec, timeout time.Duration) (*outsideRun, error) {
 	if in.RunID != "" {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *sitting) outsideRun(ctx context.Context, in Exec, timeout time.Duration
 }
 
 // awaitOutside waits for a run's end. If no call waits for it then, the next result says so.
-func (s *sitting) awaitOutside(run *outsideRun) {
+func (s *clientSession) awaitOutside(run *outsideRun) {
 	run.answer, run.err = s.session.WaitOutside(s.ctx, run.id)
 	s.mu.Lock()
 	close(run.over)
@@ -122,7 +122,7 @@ func (s *sitting) awaitOutside(run *outsideRun) {
 }
 
 // ranOutside is what became of a run.
-func (s *sitting) ranOutside(run *outsideRun) Result {
+func (s *clientSession) ranOutside(run *outsideRun) Result {
 	answer := run.answer
 	switch {
 	case run.err != nil:
@@ -145,4 +145,4 @@ func (s *sitting) ranOutside(run *outsideRun) Result {
 }
 
 // askWait is how long a call waits for a person.
-func (s *sitting) askWait() time.Duration { return cmp.Or(s.options.askWait, askWait) }
+func (s *clientSession) askWait() time.Duration { return cmp.Or(s.options.askWait, askWait) }

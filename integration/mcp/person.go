@@ -37,7 +37,7 @@ type words struct {
 	err    error
 }
 
-func (s *sitting) addPerson(server *sdk.Server) {
+func (s *clientSession) addPerson(server *sdk.Server) {
 	const name = "ask_person"
 	if s.options.Allowed != nil && s.options.Allowed(name) != nil {
 		return
@@ -61,7 +61,7 @@ func (s *sitting) addPerson(server *sdk.Server) {
 		})
 }
 
-func (s *sitting) askPerson(ctx context.Context, q grants.PersonQuestion) (PersonResult, error) {
+func (s *clientSession) askPerson(ctx context.Context, q grants.PersonQuestion) (PersonResult, error) {
 	if err := q.Check(); err != nil {
 		return PersonResult{}, err
 	}
@@ -94,7 +94,7 @@ func (s *sitting) askPerson(ctx context.Context, q grants.PersonQuestion) (Perso
 }
 
 // wordsOf asks, or joins the same question that waits already. It outlives the call.
-func (s *sitting) wordsOf(key string, q grants.PersonQuestion) (*words, error) {
+func (s *clientSession) wordsOf(key string, q grants.PersonQuestion) (*words, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.questions[key]; w != nil {

@@ -88,7 +88,7 @@ func (j *job) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *sitting) addProcess(server *sdk.Server) {
+func (s *clientSession) addProcess(server *sdk.Server) {
 	add(s, server, "process", "Background processes", "Starts a shell line in the background, reads its output piece by piece, writes to its standard input, sends it a signal. "+
 		"All of them end with the session.", runs,
 		func(ctx context.Context, _ *sdk.CallToolRequest, in Process) (ProcessResult, string, bool, error) {
@@ -110,7 +110,7 @@ func (s *sitting) addProcess(server *sdk.Server) {
 		})
 }
 
-func (s *sitting) process(ctx context.Context, in Process) (ProcessResult, error) {
+func (s *clientSession) process(ctx context.Context, in Process) (ProcessResult, error) {
 	r := ProcessResult{Processes: []ProcessState{}}
 	switch in.Action {
 	case "start":
@@ -168,7 +168,7 @@ func (s *sitting) process(ctx context.Context, in Process) (ProcessResult, error
 const shellJob = "shell-"
 
 // theShell is the room's shell, if there is one.
-func (s *sitting) theShell() *shell {
+func (s *clientSession) theShell() *shell {
 	s.opening.Lock()
 	rm := s.room
 	s.opening.Unlock()
@@ -180,7 +180,7 @@ func (s *sitting) theShell() *shell {
 	return rm.shell
 }
 
-func (s *sitting) signalShellJob(number, name string) error {
+func (s *clientSession) signalShellJob(number, name string) error {
 	signal, err := signalNamed(name)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (j *job) state() ProcessState {
 	return state
 }
 
-func (s *sitting) startJob(in Process) (*job, error) {
+func (s *clientSession) startJob(in Process) (*job, error) {
 	if err := s.cannot(); err != nil {
 		return nil, errors.New(explained(err))
 	}
@@ -246,7 +246,7 @@ func (s *sitting) startJob(in Process) (*job, error) {
 }
 
 // reserveJob counts one more job, and gives its id.
-func (s *sitting) reserveJob() (string, error) {
+func (s *clientSession) reserveJob() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, j := range s.jobs { // those that have ended make room
@@ -267,7 +267,7 @@ func (s *sitting) reserveJob() (string, error) {
 }
 
 // launchJob starts a job in the room, or without one in a sandbox of its own.
-func (s *sitting) launchJob(ctx context.Context, j *job, c command) error {
+func (s *clientSession) launchJob(ctx context.Context, j *job, c command) error {
 	stdin, input, err := os.Pipe()
 	if err != nil {
 		return err
@@ -285,7 +285,7 @@ func (s *sitting) launchJob(ctx context.Context, j *job, c command) error {
 }
 
 // launchThere starts a job in the room.
-func (s *sitting) launchThere(ctx context.Context, rm *room, j *job, c command, stdin *os.File) error {
+func (s *clientSession) launchThere(ctx context.Context, rm *room, j *job, c command, stdin *os.File) error {
 	defer stdin.Close()
 	c.argv = s.words(c, &rm.prepared.Plan)
 	if !s.begin() {
@@ -342,7 +342,7 @@ func (s *sitting) launchThere(ctx context.Context, rm *room, j *job, c command, 
 	return nil
 }
 
-func (s *sitting) launch(ctx context.Context, j *job, c command, stdin *os.File) error {
+func (s *clientSession) launch(ctx context.Context, j *job, c command, stdin *os.File) error {
 	group := &sandbox.Control{}
 	j.send = group.Signal
 	write, read, err := pipeTo(j)

@@ -16,10 +16,10 @@ import (
 	"github.com/clairun/clai-sandbox/integration/rooms"
 	"github.com/clairun/clai-sandbox/integration/session"
 	"github.com/clairun/clai-sandbox/sandbox"
-	"github.com/clairun/clai-sandbox/sandbox/lack"
+	"github.com/clairun/clai-sandbox/sandbox/diagnosis"
 )
 
-// A room is the one sandbox of a sitting. All that the client calls runs there. Grants come into it live.
+// A room is the one sandbox of a client session. All that the client calls runs there. Grants come into it live.
 type room struct {
 	sandbox  *sandbox.Session
 	prepared *session.Prepared
@@ -37,14 +37,14 @@ const (
 	abandonned = 10 * time.Second // it hangs in the kernel
 )
 
-// stays reports whether the sitting is to have a room.
-func (s *sitting) stays() bool {
+// stays reports whether the client session is to have a room.
+func (s *clientSession) stays() bool {
 	return s.options.Stay == StayAlways || s.options.Stay == StayMostly && !s.copies()
 }
 
-// theRoom is the sitting's, begun if there is none, or it has ended; again says that there was one. Nil: each command has a sandbox of
+// theRoom is the client session's, begun if there is none, or it has ended; again says that there was one. Nil: each command has a sandbox of
 // its own.
-func (s *sitting) theRoom() (rm *room, again bool, err error) {
+func (s *clientSession) theRoom() (rm *room, again bool, err error) {
 	if !s.stays() {
 		return nil, false, nil
 	}
@@ -111,7 +111,7 @@ func (s *sitting) theRoom() (rm *room, again bool, err error) {
 }
 
 // endRoom ends the room, with all that runs in it. The next call begins another one.
-func (s *sitting) endRoom() {
+func (s *clientSession) endRoom() {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	if s.room != nil {
@@ -133,7 +133,7 @@ const (
 var restarted = sandbox.Notice{Kind: noticeRestarted, Text: "the session's sandbox had ended, and this is a new one: what the shell kept is gone"}
 
 // tell keeps a notice for the next result.
-func (s *sitting) tell(n sandbox.Notice) {
+func (s *clientSession) tell(n sandbox.Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.later) < maxLater {
@@ -169,7 +169,7 @@ func (rm *room) directory(dir string) string {
 }
 
 // runThere runs a command in the room to its end. What it leaves in the background goes on.
-func (s *sitting) runThere(ctx context.Context, rm *room, c command) Result {
+func (s *clientSession) runThere(ctx context.Context, rm *room, c command) Result {
 	c.argv = s.words(c, &rm.prepared.Plan)
 	out := s.output()
 	st, write, err := newStream(out)
@@ -233,14 +233,14 @@ func endProcess(p *sandbox.Process) {
 }
 
 // result is what became of a command in the room.
-func (s *sitting) result(rm *room, c command, result sandbox.Result, captured captured, dir string) Result {
+func (s *clientSession) result(rm *room, c command, result sandbox.Result, captured captured, dir string) Result {
 	r := resultOf(result, captured)
 	if result.Outcome == sandbox.Exited && result.ExitCode != 0 {
 		if now, err := s.session.Prepare(nil); err == nil {
 			if dir != "" {
 				now.Plan.WorkingDirectory = dir
 			}
-			r.Missing = missing(lack.Of(lack.Failure{Plan: &now.Plan, Command: c.argv, ExitCode: result.ExitCode, Stderr: captured.tail, Own: now.Profile.OwnDirectories}))
+			r.Missing = missing(diagnosis.Of(diagnosis.Failure{Plan: &now.Plan, Command: c.argv, ExitCode: result.ExitCode, Stderr: captured.tail, Own: now.Profile.OwnDirectories}))
 		}
 	}
 	s.settleSoon(rm)
@@ -252,7 +252,7 @@ func (s *sitting) result(rm *room, c command, result sandbox.Result, captured ca
 const settleAfter = 200 * time.Millisecond
 
 // settleSoon has that done. What is left out is told with the next result.
-func (s *sitting) settleSoon(rm *room) {
+func (s *clientSession) settleSoon(rm *room) {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
 	if rm.settling {

@@ -56,8 +56,8 @@ const maxMessage = 16 << 20
 // progressEvery is how often a client that wants to hear of a long call's progress does.
 const progressEvery = 2 * time.Second
 
-// server is the protocol's server for one sitting.
-func (s *sitting) server() *sdk.Server {
+// server is the protocol's server for one client session.
+func (s *clientSession) server() *sdk.Server {
 	server := sdk.NewServer(&sdk.Implementation{Name: "clai-sandbox", Title: "clai-sandbox", Version: s.options.Version},
 		&sdk.ServerOptions{Instructions: s.about(), Capabilities: &sdk.ServerCapabilities{}})
 	server.AddReceivingMiddleware(recovering, s.structured)
@@ -94,7 +94,7 @@ const (
 )
 
 // add offers a tool, unless the policy denies it. The handler's error is one of the protocol: arguments that cannot be meant.
-func add[In, Out any](s *sitting, server *sdk.Server, name, title, description string, k kind, do func(context.Context, *sdk.CallToolRequest, In) (Out, string, bool, error)) {
+func add[In, Out any](s *clientSession, server *sdk.Server, name, title, description string, k kind, do func(context.Context, *sdk.CallToolRequest, In) (Out, string, bool, error)) {
 	if s.options.Allowed != nil && s.options.Allowed(name) != nil {
 		return
 	}
@@ -162,7 +162,7 @@ type Exec struct {
 	RunID          string   `json:"runId,omitempty" jsonschema:"in place of argv: go on waiting for a command of host gateway whose result said pending"`
 }
 
-func (s *sitting) addCommands(server *sdk.Server) {
+func (s *clientSession) addCommands(server *sdk.Server) {
 	lasts := ""
 	if s.stays() {
 		lasts = "The shell stays: directory, variables and functions are there for the next line. "

@@ -53,7 +53,7 @@ var shellKinds = map[string]shellKind{
 }
 
 // shellOf is the person's own shell if it is one of those and is there inside, or else one that is.
-func (s *sitting) shellOf(plan *sandbox.Plan) string {
+func (s *clientSession) shellOf(plan *sandbox.Plan) string {
 	for _, path := range []string{s.options.Session.Caller.Shell, "/bin/bash", "/bin/sh"} {
 		if _, known := shellKinds[filepath.Base(path)]; known && filepath.IsAbs(path) && plan.Find(sandbox.Host{}, path) == nil {
 			return path
@@ -278,16 +278,16 @@ func (sh *shell) line(ctx context.Context, line, dir string, timeout time.Durati
 				sh.process.Signal(unix.SIGINT)
 				sh.process.EndDescendants(unix.SIGINT, before)
 				go sh.say(sh.marker(word))
-				step = time.After(interruptPatience)
+				step = time.After(interruptTimeout)
 			case steps == 2:
 				sh.process.EndDescendants(unix.SIGTERM, before)
 				step = time.After(killAfter)
 			case steps == 3:
 				sh.process.EndDescendants(unix.SIGKILL, before)
-				step = time.After(interruptPatience)
+				step = time.After(interruptTimeout)
 			default:
 				sh.process.End(unix.SIGKILL)
-				step = time.After(interruptPatience)
+				step = time.After(interruptTimeout)
 			}
 			if steps > maxSteps {
 				e.over = true
@@ -298,12 +298,12 @@ func (sh *shell) line(ctx context.Context, line, dir string, timeout time.Durati
 }
 
 const (
-	interruptPatience = 500 * time.Millisecond
-	maxSteps          = 20
+	interruptTimeout = 500 * time.Millisecond
+	maxSteps         = 20
 )
 
 // runInShell runs a line in the session's shell, or in one of its own while that one is busy.
-func (s *sitting) runInShell(ctx context.Context, line, dir string, timeout time.Duration) Result {
+func (s *clientSession) runInShell(ctx context.Context, line, dir string, timeout time.Duration) Result {
 	if err := s.cannot(); err != nil {
 		return refused(outcomeUnavailable, explained(err))
 	}

@@ -144,16 +144,16 @@ func TestManySessionsAtOnce(t *testing.T) {
 	p := newRoom(t)
 	const many = 16
 	dir := filepath.Join(grants.SocketDirectory(p.options.Session.Caller.Directories()), rooms.Directory)
-	sittings := make([]*sitting, many)
+	clientSessions := make([]*clientSession, many)
 	var all sync.WaitGroup
-	for i := range sittings {
+	for i := range clientSessions {
 		all.Go(func() {
 			s, err := p.options.open(context.Background())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			sittings[i] = s
+			clientSessions[i] = s
 			line := fmt.Sprintf("echo %d > /tmp/mine; cat /tmp/mine; for i in 1 2 3 4 5 6 7 8 9; do n=$(ps x | grep -c '[s]leep 98'); [ $n = 1 ] && break; sleep 0.1; done; echo $n", i)
 			if r := s.runInShell(context.Background(), "sleep 98 >/dev/null 2>&1 & "+line, "", time.Minute); strings.TrimSpace(r.Output) != fmt.Sprintf("%d\n1", i) {
 				t.Errorf("%+v", r)
@@ -165,7 +165,7 @@ func TestManySessionsAtOnce(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	began := time.Now()
-	for _, s := range sittings {
+	for _, s := range clientSessions {
 		if s != nil {
 			all.Go(s.close)
 		}

@@ -60,7 +60,7 @@ func (s Structured) hides(session sdk.Session) bool {
 }
 
 // structured sends a client the fields where it looks for them, and says what they are.
-func (s *sitting) structured(next sdk.MethodHandler) sdk.MethodHandler {
+func (s *clientSession) structured(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
 		result, err := next(ctx, method, request)
 		if err != nil {
@@ -85,7 +85,7 @@ func (s *sitting) structured(next sdk.MethodHandler) sdk.MethodHandler {
 }
 
 // described is a list of tools with the schemas of what they answer.
-func (s *sitting) described(r *sdk.ListToolsResult) (*sdk.ListToolsResult, error) {
+func (s *clientSession) described(r *sdk.ListToolsResult) (*sdk.ListToolsResult, error) {
 	list := *r
 	list.Tools = make([]*sdk.Tool, len(r.Tools))
 	for i, tool := range r.Tools {

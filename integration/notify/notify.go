@@ -22,7 +22,7 @@ const (
 	busName   = "org.freedesktop.DBus"
 	appName   = "clai-sandbox"
 	via       = "desktop"
-	patience  = 5 * time.Second
+	timeout   = 5 * time.Second
 	longest   = 120 // of a path that can be allowed by a button: a notification shows so much in full
 	longestBy = 200 // of a reason
 )
@@ -93,7 +93,7 @@ type shown struct{ request, allow, deny string }
 
 // attach finds out who shows notifications, and how.
 func (d *desktop) attach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var capabilities []string
 	if err := d.conn.Object(service, object).CallWithContext(ctx, service+".GetCapabilities", 0).Store(&capabilities); err != nil {
@@ -125,7 +125,7 @@ func (d *desktop) event(ctx context.Context, e grants.Event) {
 // show puts a request on the desktop. To allow it by a button, a person must see all of it there: no more than one plain, short path
 // without a warning. Everything else is for grants review.
 func (d *desktop) show(ctx context.Context, r grants.Request) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var actions []string
 	it := shown{request: r.ID}
@@ -209,7 +209,7 @@ func (d *desktop) close(ctx context.Context, request string) {
 	}
 	delete(d.ids, request)
 	delete(d.shown, id)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	d.conn.Object(service, object).CallWithContext(ctx, service+".CloseNotification", 0, id)
 }

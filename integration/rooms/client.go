@@ -55,7 +55,7 @@ func List(dir string) ([]Room, error) {
 
 // Show says what runs in one.
 func Show(dir, id string) (Room, error) {
-	said, err := ask(dir, id, call{Do: doShow}, patience)
+	said, err := ask(dir, id, call{Do: doShow}, timeout)
 	if err == nil && said.Room == nil {
 		err = errors.New("it does not say what it is")
 	}
@@ -66,16 +66,16 @@ func Show(dir, id string) (Room, error) {
 	return *said.Room, nil
 }
 
-// stopPatience is how long one may take to end.
-const stopPatience = 30 * time.Second
+// stopTimeout is how long one may take to end.
+const stopTimeout = 30 * time.Second
 
 // Stop ends one, with all that runs there.
 func Stop(dir, id string) error {
-	_, err := ask(dir, id, call{Do: doStop}, stopPatience)
+	_, err := ask(dir, id, call{Do: doStop}, stopTimeout)
 	if err == nil || errors.Is(err, ErrUnknown) {
 		return err
 	}
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(10 * time.Millisecond) { // who had it may have ended with it
+	for began := time.Now(); time.Since(began) < timeout; time.Sleep(10 * time.Millisecond) { // who had it may have ended with it
 		conn, gone := open(dir, id)
 		if errors.Is(gone, ErrUnknown) {
 			return nil
@@ -89,7 +89,7 @@ func Stop(dir, id string) error {
 
 // Publish leads from a port of the host's loopback interface to one of the sandbox, as long as that stays.
 func Publish(dir, id string, port profile.PublishedPort) error {
-	_, err := ask(dir, id, call{Do: doPublish, Port: port.String()}, patience)
+	_, err := ask(dir, id, call{Do: doPublish, Port: port.String()}, timeout)
 	return err
 }
 
@@ -148,7 +148,7 @@ func Start(dir, id string, command Command) (*Started, error) {
 	if err != nil {
 		return nil, err
 	}
-	return start(conn, command, patience)
+	return start(conn, command, timeout)
 }
 
 // StartThrough starts a command by the socket of a Door. The sandbox for it may have to begin first.
@@ -157,7 +157,7 @@ func StartThrough(path string, command Command) (*Started, error) {
 	if err != nil {
 		return nil, err
 	}
-	return start(conn, command, doorPatience)
+	return start(conn, command, doorTimeout)
 }
 
 func start(conn *net.UnixConn, command Command, wait time.Duration) (*Started, error) {

@@ -33,8 +33,8 @@ type Opened struct {
 // doorNames begins the names of their sockets.
 const doorNames = 'd'
 
-// doorPatience bounds the wait for a command to begin: the sandbox for it may have to be made.
-const doorPatience = 60 * time.Second
+// doorTimeout bounds the wait for a command to begin: the sandbox for it may have to be made.
+const doorTimeout = 60 * time.Second
 
 // NewDoor is the path of a socket for a door, in the directory of those of rooms. Nobody listens there yet.
 func NewDoor(dir string) string { return filepath.Join(dir, newName(doorNames)) }

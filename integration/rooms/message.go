@@ -68,7 +68,7 @@ func receive(conn *net.UnixConn) (text []byte, files []*os.File, err error) {
 
 // takeCall receives a call, for which whoever calls has so long.
 func takeCall(conn *net.UnixConn) (c call, files []*os.File, err error) {
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(timeout))
 	text, files, err := receive(conn)
 	if err == nil {
 		err = json.Unmarshal(text, &c)

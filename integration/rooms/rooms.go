@@ -86,8 +86,8 @@ const (
 	maxMessage = 160 << 10
 	// maxCalls bounds those that are served at once in one sandbox.
 	maxCalls = 16
-	// patience bounds the wait for what the other end says at once.
-	patience = 5 * time.Second
+	// timeout bounds the wait for what the other end says at once.
+	timeout = 5 * time.Second
 	// maxRooms bounds how many are listed.
 	maxRooms = 1000
 	// maxNotices bounds what is told with one command's end, and maxNotice how long each is, in bytes.

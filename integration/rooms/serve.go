@@ -211,7 +211,7 @@ func (r *served) start(conn *net.UnixConn, c call, files []*os.File) {
 	case <-p.Ended():
 	case <-gone:
 		var once sync.Once
-		for began := time.Now(); time.Since(began) < patience; {
+		for began := time.Now(); time.Since(began) < timeout; {
 			once.Do(func() { p.End(unix.SIGHUP) })
 			select {
 			case <-p.Ended():

@@ -13,8 +13,8 @@ const (
 	maxSeen = 1000
 	// tellAfter is how long after a new one it is told: those of that time together.
 	tellAfter = 2 * time.Second
-	// tellPatience is how long a session that ends waits for the broker to take the last of it.
-	tellPatience = 2 * time.Second
+	// tellTimeout is how long a session that ends waits for the broker to take the last of it.
+	tellTimeout = 2 * time.Second
 )
 
 // An account is what a session's network let through and refused, for the record. A destination is told of soon after the first connection, and how
@@ -65,7 +65,7 @@ func (a *account) end() {
 		a.timer.Stop()
 	}
 	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
 	defer cancel()
 	a.report(ctx, true)
 }

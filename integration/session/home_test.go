@@ -18,8 +18,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// sitting is a session whose home no grant shows.
-func (p *place) sitting(agent string) *Session {
+// newSession is a session whose home no grant shows.
+func (p *place) newSession(agent string) *Session {
 	p.t.Helper()
 	s, err := Open(context.Background(), Options{Caller: p.caller, Config: p.config, Request: profile.Request{Agent: agent, Home: "private"}})
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *place) inside(s *Session, script string) (string, error) {
 
 func TestSessionsOfOneAgentShareNoHomeWhileTheyRun(t *testing.T) {
 	p := newPlace(t)
-	first, second := p.sitting(""), p.sitting("")
+	first, second := p.newSession(""), p.newSession("")
 	for _, step := range []struct {
 		session      *Session
 		script, want string
@@ -62,7 +62,7 @@ func TestSessionsOfOneAgentShareNoHomeWhileTheyRun(t *testing.T) {
 		t.Errorf("%+v", notices)
 	}
 	first.Close()
-	if got, err := p.inside(p.sitting(""), "cat ~/mine"); err != nil || got != "1\n" {
+	if got, err := p.inside(p.newSession(""), "cat ~/mine"); err != nil || got != "1\n" {
 		t.Errorf("the next session: %q, %v", got, err)
 	}
 }
@@ -70,7 +70,7 @@ func TestSessionsOfOneAgentShareNoHomeWhileTheyRun(t *testing.T) {
 // While a command runs in an agent's home, and afterwards, nobody who goes by paths gets there. Root does: no mode holds it.
 func TestNoPathLeadsToAnAgentsHome(t *testing.T) {
 	p := newPlace(t)
-	first, second := p.sitting(""), p.sitting("")
+	first, second := p.newSession(""), p.newSession("")
 	look := func(home, name string) {
 		t.Helper()
 		planted := homePath(p.caller.Directories().State, profile.DefaultAgent, wholeHome)
@@ -125,7 +125,7 @@ func TestAHomeOfAnEarlierVersionIsMoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := p.sitting("")
+	s := p.newSession("")
 	if got, err := p.inside(s, "ls ~"); err != nil || got != "other\nwork\n" { // an earlier version's sandbox has the first
 		t.Errorf("%q %v", got, err)
 	}
@@ -134,7 +134,7 @@ func TestAHomeOfAnEarlierVersionIsMoved(t *testing.T) {
 		t.Error(err)
 	}
 	unix.Close(lock)
-	if got, err := p.inside(p.sitting(""), "cat ~/mine"); err != nil || got != "old" {
+	if got, err := p.inside(p.newSession(""), "cat ~/mine"); err != nil || got != "old" {
 		t.Errorf("%q %v", got, err)
 	}
 	for _, home := range []string{"main/home", "main/home-2", "idle/home"} {
@@ -150,7 +150,7 @@ func TestAHomeThatCannotBeHadIsAnErrorWhereItWasAskedFor(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(state, "homes"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.inside(p.sitting(""), "true"); err == nil || !strings.Contains(err.Error(), "the agent's own home") {
+	if _, err := p.inside(p.newSession(""), "true"); err == nil || !strings.Contains(err.Error(), "the agent's own home") {
 		t.Errorf("%v", err)
 	}
 }

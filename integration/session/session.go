@@ -41,7 +41,7 @@ type Options struct {
 	Command string
 }
 
-// A Session is one agent's sitting. Its methods may be called from any goroutine.
+// A Session is one agent's session. Its methods may be called from any goroutine.
 type Session struct {
 	options Options
 	state   string          // directory
@@ -680,8 +680,8 @@ func (s *Session) scheduleExpiry() {
 	})
 }
 
-// applyPatience bounds how long a change may take to be seen.
-const applyPatience = 30 * time.Second
+// applyTimeout bounds how long a change may take to be seen.
+const applyTimeout = 30 * time.Second
 
 // update makes a running sandbox show what is granted now. Where something was taken and it cannot even be said what is granted now, or
 // the sandbox does not take it up, it would go on showing what it should not: then it is ended. A *sandbox.LiveError is about a path
@@ -689,7 +689,7 @@ const applyPatience = 30 * time.Second
 func (s *Session) update(r *running, taken bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), applyPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
 	defer cancel()
 	p, err := s.resolve(r.part)
 	var notices []sandbox.Notice
@@ -732,7 +732,7 @@ const NoticeClosed sandbox.NoticeKind = "network_closed"
 const NoticeBroker sandbox.NoticeKind = "broker_gone"
 
 func (s *Session) applied(a grants.Applied) {
-	ctx, cancel := context.WithTimeout(context.Background(), applyPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
 	defer cancel()
 	_ = onlyRunning(s.options.Broker).Applied(ctx, s.ID(), a)
 }

@@ -37,7 +37,7 @@ understood; 3 nobody could be asked.
 `
 	misused, unreachable = 2, 3
 	timedOut             = 124
-	patience             = 40 * time.Minute // a person's time to answer, and the longest command's
+	waitTimeout          = 40 * time.Minute // a person's time to answer, and the longest command's
 	maxAnswer            = 4 << 20
 	maxTokenFile         = 4 << 10
 )
@@ -106,7 +106,7 @@ func ask(ctx context.Context, args []string) (*Answer, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address)
 	}}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/request", bytes.NewReader(body))
 	if err != nil {

@@ -33,9 +33,9 @@ const (
 	maxBad         = 20 // requests without a token that holds, in a row
 	badEvery       = time.Second
 	lookEvery      = 200 * time.Millisecond // whether the token of what waits or runs holds still
-	headerPatience = 5 * time.Second
-	bodyPatience   = 10 * time.Second
-	writePatience  = 30 * time.Second
+	headerTimeout  = 5 * time.Second
+	bodyTimeout    = 10 * time.Second
+	writeTimeout   = 30 * time.Second
 )
 
 // A Broker has commands run for who is named.
@@ -57,7 +57,7 @@ type Door struct {
 // New returns the door to a broker.
 func New(tokens *Tokens, b Broker) *Door {
 	d := &Door{tokens: tokens, broker: b}
-	d.http = http.Server{Handler: http.HandlerFunc(d.serve), ReadHeaderTimeout: headerPatience, ReadTimeout: bodyPatience, IdleTimeout: bodyPatience, MaxHeaderBytes: 16 << 10,
+	d.http = http.Server{Handler: http.HandlerFunc(d.serve), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: bodyTimeout, MaxHeaderBytes: 16 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }, ErrorLog: log.New(io.Discard, "", 0)}
 	return d
 }
@@ -254,7 +254,7 @@ func send(w http.ResponseWriter, status int, answer container.Answer) {
 	if err != nil {
 		status, line = http.StatusInternalServerError, []byte(`{"status":"error","reason":"the answer cannot be written"}`)
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writePatience))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text.PlainJSON(line), '\n'))

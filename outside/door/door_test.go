@@ -253,7 +253,7 @@ func TestConnectionsWithoutATokenKeepNobodyOut(t *testing.T) {
 	if status, a := b.send("POST", "/request", b.secret, `{"argv":["x"]}`); status != 200 {
 		t.Errorf("%d, %+v", status, a)
 	}
-	if took := time.Since(began); took > headerPatience/2 {
+	if took := time.Since(began); took > headerTimeout/2 {
 		t.Errorf("after %v", took)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
-// killPatience is how long a command has to end when its time is over.
-const killPatience = 2 * time.Second
+// killTimeout is how long a command has to end when its time is over.
+const killTimeout = 2 * time.Second
 
 // children are the commands that run.
 type children struct {
@@ -64,7 +64,7 @@ func (c *children) run(ctx context.Context, command *exec.Cmd, timeout time.Dura
 	_ = syscall.Kill(group, syscall.SIGTERM)
 	select {
 	case <-ended:
-	case <-time.After(killPatience):
+	case <-time.After(killTimeout):
 	}
 	_ = syscall.Kill(group, syscall.SIGKILL)
 	<-ended
@@ -137,12 +137,12 @@ func (c *children) bury() {
 	}
 }
 
-// endPatience bounds how long is tried to end what starts itself anew all the time, or cannot be ended because it waits in the kernel.
-const endPatience = 15 * time.Second
+// endTimeout bounds how long is tried to end what starts itself anew all the time, or cannot be ended because it waits in the kernel.
+const endTimeout = 15 * time.Second
 
 // end ends what commands have left in the background. Nobody could tell any more what it is, and it could answer for the person.
 func (c *children) end() {
-	for deadline := time.Now().Add(endPatience); c.endAll() > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(endTimeout); c.endAll() > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
 }
 

@@ -46,9 +46,9 @@ type Layers struct {
 // Policy are the layers as the policy takes them, for a command on this host. What cannot be read is the strictest.
 func (l Layers) Policy() policy.Layers {
 	gateway := policy.HostGateway
-	p := policy.Layers{InSandbox: l.InSandbox, Session: l.Session.Wish(), Elevated: l.Session.Elevated}
+	p := policy.Layers{InSandbox: l.InSandbox, Session: l.Session.Preference(), Elevated: l.Session.Elevated}
 	if l.Person {
-		p.Session = policy.Wish{Host: &gateway, Source: "as the person asked"}
+		p.Session = policy.Preference{Host: &gateway, Source: "as the person asked"}
 	} else {
 		p.Parameter.Host = &gateway
 	}

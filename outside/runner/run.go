@@ -19,8 +19,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/variables"
 )
 
-// drainPatience is how long output is still taken when a command has ended, and something that it started holds its outputs open.
-const drainPatience = 500 * time.Millisecond
+// drainTimeout is how long output is still taken when a command has ended, and something that it started holds its outputs open.
+const drainTimeout = 500 * time.Millisecond
 
 // run runs what was decided. Right before, everything that the decision is bound to is looked at again. Its directory is the one that was looked
 // at: the name may lead elsewhere a moment later.
@@ -166,7 +166,7 @@ func (o *output) into(a *Answer) {
 	go func() { o.reading.Wait(); close(over) }()
 	select {
 	case <-over:
-	case <-time.After(drainPatience):
+	case <-time.After(drainTimeout):
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

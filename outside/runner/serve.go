@@ -27,9 +27,9 @@ const (
 	DefaultTimeout = 30 * time.Minute
 	MaxTimeout     = 24 * time.Hour
 
-	maxRuns         = 64 // at once
-	requestPatience = 10 * time.Second
-	answerPatience  = 10 * time.Second
+	maxRuns        = 64 // at once
+	requestTimeout = 10 * time.Second
+	answerTimeout  = 10 * time.Second
 )
 
 // A Runner answers on a socket. Its caller is the person whose commands these are.
@@ -66,7 +66,7 @@ func (r *Runner) Serve(ctx context.Context, l net.Listener) error {
 
 // serve answers one connection, which asks for one command. Who leaves before the end ends it.
 func (r *Runner) serve(ctx context.Context, conn net.Conn) {
-	_ = conn.SetReadDeadline(time.Now().Add(requestPatience))
+	_ = conn.SetReadDeadline(time.Now().Add(requestTimeout))
 	in := bufio.NewReaderSize(conn, 64<<10)
 	request, err := readLine(in, maxRequest)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *Runner) serve(ctx context.Context, conn net.Conn) {
 	if err != nil {
 		return
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(answerPatience))
+	_ = conn.SetWriteDeadline(time.Now().Add(answerTimeout))
 	_, _ = conn.Write(append(line, '\n'))
 }
 

@@ -66,7 +66,7 @@ func Load(caller profile.Caller, path, agent string) (Host, error) {
 // Policy is what decides on this host, below what the layers say of session and request. A file that cannot be read is part of it: everything is
 // denied then, with the reason.
 func (h Host) Policy(l policy.Layers) *policy.Policy {
-	l.Agent, l.Global = wish(h.own, "the configuration of agent "+h.Agent), wish(h.global, "the configuration")
+	l.Agent, l.Global = preference(h.own, "the configuration of agent "+h.Agent), preference(h.global, "the configuration")
 	p := &policy.Policy{
 		Machine:      h.machine(),
 		Layers:       l,
@@ -156,9 +156,9 @@ func HostExec(config *profile.Config, agent string) (*policy.HostExecRules, erro
 	return policy.NewHostExecRules(policy.HostExecLists(global), policy.HostExecLists(own))
 }
 
-// wish is one layer of the configuration.
-func wish(o profile.Outside, source string) policy.Wish {
-	w := policy.Wish{Node: o.Node, Source: source}
+// preference is one layer of the configuration.
+func preference(o profile.Outside, source string) policy.Preference {
+	w := policy.Preference{Node: o.Node, Source: source}
 	if host, ok := policy.ParseHost(o.Host); ok {
 		w.Host = &host
 	} else if o.Host == policy.HostAuto.String() {

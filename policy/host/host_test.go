@@ -42,13 +42,13 @@ func TestARequestRunsWhereTheConfigurationLetsIt(t *testing.T) {
 		verdict    policy.Verdict
 		on         policy.Host
 	}{
-		{`{` + security + `}`, policy.Layers{Session: policy.Wish{Host: &gateway}}, policy.Run, policy.HostGateway},
-		{`{` + security + `}`, policy.Layers{Parameter: policy.Wish{Host: &gateway}}, policy.Deny, policy.HostSandbox},
-		{`{"host": "gateway", ` + security + `}`, policy.Layers{Parameter: policy.Wish{Host: &gateway}}, policy.Run, policy.HostGateway},
-		{`{"host": "auto", ` + security + `}`, policy.Layers{Parameter: policy.Wish{Host: &gateway}, InSandbox: true}, policy.Run, policy.HostGateway},
+		{`{` + security + `}`, policy.Layers{Session: policy.Preference{Host: &gateway}}, policy.Run, policy.HostGateway},
+		{`{` + security + `}`, policy.Layers{Parameter: policy.Preference{Host: &gateway}}, policy.Deny, policy.HostSandbox},
+		{`{"host": "gateway", ` + security + `}`, policy.Layers{Parameter: policy.Preference{Host: &gateway}}, policy.Run, policy.HostGateway},
+		{`{"host": "auto", ` + security + `}`, policy.Layers{Parameter: policy.Preference{Host: &gateway}, InSandbox: true}, policy.Run, policy.HostGateway},
 		{`{"host": "auto", ` + security + `}`, policy.Layers{}, policy.Run, policy.HostSandbox},
-		{`{"host": "gateway", ` + security + `}`, policy.Layers{Parameter: policy.Wish{Host: &sandbox}}, policy.Deny, policy.HostSandbox},
-		{`{}`, policy.Layers{Session: policy.Wish{Host: &gateway}}, policy.Deny, policy.HostGateway},
+		{`{"host": "gateway", ` + security + `}`, policy.Layers{Parameter: policy.Preference{Host: &sandbox}}, policy.Deny, policy.HostSandbox},
+		{`{}`, policy.Layers{Session: policy.Preference{Host: &gateway}}, policy.Deny, policy.HostGateway},
 	} {
 		caller := newCaller(t, `{"defaults": {"execution": {"outside": `+c.configured+`}}}`, `{"version": 1, "defaults": {"security": "full", "ask": "off"}}`)
 		h, err := Load(caller, "/usr/bin:/bin", "main")

@@ -25,8 +25,8 @@ const (
 	in    = "in"
 	inner = gate + "/" + in
 
-	patience = 5 * time.Second // for another process that is opening the same one, which takes it microseconds
-	pause    = 100 * time.Microsecond
+	timeout = 5 * time.Second // for another process that is opening the same one, which takes it microseconds
+	pause   = 100 * time.Microsecond
 )
 
 // In is where the inside of a directory is. Nobody gets there by that path but who mounts.
@@ -55,7 +55,7 @@ func Open(dir string) (*Inside, error) { return open(dir, false) }
 func Make(dir string) (*Inside, error) { return open(dir, true) }
 
 func open(dir string, makes bool) (*Inside, error) {
-	at, err := lock(dir, patience)
+	at, err := lock(dir, timeout)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -132,7 +132,7 @@ func rests(at int) uint32 {
 }
 
 // lock opens a directory when nobody else is opening or shutting what is in it.
-func lock(dir string, patience time.Duration) (int, error) {
+func lock(dir string, timeout time.Duration) (int, error) {
 	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -142,7 +142,7 @@ func lock(dir string, patience time.Duration) (int, error) {
 		if err == nil {
 			return at, nil
 		}
-		if err != unix.EINTR && (err != unix.EWOULDBLOCK || time.Since(began) > patience) {
+		if err != unix.EINTR && (err != unix.EWOULDBLOCK || time.Since(began) > timeout) {
 			unix.Close(at)
 			return -1, err
 		}
@@ -210,7 +210,7 @@ func Remove(dir string, empty func(path string)) error {
 	for _, entry := range entries {
 		empty(inside.Path() + "/" + entry.Name())
 	}
-	at, err := lock(dir, patience)
+	at, err := lock(dir, timeout)
 	if err != nil {
 		return err
 	}

@@ -194,9 +194,9 @@ func (l *Listener) Close() error {
 	l.once.Do(func() {
 		close(l.closing)
 		l.listening.close()
-		patience := time.AfterFunc(drain, l.abort)
+		timeout := time.AfterFunc(drain, l.abort)
 		l.served.Wait()
-		patience.Stop()
+		timeout.Stop()
 		if l.proxy != nil {
 			l.proxy.end()
 		}

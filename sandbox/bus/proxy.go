@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// endPatience bounds the wait for a proxy that was killed.
-	endPatience = 10 * time.Second
-	// proxyPatience is how long a new proxy may take until it listens, and a running one until it takes a connection.
-	proxyPatience = 5 * time.Second
+	// endTimeout bounds the wait for a proxy that was killed.
+	endTimeout = 10 * time.Second
+	// proxyTimeout is how long a new proxy may take until it listens, and a running one until it takes a connection.
+	proxyTimeout = 5 * time.Second
 	// maxProxyMemory bounds, in bytes of address space, what a command can make the proxy hold: it keeps all that a client
 	// has asked for and does not read.
 	maxProxyMemory = 1 << 30
@@ -105,7 +105,7 @@ func (p *proxy) attend(path string, argv []string, files []descriptor.File, star
 
 // waitReady waits for the byte that the proxy writes when it listens.
 func (p *proxy) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, proxyPatience)
+	ctx, cancel := context.WithTimeout(ctx, proxyTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { p.alive.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -136,7 +136,7 @@ func (p *proxy) end() {
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(endPatience):
+	case <-time.After(endTimeout):
 	}
 	p.socket.Close()
 }
@@ -228,8 +228,8 @@ func connect(name string) (descriptor.File, error) {
 		return 0, err
 	}
 	d := descriptor.File(fd)
-	patience := unix.NsecToTimeval(int64(proxyPatience))
-	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience)
+	timeout := unix.NsecToTimeval(int64(proxyTimeout))
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout)
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		d.Close()
 		return 0, err

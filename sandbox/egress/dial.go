@@ -156,7 +156,7 @@ func (p *Proxy) ask(c *client, to profile.Destination) (why string) {
 	}
 	c.SetReadDeadline(time.Now()) // the watch ends, and the buffer is ours again
 	<-watched
-	c.SetReadDeadline(time.Now().Add(p.patience.head))
+	c.SetReadDeadline(time.Now().Add(p.waitTimeout.head))
 	return cmp.Or(why, "that did not change")
 }
 

@@ -88,7 +88,7 @@ func (p *Proxy) answer(c *client, err error) {
 		}
 	}
 	text = "clai-sandbox: " + sentence(text)
-	c.SetWriteDeadline(time.Now().Add(p.patience.head))
+	c.SetWriteDeadline(time.Now().Add(p.waitTimeout.head))
 	fmt.Fprintf(c, "HTTP/1.1 %s (%s)\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n%s\r\n%s\n",
 		status, text, len(text)+1, structured, text)
 	c.finish()
@@ -115,8 +115,8 @@ func (l lively) Write(b []byte) (int, error) {
 
 // whileBusy returns what a connection's writers call. When they have not for too long, it ends.
 func (p *Proxy) whileBusy(c *client) (touch func(), stop func() bool) {
-	timer := time.AfterFunc(p.patience.idle, c.end)
-	return func() { timer.Reset(p.patience.idle) }, timer.Stop
+	timer := time.AfterFunc(p.waitTimeout.idle, c.end)
+	return func() { timer.Reset(p.waitTimeout.idle) }, timer.Stop
 }
 
 // forward passes on one plain request, and its response.

@@ -28,9 +28,9 @@ type Proxy struct {
 	// Own returns the addresses of this machine, which a name must not lead to. Nil asks the kernel.
 	Own func() ([]netip.Addr, error)
 
-	patience patience // shorter in tests
-	pool     *pool    // nil: the process's
-	refusals refusals
+	waitTimeout waitTimeout // shorter in tests
+	pool        *pool       // nil: the process's
+	refusals    refusals
 
 	mu      sync.Mutex
 	closed  bool
@@ -50,13 +50,13 @@ const (
 	AskTimeout     = 10 * time.Minute
 )
 
-// patience is how long a client may keep a connection with nothing.
-type patience struct {
+// waitTimeout is how long a client may keep a connection with nothing.
+type waitTimeout struct {
 	head time.Duration // to say what is wanted, and to send a TLS hello that was begun
 	idle time.Duration // without a byte in either direction
 }
 
-var usualPatience = patience{head: 30 * time.Second, idle: 15 * time.Minute}
+var usualTimeout = waitTimeout{head: 30 * time.Second, idle: 15 * time.Minute}
 
 // Serve serves the listener until Close, and closes it. It is called once.
 func (p *Proxy) Serve(listener net.Listener) error {
@@ -97,8 +97,8 @@ func (p *Proxy) begin(listener net.Listener) bool {
 	if p.closed {
 		return false
 	}
-	if p.patience == (patience{}) {
-		p.patience = usualPatience
+	if p.waitTimeout == (waitTimeout{}) {
+		p.waitTimeout = usualTimeout
 	}
 	if p.pool == nil {
 		p.pool = shared()
@@ -121,7 +121,7 @@ func (p *Proxy) Close() {
 
 // serve finds out which protocol the client speaks. A SOCKS5 greeting begins with the number 5, and no HTTP request does.
 func (p *Proxy) serve(c *client) {
-	c.SetDeadline(time.Now().Add(p.patience.head))
+	c.SetDeadline(time.Now().Add(p.waitTimeout.head))
 	first, err := c.in.Peek(1)
 	switch {
 	case err != nil:

@@ -29,12 +29,12 @@ type world struct {
 // newWorld starts a proxy. allowed and denied are rules with spaces between them.
 func newWorld(t *testing.T, allowed, denied string) *world {
 	t.Helper()
-	return newPatientWorld(t, allowed, denied, usualPatience)
+	return newPatientWorld(t, allowed, denied, usualTimeout)
 }
 
-func newPatientWorld(t *testing.T, allowed, denied string, patience patience) *world {
+func newPatientWorld(t *testing.T, allowed, denied string, waitTimeout waitTimeout) *world {
 	t.Helper()
-	w := &world{t: t, proxy: &Proxy{Rules: rules(t, allowed, denied), patience: patience}, names: map[string]string{}}
+	w := &world{t: t, proxy: &Proxy{Rules: rules(t, allowed, denied), waitTimeout: waitTimeout}, names: map[string]string{}}
 	w.proxy.Resolve = func(_ context.Context, name string) ([]netip.Addr, error) {
 		w.resolved.Add(1)
 		var list []netip.Addr
@@ -225,17 +225,17 @@ func TestAClientThatIsSlowOrSilentIsLetGo(t *testing.T) {
 	to := fmt.Sprintf("127.0.0.1:%d", port)
 	brief := 200 * time.Millisecond
 	for name, c := range map[string]struct {
-		patience patience
-		said     string
+		waitTimeout waitTimeout
+		said        string
 	}{
-		"nothing":             {patience{head: brief, idle: time.Hour}, ""},
-		"half a request":      {patience{head: brief, idle: time.Hour}, "CONNECT " + to + " HTTP/1.1\r\nX: "},
-		"half of SOCKS5":      {patience{head: brief, idle: time.Hour}, "\x05\x01\x00\x05\x01"},
-		"half a hello":        {patience{head: brief, idle: time.Hour}, "CONNECT " + to + " HTTP/1.1\r\n\r\n\x16\x03\x01\x01\x00\x01"},
-		"an idle tunnel":      {patience{head: time.Hour, idle: brief}, "CONNECT " + to + " HTTP/1.1\r\n\r\n"},
-		"a body that is late": {patience{head: time.Hour, idle: brief}, "POST http://" + to + "/ HTTP/1.1\r\nHost: " + to + "\r\nContent-Length: 9\r\n\r\nx"},
+		"nothing":             {waitTimeout{head: brief, idle: time.Hour}, ""},
+		"half a request":      {waitTimeout{head: brief, idle: time.Hour}, "CONNECT " + to + " HTTP/1.1\r\nX: "},
+		"half of SOCKS5":      {waitTimeout{head: brief, idle: time.Hour}, "\x05\x01\x00\x05\x01"},
+		"half a hello":        {waitTimeout{head: brief, idle: time.Hour}, "CONNECT " + to + " HTTP/1.1\r\n\r\n\x16\x03\x01\x01\x00\x01"},
+		"an idle tunnel":      {waitTimeout{head: time.Hour, idle: brief}, "CONNECT " + to + " HTTP/1.1\r\n\r\n"},
+		"a body that is late": {waitTimeout{head: time.Hour, idle: brief}, "POST http://" + to + "/ HTTP/1.1\r\nHost: " + to + "\r\nContent-Length: 9\r\n\r\nx"},
 	} {
-		w := newPatientWorld(t, to, "", c.patience)
+		w := newPatientWorld(t, to, "", c.waitTimeout)
 		conn := w.dial()
 		io.WriteString(conn, c.said)
 		began := time.Now()

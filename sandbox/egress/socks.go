@@ -73,7 +73,7 @@ func (p *Proxy) refuseSocks(c *client, reply socksReply, err error) {
 		p.refusals.add(&RefusedError{To: quoted(domain.Text), Why: domain.Why, Hint: domain.Hint})
 	}
 	if reply != socksGranted {
-		c.SetWriteDeadline(time.Now().Add(p.patience.head))
+		c.SetWriteDeadline(time.Now().Add(p.waitTimeout.head))
 		c.reply(reply)
 		c.finish()
 	}

@@ -35,7 +35,7 @@ func (p *Proxy) tunnel(c *client, server *net.TCPConn, to profile.Destination) {
 	var refusal *RefusedError
 	if errors.As(err, &refusal) {
 		p.refusals.add(refusal)
-		c.SetWriteDeadline(time.Now().Add(p.patience.head))
+		c.SetWriteDeadline(time.Now().Add(p.waitTimeout.head))
 		c.Write(unrecognizedName)
 	}
 	if err != nil || server.CloseWrite() != nil {
@@ -72,7 +72,7 @@ func (p *Proxy) passHello(c *client, server io.Writer, to profile.Destination) (
 		}
 		if len(seen) > 0 && !begun {
 			begun = true
-			c.SetReadDeadline(time.Now().Add(p.patience.head)) // what was begun is said in full
+			c.SetReadDeadline(time.Now().Add(p.waitTimeout.head)) // what was begun is said in full
 		}
 		if _, err := c.in.Peek(len(seen) + 1); err == io.EOF && (len(seen) == 0 || seen[0] != recordHandshake) {
 			return false, nil // it says no more, and may yet be told something

@@ -114,14 +114,14 @@ func take(dir, name string, how int) (*Image, *Hold, error) {
 }
 
 const (
-	patience = 200 * time.Millisecond
-	pause    = 2 * time.Millisecond
+	timeout = 200 * time.Millisecond
+	pause   = 2 * time.Millisecond
 )
 
 // read locks the file first: one that was removed meanwhile has no name any more.
 func (h *Hold) read(name string, how int) (*Image, error) {
 	err := unix.Flock(h.fd, how|unix.LOCK_NB)
-	for began := time.Now(); err == unix.EWOULDBLOCK && time.Since(began) < patience; time.Sleep(pause) { // List has it for a moment
+	for began := time.Now(); err == unix.EWOULDBLOCK && time.Since(began) < timeout; time.Sleep(pause) { // List has it for a moment
 		err = unix.Flock(h.fd, how|unix.LOCK_NB)
 	}
 	if err == unix.EWOULDBLOCK {

@@ -23,9 +23,9 @@ import (
 // transient scope, as systemd-run --user --scope does for what it runs. The scope goes when this process ends.
 
 const (
-	// scopePatience bounds the wait for systemd.
-	scopePatience = 2 * time.Second
-	systemBusctl  = "/usr/bin/busctl"
+	// scopeTimeout bounds the wait for systemd.
+	scopeTimeout = 2 * time.Second
+	systemBusctl = "/usr/bin/busctl"
 	// scopePrefix begins the scopes' names, as the XDG conventions have it. It is not Prefix: they are systemd's.
 	scopePrefix = "app-clai-sandbox-"
 )
@@ -99,7 +99,7 @@ func isSocketOf(uid int, path string) bool {
 // enterScope has systemd move this process into a new scope, and returns when it is there.
 func (t Tree) enterScope() error {
 	name := fmt.Sprintf("%s%d-%x.scope", scopePrefix, os.Getpid(), time.Now().UnixNano())
-	ctx, cancel := context.WithTimeout(context.Background(), scopePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), scopeTimeout)
 	defer cancel()
 	said := process.KeepAtMost(1 << 10)
 	cmd := exec.CommandContext(ctx, t.busctl, "--user", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
@@ -117,7 +117,7 @@ func (t Tree) enterScope() error {
 	}
 	for !strings.HasSuffix(t.unified(), "/"+name) {
 		if ctx.Err() != nil {
-			return fmt.Errorf("systemd made no scope in %v", scopePatience)
+			return fmt.Errorf("systemd made no scope in %v", scopeTimeout)
 		}
 		time.Sleep(time.Millisecond)
 	}

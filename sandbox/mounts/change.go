@@ -191,8 +191,8 @@ func IDs(process string) (map[uint64]bool, error) {
 	return ids, nil
 }
 
-// narrowPatience is how long what is to become read-only may be open for writing.
-const narrowPatience = 200 * time.Millisecond
+// narrowTimeout is how long what is to become read-only may be open for writing.
+const narrowTimeout = 200 * time.Millisecond
 
 // Narrow makes what is mounted read-only as it is, which holds for whoever stands in it or has a directory there open: nothing
 // can be changed any more, neither content nor permissions nor times. all says with what is mounted below. The kernel refuses
@@ -215,7 +215,7 @@ func (m *Mounter) Narrow(old Mounted, all bool) error {
 			return err
 		}
 		err := narrowed.failed()
-		if err != unix.EBUSY || time.Since(began) > narrowPatience {
+		if err != unix.EBUSY || time.Since(began) > narrowTimeout {
 			if err != nil {
 				err = &Error{Path: old.Path, Op: "make read-only", Err: err}
 			}

@@ -54,8 +54,8 @@ const (
 // stagePlace is where the mounter's file system in memory stands: all hosts have it, and nothing that is mounted comes from there.
 const stagePlace = "/proc"
 
-// patience bounds the wait for the mounter: it does nothing that waits, but a network file system may.
-const patience = 20 * time.Second
+// timeout bounds the wait for the mounter: it does nothing that waits, but a network file system may.
+const timeout = 20 * time.Second
 
 // ErrRefused means that this process may not enter the sandbox's namespaces.
 var ErrRefused = errors.New("the kernel does not let this process mount in its own sandbox")
@@ -77,7 +77,7 @@ func Start(ready, released int, holds ...int) (*Mounter, error) {
 	}
 	defer unix.Close(ends[1])
 	m := &Mounter{socket: ends[0], out: errors.New("it has entered no sandbox")}
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
+	limit := unix.NsecToTimeval(timeout.Nanoseconds())
 	if err := unix.SetsockoptTimeval(m.socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		unix.Close(m.socket)
 		return nil, fmt.Errorf("setsockopt: %w", err)

@@ -69,8 +69,8 @@ func (w *Watch) setAside(n *node, name, rule string, kind Kind) {
 	}
 }
 
-// gitdirPatience is how long a new worktree's gitdir may name a file that does not lead back.
-const gitdirPatience = 5 * time.Millisecond
+// gitdirTimeout is how long a new worktree's gitdir may name a file that does not lead back.
+const gitdirTimeout = 5 * time.Millisecond
 
 // asideIn sets aside for Disarm: a name in an open directory, which is n's or lies below it.
 func (w *Watch) asideIn(n *node, dir int, name string) error {
@@ -107,7 +107,7 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 		if w.doubted[path].IsZero() {
 			w.doubted[path] = time.Now()
 		}
-		if time.Since(w.doubted[path]) < gitdirPatience {
+		if time.Since(w.doubted[path]) < gitdirTimeout {
 			return unix.EAGAIN
 		}
 	}
@@ -231,8 +231,8 @@ type Report struct {
 	Made  []string           // repositories that commands alone have written: see Made
 }
 
-// newsPatience bounds how long News looks for more.
-const newsPatience = 50 * time.Millisecond
+// newsTimeout bounds how long News looks for more.
+const newsTimeout = 50 * time.Millisecond
 
 // News is what was set aside since the last News, while the command goes on: into the quarantine it goes at the end, because until then
 // something may have it open. Why and Taken stay empty.
@@ -243,7 +243,7 @@ func (w *Watch) News() Report {
 		return Report{}
 	}
 	buffer := make([]byte, 32<<10)
-	for began := time.Now(); !w.turn(buffer) && time.Since(began) < newsPatience; {
+	for began := time.Now(); !w.turn(buffer) && time.Since(began) < newsTimeout; {
 	}
 	var report Report
 	for _, i := range w.items[min(w.news, len(w.items)):] {

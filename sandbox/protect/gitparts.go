@@ -135,8 +135,8 @@ func readStash(dir int, name string) string {
 	return string(buffer[:max(n, 0)])
 }
 
-// stashPatience is how long git may need to merge.
-const stashPatience = 30 * time.Second
+// stashTimeout is how long git may need to merge.
+const stashTimeout = 30 * time.Second
 
 // stashLater is about such a file that has come into being. A git inside that merges takes it away again: it is looked at later, and when the
 // command has ended.
@@ -160,7 +160,7 @@ func (w *Watch) checkStash(n *node) {
 	case is == "":
 		n.stash = ""
 	case is == w.strays[join(n.path(), n.stash)]:
-	case w.closing, !has(fd, "MERGE_HEAD") && time.Since(n.stashed) > stashPatience:
+	case w.closing, !has(fd, "MERGE_HEAD") && time.Since(n.stashed) > stashTimeout:
 		w.setAside(n, n.stash, ".git", File)
 	}
 }
@@ -304,8 +304,8 @@ func isIndex(name string) bool {
 	return isNamed(name, "index") || isNamed(name, "merge_rr") || is && digest != "" && strings.Trim(digest, "0123456789abcdef") == ""
 }
 
-// indexPatience is how long an index may be half written: some programs do not rename it.
-const indexPatience = 50 * time.Millisecond
+// indexTimeout is how long an index may be half written: some programs do not rename it.
+const indexTimeout = 50 * time.Millisecond
 
 // maxIndexes bounds how many may wait to be read.
 const maxIndexes = 256
@@ -391,7 +391,7 @@ func (w *Watch) checkIndex(n *node, name string, settle bool) {
 		if w.doubted[path].IsZero() {
 			w.doubted[path] = time.Now()
 		}
-		if time.Since(w.doubted[path]) < indexPatience {
+		if time.Since(w.doubted[path]) < indexTimeout {
 			w.indexes = append(w.indexes, entry{n, name})
 			return
 		}

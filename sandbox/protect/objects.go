@@ -23,8 +23,8 @@ import (
 type NewObjectCheck func(until time.Time) func(dirs []int, in, name string) error
 
 const (
-	// objectPatience is how long to look through objects may take at least; it may take as long as the command did.
-	objectPatience = time.Minute
+	// objectTimeout is how long to look through objects may take at least; it may take as long as the command did.
+	objectTimeout = time.Minute
 	// clockSlack is how much the time of a change may be behind the clock.
 	clockSlack = 20 * time.Millisecond
 	// serverSlack is that where somebody else keeps the time.
@@ -78,7 +78,7 @@ func newObjectLook(check NewObjectCheck, since, began time.Time, writes, couldWr
 	if back := now.Round(0).Add(-now.Sub(since)); back.Before(since.Round(0)) { // the clock was put back
 		since = back
 	}
-	return &objectLook{check: check(now.Add(max(objectPatience, now.Sub(began)))), since: since.Round(0), writes: writes, couldWrite: couldWrite}
+	return &objectLook{check: check(now.Add(max(objectTimeout, now.Sub(began)))), since: since.Round(0), writes: writes, couldWrite: couldWrite}
 }
 
 // slack is how much earlier a change may seem in an open directory.

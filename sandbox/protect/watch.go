@@ -819,8 +819,8 @@ func (w *Watch) settle(idle bool) {
 }
 
 const (
-	// lostPatience is how long the kernel may take to tell where a directory was moved.
-	lostPatience = 5 * time.Millisecond
+	// lostTimeout is how long the kernel may take to tell where a directory was moved.
+	lostTimeout = 5 * time.Millisecond
 	// lostLong is how long a command that has a directory may keep the watch too busy to look for it.
 	lostLong = time.Second
 )
@@ -849,7 +849,7 @@ func (w *Watch) settleLost(idle bool) {
 			}
 			w.forget(n)
 		case idle && !n.sought:
-			seek = seek || w.closing || age > lostPatience && now.After(w.seekNext)
+			seek = seek || w.closing || age > lostTimeout && now.After(w.seekNext)
 		}
 	}
 	if seek && idle {

@@ -320,7 +320,7 @@ func TestAStashIsSetAsideBeforeTheEnd(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		n := w.at(dir + "/.git")
-		n.stashed = n.stashed.Add(-2 * stashPatience)
+		n.stashed = n.stashed.Add(-2 * stashTimeout)
 		w.checkStash(n)
 		if _, err := os.Lstat(stash); (err == nil) != merging {
 			t.Errorf("merging: %v, and %v", merging, err)

@@ -31,8 +31,8 @@ const (
 	netFD   = 5
 )
 
-// patience bounds the wait for the dialer and for a connection on a loopback interface: neither has anything to wait for.
-const patience = 5 * time.Second
+// timeout bounds the wait for the dialer and for a connection on a loopback interface: neither has anything to wait for.
+const timeout = 5 * time.Second
 
 // ErrClosed means that the sandbox has ended.
 var ErrClosed = errors.New("the sandbox has ended")
@@ -84,7 +84,7 @@ func (d *Dialer) pair(ours *int) (theirs int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("socketpair: %w", err)
 	}
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
+	limit := unix.NsecToTimeval(timeout.Nanoseconds())
 	if err := unix.SetsockoptTimeval(ends[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		unix.Close(ends[0])
 		unix.Close(ends[1])
@@ -149,7 +149,7 @@ func (d *Dialer) dial(family uint64, address []byte) (*net.TCPConn, error) {
 	file := os.NewFile(uintptr(fd), "published")
 	defer file.Close()
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-	for until := time.Now().Add(patience); ; {
+	for until := time.Now().Add(timeout); ; {
 		n, err := unix.Poll(poll, int(time.Until(until).Milliseconds())+1)
 		if err == unix.EINTR {
 			continue

@@ -39,7 +39,7 @@ func (d *Dialer) Listening() ([]uint16, error) {
 			return nil, err
 		}
 		d.talks = fd
-		limit := unix.NsecToTimeval(patience.Nanoseconds())
+		limit := unix.NsecToTimeval(timeout.Nanoseconds())
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 			return nil, err
 		}

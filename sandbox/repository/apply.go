@@ -14,10 +14,10 @@ import (
 var ErrLocked = errors.New("git holds a lock on it")
 
 // Update changes the file of settings of an open git directory as git does: it takes the lock, reads, writes the lock's file, and
-// renames that over the file, which keeps its permission bits. change gets what the file holds now. patience bounds the wait for the
+// renames that over the file, which keeps its permission bits. change gets what the file holds now. timeout bounds the wait for the
 // lock.
-func Update(dir int, name string, patience time.Duration, change func(now string) (string, error)) error {
-	fd, err := lock(dir, name+".lock", patience)
+func Update(dir int, name string, timeout time.Duration, change func(now string) (string, error)) error {
+	fd, err := lock(dir, name+".lock", timeout)
 	if err != nil {
 		return err
 	}
@@ -69,13 +69,13 @@ func update(dir int, name string, file *os.File, mine unix.Stat_t, change func(n
 }
 
 // lock makes a lock's file.
-func lock(dir int, name string, patience time.Duration) (int, error) {
+func lock(dir int, name string, timeout time.Duration) (int, error) {
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err != unix.EEXIST {
 			return fd, err
 		}
-		if time.Since(began) > patience {
+		if time.Since(began) > timeout {
 			return -1, ErrLocked
 		}
 	}

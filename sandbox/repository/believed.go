@@ -54,12 +54,12 @@ func (p *indexParser) with(entries []byte, drop ...string) []byte {
 	return digest.Sum(entries)
 }
 
-// lockPatience is how long another git may hold the lock of an index.
-const lockPatience = time.Second
+// lockTimeout is how long another git may hold the lock of an index.
+const lockTimeout = time.Second
 
 // replaceIndex puts another text in the place of an index, under git's lock, for which it waits so long. The time of the new one is that of the old one:
 // git looks into files that are no older. All is written before the lock is taken, where the file system can: a git that meets it fails.
-func replaceIndex(dir int, name string, text []byte, was *unix.Stat_t, patience time.Duration) error {
+func replaceIndex(dir int, name string, text []byte, was *unix.Stat_t, timeout time.Duration) error {
 	lock := name + ".lock"
 	fill := func(fd int) error {
 		written, err := unix.Write(fd, text) // the kernel writes up to 2 GiB at once
@@ -89,7 +89,7 @@ func replaceIndex(dir int, name string, text []byte, was *unix.Stat_t, patience 
 		}
 	}
 	err := take()
-	for began := time.Now(); err == unix.EEXIST && time.Since(began) < patience; err = take() {
+	for began := time.Now(); err == unix.EEXIST && time.Since(began) < timeout; err = take() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil {

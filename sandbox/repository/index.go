@@ -41,16 +41,16 @@ func CheckIndex(dir int, settings []int, name string, settle bool) error {
 		return checkConflicts(dir, text)
 	}
 	formats := formatIn(settings)
-	patience := time.Duration(0)
+	timeout := time.Duration(0)
 	if settle {
-		patience = lockPatience
+		timeout = lockTimeout
 	}
 	if err := checkIndex([]byte(text), formats); errors.Is(err, errTree) {
 		kept := withoutTrees([]byte(text), lengthIn(formats))
 		if more := withoutBelieved(kept, lengthIn(formats)); settle && more != nil {
 			kept = more
 		}
-		if kept == nil || checkIndex(kept, formats) != nil || replaceIndex(dir, name, kept, &stat, patience) != nil {
+		if kept == nil || checkIndex(kept, formats) != nil || replaceIndex(dir, name, kept, &stat, timeout) != nil {
 			return err
 		}
 		return errors.Join(ErrMended, err)
@@ -61,7 +61,7 @@ func CheckIndex(dir int, settings []int, name string, settle bool) error {
 	if kept == nil {
 		return nil
 	}
-	return replaceIndex(dir, name, kept, &stat, patience)
+	return replaceIndex(dir, name, kept, &stat, timeout)
 }
 
 // ErrMended is about an index that was wrong, and is not any more: what git need not have was taken out.

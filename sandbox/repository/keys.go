@@ -287,7 +287,7 @@ var harmless = sync.OnceValue(func() map[string]test {
 		"core.untrackedcache":     word(isBool, "keep"),
 		"core.whitespace":         isWords,
 
-		"diff.algorithm":              word(nil, "default", "myers", "minimal", "patience", "histogram"),
+		"diff.algorithm":              word(nil, "default", "myers", "minimal", "timeout", "histogram"),
 		"diff.colormoved":             isWords,
 		"diff.colormovedws":           isWords,
 		"diff.context":                isNumber,

@@ -49,7 +49,7 @@ func SkipWorktree(dir int, place, name string, paths []string, skip bool) ([]str
 	if err := checkIndex(data, formats); err != nil {
 		return nil, err
 	}
-	return found, replaceIndex(dir, name, data, &stat, lockPatience)
+	return found, replaceIndex(dir, name, data, &stat, lockTimeout)
 }
 
 // withSkipped is an index with the flag of some entries set, or not set, or nil if that is so.

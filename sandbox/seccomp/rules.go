@@ -28,11 +28,11 @@ var table = []Rule{
 	{Call: "setns", AMD64: 308, ARM64: 268, Errno: unix.EPERM, UnlessNested: true,
 		Reason: "nobody inside has a namespace to enter"},
 	{Call: "mount", AMD64: 165, ARM64: 40, Errno: unix.EPERM, UnlessNested: true,
-		Reason: "a remount takes a protection back; without capabilities it fails anyway, and this is the second lock"},
+		Reason: "a remount takes a protection back; without capabilities it fails anyway, and this is a second layer"},
 	{Call: "umount2", AMD64: 166, ARM64: 39, Errno: unix.EPERM, UnlessNested: true,
-		Reason: "an unmount uncovers what a mask covers; the second lock"},
+		Reason: "an unmount uncovers what a mask covers; a second layer"},
 	{Call: "pivot_root", AMD64: 155, ARM64: 41, Errno: unix.EPERM, UnlessNested: true,
-		Reason: "changes what is the root; the second lock"},
+		Reason: "changes what is the root; a second layer"},
 
 	{Call: "open_tree", AMD64: 428, ARM64: 428, Errno: unix.ENOSYS, Reason: newMountAPI},
 	{Call: "open_tree_attr", AMD64: 467, ARM64: 467, Errno: unix.ENOSYS, Reason: newMountAPI},
@@ -145,5 +145,5 @@ const (
 	ioUring         = "does other calls' work past this filter, and has had more holes than any other part"
 	setuidPrograms  = "a program in the workspace that runs as its owner, for whoever outside can reach it"
 	keyrings        = "the kernel's keyrings belong to the user, not to the namespace: keys of the host's programs are in them"
-	theKernelItself = "the machine's, not a command's; without capabilities it fails anyway, and this is the second lock"
+	theKernelItself = "the machine's, not a command's; without capabilities it fails anyway, and this is a second layer"
 )

@@ -48,8 +48,8 @@ const (
 	programFD = 5 // the server itself; from here on, what is a command's
 )
 
-// patience bounds the wait for the server, which does nothing that waits.
-const patience = 10 * time.Second
+// timeout bounds the wait for the server, which does nothing that waits.
+const timeout = 10 * time.Second
 
 // ErrRefused means that this process may not enter the sandbox's namespaces.
 var ErrRefused = errors.New("the kernel does not let this process enter its own sandbox")
@@ -66,7 +66,7 @@ func Start(o Options) (*Server, error) {
 		unix.Close(ends[0])
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
+	limit := unix.NsecToTimeval(timeout.Nanoseconds())
 	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
 		if err := unix.SetsockoptTimeval(s.socket, unix.SOL_SOCKET, option, &limit); err != nil {
 			return failed("setsockopt", err)
@@ -250,6 +250,6 @@ func (s *Server) Close() {
 	s.mu.Unlock()
 	select {
 	case <-s.reaped:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 	}
 }

@@ -117,9 +117,9 @@ type ProposalError struct {
 func (e *ProposalError) Error() string { return e.Why }
 
 // Propose has a person look at changes, with all that is below the paths; none is all. What the layer's rules apply is applied at once,
-// unless somebody has the layer in use for longer than patience; then the rules are asked by the next call. Without a message and paths,
+// unless somebody has the layer in use for longer than timeout; then the rules are asked by the next call. Without a message and paths,
 // nothing new is proposed. The answer is what became of all that was proposed, and does not tell what the host has that commands do not see.
-func (l Layer) Propose(ctx context.Context, message string, selected []string, patience time.Duration) (list []Proposed, inUse bool, err error) {
+func (l Layer) Propose(ctx context.Context, message string, selected []string, timeout time.Duration) (list []Proposed, inUse bool, err error) {
 	switch {
 	case len(message) > MaxMessage:
 		return nil, false, &ProposalError{Why: fmt.Sprintf("the message has more than %d bytes", MaxMessage)}
@@ -145,7 +145,7 @@ func (l Layer) Propose(ctx context.Context, message string, selected []string, p
 			return nil, false, err
 		}
 	}
-	if inUse, err = l.applyProposed(ctx, p, patience); err != nil {
+	if inUse, err = l.applyProposed(ctx, p, timeout); err != nil {
 		return nil, inUse, err
 	}
 	if p, err = readProposal(l.Dir); err != nil || p == nil {
@@ -206,7 +206,7 @@ func (p *Proposal) add(r *Review, message string, selected []string) error {
 }
 
 // applyProposed applies what the rules do, of what waits.
-func (l Layer) applyProposed(ctx context.Context, p *Proposal, patience time.Duration) (inUse bool, err error) {
+func (l Layer) applyProposed(ctx context.Context, p *Proposal, timeout time.Duration) (inUse bool, err error) {
 	var paths []string
 	for _, o := range p.Paths {
 		if o.State == Waiting {
@@ -221,7 +221,7 @@ func (l Layer) applyProposed(ctx context.Context, p *Proposal, patience time.Dur
 		if held := (*InUseError)(nil); !errors.As(err, &held) {
 			return false, err
 		}
-		if time.Since(began) > patience || ctx.Err() != nil {
+		if time.Since(began) > timeout || ctx.Err() != nil {
 			return true, nil
 		}
 	}

@@ -16,25 +16,25 @@ import (
 )
 
 // Shown is what a person looked at: of each change, by its path, what it was then. Without one, nil, nobody looked.
-type Shown map[string]Sight
+type Shown map[string]Fingerprint
 
-// A Sight is of one change. Digest is of what it is and of the files' times; the kernel's time of change is nothing that a command sets. But what a process has
+// A Fingerprint is of one change. Digest is of what it is and of the files' times; the kernel's time of change is nothing that a command sets. But what a process has
 // mapped it may write without a change of times (mmap(2)), so Content is of the very bytes that were shown or, where they cannot be, that were there; empty: only
 // a line in a list was shown.
-type Sight struct{ Digest, Content string }
+type Fingerprint struct{ Digest, Content string }
 
 // Shown is all of a review, as lines in a list.
 func (r *Review) Shown() Shown {
 	s := Shown{}
 	for i := range r.Changes {
 		c := &r.Changes[i]
-		s[c.Path] = Sight{Digest: c.digest()}
+		s[c.Path] = Fingerprint{Digest: c.digest()}
 	}
 	return s
 }
 
 // Add takes a change that a person is shown with its lines.
-func (s Shown) Add(c *Change, d Difference) { s[c.Path] = Sight{c.digest(), d.Content} }
+func (s Shown) Add(c *Change, d Difference) { s[c.Path] = Fingerprint{c.digest(), d.Content} }
 
 // lacks says why a change is none that was shown, or nothing.
 func (s Shown) lacks(c *Change) string {

@@ -30,10 +30,10 @@ const (
 	maxSignatures = 10_000
 	// maxBound bounds the sessions of one sandbox; each counts once.
 	maxBound = 10_000
-	// idle is how long a connection may say nothing, and agentPatience how long the person's agent may take: it may wait for a touch
+	// idle is how long a connection may say nothing, and agentTimeout how long the person's agent may take: it may wait for a touch
 	// or a confirmation.
-	idle          = 10 * time.Minute
-	agentPatience = 2 * time.Minute
+	idle         = 10 * time.Minute
+	agentTimeout = 2 * time.Minute
 	// maxReports bounds what is told of refusals.
 	maxReports = 20
 	// maxQuestions bounds what a person is asked for one sandbox.
@@ -270,7 +270,7 @@ type upstream struct {
 
 // dial connects to the person's agent, if it is the person's.
 func (s *Server) dial() (upstream, error) {
-	conn, err := net.DialTimeout("unix", s.setup.Server, agentPatience)
+	conn, err := net.DialTimeout("unix", s.setup.Server, agentTimeout)
 	if err != nil {
 		return upstream{}, errors.New("your ssh-agent does not answer: " + text.Line(err.Error()))
 	}
@@ -278,7 +278,7 @@ func (s *Server) dial() (upstream, error) {
 		conn.Close()
 		return upstream{}, errors.New("what listens at $SSH_AUTH_SOCK belongs to another user")
 	}
-	conn.SetDeadline(time.Now().Add(agentPatience))
+	conn.SetDeadline(time.Now().Add(agentTimeout))
 	return upstream{agent.NewClient(conn), conn}, nil
 }
 
