@@ -69,7 +69,8 @@ func OpenCheckpoint(signed, key string) (Checkpoint, error) {
 // errNoKey is what stands in the key's place and is none, as after a power failure.
 var errNoKey = errors.New("no key")
 
-// keys reads what signs and what checks; both are made where they are missing. The error is errNoKey where something else stands there.
+// keys reads what signs and what checks; both are made where they are missing. The error is
+// errNoKey where something else stands there.
 func keys(dir string) (signer note.Signer, verifier string, err error) {
 	path := filepath.Join(dir, keyName)
 	text, err := readSmall(path)
@@ -119,11 +120,13 @@ func Head(dir string) (string, error) {
 	return text, err
 }
 
-// headReads is how often the head is read until it is the same twice. It is written in microseconds, once for each time the disk was waited for.
+// headReads is how often the head is read until it is the same twice. It is written in
+// microseconds, once for each time the disk was waited for.
 const headReads = 100
 
-// writeHead puts the last checkpoint in its place. Once there, it is written over: to put another file in its place took longer than waiting for the
-// disk did before it. It is part of one sector, so that a power failure leaves this one or the one before.
+// writeHead puts the last checkpoint in its place. Once there, it is written over: to put another
+// file in its place took longer than waiting for the disk did before it. It is part of one sector,
+// so that a power failure leaves this one or the one before.
 func writeHead(path, text string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package audit keeps the file that says what was asked, what was decided and what became of it: one JSON object a line, only ever
-// appended to. What a line says is its writer's business; that it is one line which holds nothing that a terminal obeys is this package's,
-// and that a line which is changed, removed or added is found: a tree of hashes is over all lines, and its root is signed whenever a line
-// has to be on the disk.
+// Package audit keeps the file that says what was asked, what was decided and what became of it:
+// one JSON object a line, only ever appended to. What a line says is its writer's business; that it
+// is one line which holds nothing that a terminal obeys is this package's, and that a line which is
+// changed, removed or added is found: a tree of hashes is over all lines, and its root is signed
+// whenever a line has to be on the disk.
 package audit
 
 import (
@@ -23,10 +24,12 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// A Log is the file. Text in it that came from an agent is escaped beyond what JSON wants: nothing that a terminal obeys is in it.
+// A Log is the file. Text in it that came from an agent is escaped beyond what JSON wants: nothing
+// that a terminal obeys is in it.
 //
-// A line about what was given is in the file and signed, or it was not given. What is taken away does not wait for the file: blocks are
-// kept for its lines, which nothing else uses, and a line that even so cannot be written is written later.
+// A line about what was given is in the file and signed, or it was not given. What is taken away
+// does not wait for the file: blocks are kept for its lines, which nothing else uses, and a line
+// that even so cannot be written is written later.
 type Log struct {
 	syncing sync.Mutex // held before mu: one at a time signs, for all who wait
 	mu      sync.Mutex
@@ -54,8 +57,9 @@ const (
 	maxOwedLines = 1000
 )
 
-// Open opens the file. known is how far it had come when that was last stored; a notice, for people, says if some of it is gone. What stands
-// there and is no file of ours is set aside. Where there can be no file, nothing is given, and what is given can be taken away.
+// Open opens the file. known is how far it had come when that was last stored; a notice, for
+// people, says if some of it is gone. What stands there and is no file of ours is set aside. Where
+// there can be no file, nothing is given, and what is given can be taken away.
 func Open(path string, known int64) (*Log, []string) {
 	a := &Log{most: maxSegment}
 	var notices []string
@@ -132,7 +136,8 @@ func notOurs(path string) string {
 	return ""
 }
 
-// begin takes the file as it is, and says what in it is not what was signed. A line that a crash cut off is ended before the next one.
+// begin takes the file as it is, and says what in it is not what was signed. A line that a crash
+// cut off is ended before the next one.
 func (a *Log) begin(key string, tell func(string, ...any)) error {
 	if err := a.file.Chmod(0o600); err != nil {
 		return err
@@ -194,7 +199,8 @@ func (a *Log) Close() error {
 	return a.file.Close()
 }
 
-// keepRoom makes sure that the file has blocks up to an offset. A file system that keeps none is taken as it is.
+// keepRoom makes sure that the file has blocks up to an offset. A file system that keeps none is
+// taken as it is.
 func (a *Log) keepRoom(end int64) error {
 	if end <= a.kept {
 		return nil
@@ -213,7 +219,8 @@ func lineOf(value any) ([]byte, error) {
 	return append(text.PlainJSON(line), '\n'), err
 }
 
-// Append appends a line, and returns how far the log has come with it. With sync, it is signed and on the disk by then.
+// Append appends a line, and returns how far the log has come with it. With sync, it is signed and
+// on the disk by then.
 func (a *Log) Append(line any, sync bool) (position int64, err error) {
 	written, err := lineOf(line)
 	if err != nil {
@@ -266,7 +273,8 @@ func (a *Log) AppendTaking(line any) (position int64) {
 	return position
 }
 
-// commit signs what was written, and returns when all up to a position is on the disk. Who waits meanwhile is served by the next one.
+// commit signs what was written, and returns when all up to a position is on the disk. Who waits
+// meanwhile is served by the next one.
 func (a *Log) commit(position int64) error {
 	a.syncing.Lock()
 	defer a.syncing.Unlock()
@@ -314,7 +322,8 @@ func (a *Log) sign() (signed string, err error) {
 	return string(text), err
 }
 
-// rotate begins a new file. All of this one is signed, and on the disk. A crash between the two renames leaves none, and goOn begins it.
+// rotate begins a new file. All of this one is signed, and on the disk. A crash between the two
+// renames leaves none, and goOn begins it.
 func (a *Log) rotate() error {
 	line, err := a.firstLine()
 	if err != nil {

@@ -36,7 +36,8 @@ func TestAShorterAuditFileIsToldOf(t *testing.T) {
 	}
 }
 
-// What a power failure, or another program, made of the key or of the file does not end all granting.
+// What a power failure, or another program, made of the key or of the file does not end all
+// granting.
 func TestWhatCannotBeReadIsSetAsideAndBegunAnew(t *testing.T) {
 	for name, c := range map[string]struct {
 		file string
@@ -77,7 +78,8 @@ func TestWhatCannotBeReadIsSetAsideAndBegunAnew(t *testing.T) {
 	}
 }
 
-// Nothing that may stand in the audit file's place keeps the broker from taking away; what cannot be recorded is not given.
+// Nothing that may stand in the audit file's place keeps the broker from taking away; what cannot
+// be recorded is not given.
 func TestWhatStandsInTheAuditFilesPlaceKeepsNobodyFromRevoking(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"a directory":          func(path string) error { return os.MkdirAll(path+"/full", 0o700) },
@@ -109,7 +111,8 @@ func TestWhatStandsInTheAuditFilesPlaceKeepsNobodyFromRevoking(t *testing.T) {
 	}
 }
 
-// What is looked for in the file's end is found however much was written since, and not the whole file is read for it.
+// What is looked for in the file's end is found however much was written since, and not the whole
+// file is read for it.
 func TestTheEndOfTheFileHasEveryLineSinceATime(t *testing.T) {
 	a, _ := Open(filepath.Join(t.TempDir(), Name), 0)
 	defer a.Close()
@@ -147,7 +150,8 @@ func TestTheEndOfTheFileHasEveryLineSinceATime(t *testing.T) {
 	if full, err := earlier(a.dir); len(full) < 3 {
 		t.Errorf("lines that nobody waits for are in %d files: %v", len(full), err)
 	}
-	// A line that is too long is left out, and what is behind it is not; nor what is behind very many.
+	// A line that is too long is left out, and what is behind it is not; nor what is behind very
+	// many.
 	n, err := a.file.WriteString(strings.Repeat("y", maxLine+1) + "\n")
 	if a.size += int64(n); err != nil {
 		t.Fatal(err)

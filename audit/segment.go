@@ -17,8 +17,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// The log is a file of about maxSegment bytes at most, and those that were full before: audit-N.log begins with line N. Each but the first
-// begins with a line that says what stands before it, so that it can be checked without that.
+// The log is a file of about maxSegment bytes at most, and those that were full before: audit-N.log
+// begins with line N. Each but the first begins with a line that says what stands before it, so
+// that it can be checked without that.
 const (
 	maxSegment  = 32 << 20
 	maxLine     = 4 << 20
@@ -110,7 +111,8 @@ func eachLine(file io.Reader, do func(line []byte) error) (rest []byte, err erro
 	}
 }
 
-// A reader goes through the lines of a log, and holds each checkpoint against what it read until then.
+// A reader goes through the lines of a log, and holds each checkpoint against what it read until
+// then.
 type reader struct {
 	tree
 	key    string // "": signatures are not looked at

@@ -12,12 +12,14 @@ import (
 	"time"
 )
 
-// maxRead bounds what is read of the log's end, in bytes: some seconds' work, and more than somebody who asks as often as they may writes in an hour.
+// maxRead bounds what is read of the log's end, in bytes: some seconds' work, and more than
+// somebody who asks as often as they may writes in an hour.
 const maxRead = 256 << 20
 
-// Since is the end of the log with all lines that were written at that time or later, and perhaps some from before: what a process
-// that was killed has left unfinished. Every line has the member "time". A line is good until the next one, and a file that cannot be read any
-// more ends the lines.
+// Since is the end of the log with all lines that were written at that time or later, and perhaps
+// some from before: what a process that was killed has left unfinished. Every line has the member
+// "time". A line is good until the next one, and a file that cannot be read any more ends the
+// lines.
 func (a *Log) Since(when time.Time) (iter.Seq[[]byte], error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -61,7 +63,8 @@ type part struct {
 	begin, end int64
 }
 
-// since has a part begin early enough for a time, and reports whether nothing from then on is before it.
+// since has a part begin early enough for a time, and reports whether nothing from then on is
+// before it.
 func (p *part) since(when time.Time) (all bool, err error) {
 	for length := int64(64 << 10); ; length *= 4 {
 		p.begin = max(0, p.end-length)
@@ -79,7 +82,8 @@ func (p *part) since(when time.Time) (all bool, err error) {
 	}
 }
 
-// each calls yield with each line that begins in the part, with its end, and reports whether it wanted all. What is longer than a line may be is left out.
+// each calls yield with each line that begins in the part, with its end, and reports whether it
+// wanted all. What is longer than a line may be is left out.
 func (p *part) each(yield func([]byte) bool) bool {
 	file, err := os.Open(p.path)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// A tree is the Merkle tree over the lines (RFC 6962), as far as it is needed to add one and to name its root: the hashes of the
-// whole subtrees at its right edge.
+// A tree is the Merkle tree over the lines (RFC 6962), as far as it is needed to add one and to
+// name its root: the hashes of the whole subtrees at its right edge.
 type tree struct {
 	size   int64 // lines
 	hashes map[int64]tlog.Hash

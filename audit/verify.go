@@ -20,8 +20,9 @@ type Report struct {
 
 const maxProblems = 100
 
-// Verify holds all lines of the log in a state directory against what was signed, with a key that may come from elsewhere, and
-// against checkpoints that were kept elsewhere. It may be called while the log grows.
+// Verify holds all lines of the log in a state directory against what was signed, with a key that
+// may come from elsewhere, and against checkpoints that were kept elsewhere. It may be called while
+// the log grows.
 func Verify(dir, key string, kept ...string) (*Report, error) {
 	report := &Report{}
 	problem := func(text string) {
@@ -67,8 +68,8 @@ func Verify(dir, key string, kept ...string) (*Report, error) {
 	return report, nil
 }
 
-// walk calls do with each line of the log in a state directory, but for files that end before a line. What its file ends in and is no line
-// yet is left out.
+// walk calls do with each line of the log in a state directory, but for files that end before a
+// line. What its file ends in and is no line yet is left out.
 func walk(dir string, from int64, do func(line []byte) error) error {
 	current, err := os.Open(filepath.Join(dir, Name)) // before the others are listed: it may become one of them
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -129,8 +130,8 @@ func Each(dir string, from int64, do func(number int64, line []byte) error) erro
 	})
 }
 
-// A Proof shows whoever has the key that a line is in the log, or that a checkpoint is of a beginning of it: RFC 6962, as sigsum and the
-// Go checksum database have it.
+// A Proof shows whoever has the key that a line is in the log, or that a checkpoint is of a
+// beginning of it: RFC 6962, as sigsum and the Go checksum database have it.
 type Proof struct {
 	Line       *int64      `json:"line,omitempty"`
 	Text       string      `json:"text,omitempty"`
@@ -157,7 +158,8 @@ func Prove(dir, key string, line int64) (*Proof, error) {
 	return p, err
 }
 
-// ProveSince proves that what a checkpoint is of is the beginning of the log, up to the last checkpoint.
+// ProveSince proves that what a checkpoint is of is the beginning of the log, up to the last
+// checkpoint.
 func ProveSince(dir, key, signed string) (*Proof, error) {
 	begin, err := OpenCheckpoint(signed, key)
 	if err != nil {

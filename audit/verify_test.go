@@ -54,7 +54,8 @@ func lookAt(t *testing.T, dir, key string, kept ...string) *Report {
 	return report
 }
 
-// Whatever line is changed, taken out, doubled or put elsewhere, and wherever the log is cut off, it is found.
+// Whatever line is changed, taken out, doubled or put elsewhere, and wherever the log is cut off,
+// it is found.
 func TestNoLineIsChangedWithoutANotice(t *testing.T) {
 	dir, key := written(t, 40)
 	if report := lookAt(t, dir, key); len(report.Problems) > 0 || report.Unsigned != 0 || report.First != 0 {
@@ -118,7 +119,8 @@ func TestFilesThatAreGone(t *testing.T) {
 	}
 }
 
-// The end that is cut off together with the last checkpoint is missed by whoever kept that, and by the gateway, which knows how far it had come.
+// The end that is cut off together with the last checkpoint is missed by whoever kept that, and by
+// the gateway, which knows how far it had come.
 func TestACheckpointThatWasKeptElsewhere(t *testing.T) {
 	dir, key := written(t, 40)
 	kept, err := Head(dir)
@@ -159,7 +161,8 @@ func TestACheckpointThatWasKeptElsewhere(t *testing.T) {
 	}
 }
 
-// What a gateway finds changed it says, and puts on record; what the last one could not sign any more it signs, and says how much that is.
+// What a gateway finds changed it says, and puts on record; what the last one could not sign any
+// more it signs, and says how much that is.
 func TestAGatewaySaysWhatItFinds(t *testing.T) {
 	dir, key := written(t, 4)
 	path := filepath.Join(dir, Name)
@@ -196,7 +199,8 @@ func TestAGatewaySaysWhatItFinds(t *testing.T) {
 	}
 }
 
-// Who waits for the disk at the same time waits for it once, and a file that is full at any moment loses no line.
+// Who waits for the disk at the same time waits for it once, and a file that is full at any moment
+// loses no line.
 func TestManyWriteAtATime(t *testing.T) {
 	dir := t.TempDir()
 	a, _ := Open(filepath.Join(dir, Name), 0)
@@ -288,7 +292,8 @@ func TestALogThatAnotherKeySigned(t *testing.T) {
 	}
 }
 
-// The head is written over where it stands, and always is the last checkpoint; what else stands there makes room for it.
+// The head is written over where it stands, and always is the last checkpoint; what else stands
+// there makes room for it.
 func TestTheHeadIsTheLastCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, headName)

@@ -6,46 +6,54 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A Broker holds questions until a person answers. Package broker has the one that does, package client the one that
-// passes everything on to it over a socket; both do the same.
+// A Broker holds questions until a person answers. Package broker has the one that does, package
+// client the one that passes everything on to it over a socket; both do the same.
 //
-// A change is made once for the name that it is asked under (WithRequestID), and told again to who asks again.
+// A change is made once for the name that it is asked under (WithRequestID), and told again to who
+// asks again.
 //
-// Besides what each method names, errors are *UnknownError for an id that is none, *InvalidError and *profile.PathError for
-// what cannot be meant, and *UnavailableError.
+// Besides what each method names, errors are *UnknownError for an id that is none, *InvalidError
+// and *profile.PathError for what cannot be meant, and *UnavailableError.
 type Broker interface {
-	// Open begins a session: what one sandbox, or one backend, asks within. It ends with Session.Close, with the context,
-	// and with whoever opened it.
+	// Open begins a session: what one sandbox, or one backend, asks within. It ends with
+	// Session.Close, with the context, and with whoever opened it.
 	Open(context.Context, SessionSpec) (*Session, error)
-	// Ask asks within a session and waits for the answer. The question is withdrawn when the context ends. That it was
-	// denied, or nobody answered, is no error. A *BusyError tells an agent that asks too much.
+	// Ask asks within a session and waits for the answer. The question is withdrawn when the
+	// context ends. That it was denied, or nobody answered, is no error. A *BusyError tells an
+	// agent that asks too much.
 	Ask(ctx context.Context, session string, a Asking) (Answer, error)
 	// Pending lists what waits for a decision, the oldest first.
 	Pending(context.Context) ([]Request, error)
-	// Decide answers a request. A decision that is not valid is a *DecisionError, a *ChangedError or a *NeverError, and the
-	// request is still pending; one that comes too late is an *EndedError.
+	// Decide answers a request. A decision that is not valid is a *DecisionError, a *ChangedError
+	// or a *NeverError, and the request is still pending; one that comes too late is an
+	// *EndedError.
 	Decide(ctx context.Context, request string, d Decision) (Answer, error)
 	// Grants lists what is granted, by agent and path: what is stored, and what sessions have.
 	Grants(context.Context) ([]Grant, error)
 	// Add stores a grant that nobody asked for.
 	Add(context.Context, NewGrant) (Grant, error)
-	// Confirm takes a stale grant for what its path leads to now, which the person has to say: resolved. Anything else is a
-	// *ChangedError that says where it leads.
+	// Confirm takes a stale grant for what its path leads to now, which the person has to say:
+	// resolved. Anything else is a *ChangedError that says where it leads.
 	Confirm(ctx context.Context, id, resolved string) (Grant, error)
-	// Narrow takes writing away from a grant. It returns when the sandboxes that can be reached have done so.
+	// Narrow takes writing away from a grant. It returns when the sandboxes that can be reached
+	// have done so.
 	Narrow(ctx context.Context, id string) (Taking, error)
-	// Revoke ends a grant, in the same way. It is over also where the error says that it could not be stored yet.
+	// Revoke ends a grant, in the same way. It is over also where the error says that it could not
+	// be stored yet.
 	Revoke(ctx context.Context, id string) (Taking, error)
 	// Log lists requests that have ended, the latest first, at most limit.
 	Log(ctx context.Context, limit int) ([]Record, error)
-	// Applied tells of a session that is Live what became of a change: its sandboxes show it, or why not.
+	// Applied tells of a session that is Live what became of a change: its sandboxes show it, or
+	// why not.
 	Applied(ctx context.Context, session string, a Applied) error
-	// Events tells of everything that happens from now on, or from an earlier event on. The channel is closed when the context ends, and when
-	// its reader is too slow: then ask again, from the last event that was read.
+	// Events tells of everything that happens from now on, or from an earlier event on. The channel
+	// is closed when the context ends, and when its reader is too slow: then ask again, from the
+	// last event that was read.
 	Events(context.Context, EventsFrom) (<-chan Event, error)
 }
 
-// A SessionSpec describes a session to the broker. It comes from whoever starts the sandbox, never from inside.
+// A SessionSpec describes a session to the broker. It comes from whoever starts the sandbox, never
+// from inside.
 type SessionSpec struct {
 	Agent     string   `json:"agentId"`
 	Workspace string   `json:"workspaceId" jsonschema:"the directory that the agent works in"`
@@ -70,8 +78,8 @@ type Session struct {
 	ID     string
 	Key    string // SessionSpec.Key
 	Socket string // a unix socket on which this session, and nothing else, can ask; empty if there is none
-	// Events are the grants that come and go in this session. The channel is closed when the session has ended, whatever
-	// ended it: from then on nobody tells of a grant that was revoked.
+	// Events are the grants that come and go in this session. The channel is closed when the
+	// session has ended, whatever ended it: from then on nobody tells of a grant that was revoked.
 	Events <-chan Event
 	Close  func()
 }

@@ -12,7 +12,8 @@ type Command struct {
 	Argv []string          `json:"argv,omitempty" jsonschema:"words that no shell reads; or command"`
 	Cwd  string            `json:"cwd,omitempty" jsonschema:"where it starts, absolute and clean; without it, in the session's workspace"`
 	Env  map[string]string `json:"env,omitempty" jsonschema:"variables that are set besides"`
-	// Agent is said where nobody asks within a session: the person runs a command themselves, as the agent would.
+	// Agent is said where nobody asks within a session: the person runs a command themselves, as
+	// the agent would.
 	Agent     string `json:"agentId,omitempty" jsonschema:"without a session: by whose rules it runs"`
 	Security  string `json:"security,omitempty" jsonschema:"deny, allowlist or full: it can only be stricter than what is configured"`
 	Ask       string `json:"ask,omitempty" jsonschema:"always, on-miss or off: it can only be stricter than what is configured"`
@@ -21,7 +22,8 @@ type Command struct {
 	TwoPhase  bool   `json:"twoPhase,omitempty" jsonschema:"answer at once, with status accepted and an id by which the end is waited for"`
 }
 
-// A CommandRequest is what a person is shown of a command that waits for them, beside what a Request has. It does not change while it waits.
+// A CommandRequest is what a person is shown of a command that waits for them, beside what a
+// Request has. It does not change while it waits.
 type CommandRequest struct {
 	Text     string   `json:"text" jsonschema:"the command as it was asked for"`
 	Shell    bool     `json:"shell" jsonschema:"whether a shell reads it"`
@@ -35,14 +37,17 @@ type CommandRequest struct {
 	Fallback string   `json:"askFallback" jsonschema:"what happens without an answer"`
 	Why      string   `json:"why" jsonschema:"why a person is asked"`
 	Always   []string `json:"always,omitempty" jsonschema:"what allowAlways would store; without it, it is no answer"`
-	// Shown is the digest of all of this and of what it is bound to. Who allows the command says it: nobody allows what they did not see.
+	// Shown is the digest of all of this and of what it is bound to. Who allows the command says
+	// it: nobody allows what they did not see.
 	Shown string `json:"shown" jsonschema:"the digest that allows the command as it is shown here"`
 }
 
-// A Fact is one thing that a person is shown, with a name before it. What is in it can be shown on a terminal.
+// A Fact is one thing that a person is shown, with a name before it. What is in it can be shown on
+// a terminal.
 type Fact struct{ Name, Text string }
 
-// Facts are all that is shown of a command. The first are what a person must see the whole of before they allow it.
+// Facts are all that is shown of a command. The first are what a person must see the whole of
+// before they allow it.
 func (r CommandRequest) Facts() (first, rest []Fact) {
 	add := func(list *[]Fact, name, what string) {
 		if what != "" {
@@ -101,7 +106,8 @@ type CommandAnswer struct {
 	ExpiresAtUnixMs int64 `json:"expiresAtUnixMs,omitempty" jsonschema:"of accepted: when nobody is asked any more"`
 }
 
-// A Run is what is told of a command that was to run outside: to its session, and to everyone who listens.
+// A Run is what is told of a command that was to run outside: to its session, and to everyone who
+// listens.
 type Run struct {
 	ID       string `json:"runId" jsonschema:"the request's id"`
 	Agent    string `json:"agentId"`
@@ -121,10 +127,12 @@ func (a CommandAnswer) Ran() bool {
 
 // A Runner is a broker that has commands run outside of any sandbox, too.
 type Runner interface {
-	// RunOutside asks, waits for whoever decides, and then for the command's end. Session is empty where the person runs a command themselves.
-	// inside says that the command comes out of the session's sandbox. When the context ends, the request is withdrawn, or the command ended.
+	// RunOutside asks, waits for whoever decides, and then for the command's end. Session is empty
+	// where the person runs a command themselves. inside says that the command comes out of the
+	// session's sandbox. When the context ends, the request is withdrawn, or the command ended.
 	RunOutside(ctx context.Context, session string, inside bool, c Command) (CommandAnswer, error)
-	// WaitOutside waits for the end of a command that was accepted. Its id is good for some time after that.
+	// WaitOutside waits for the end of a command that was accepted. Its id is good for some time
+	// after that.
 	WaitOutside(ctx context.Context, id string) (CommandAnswer, error)
 }
 

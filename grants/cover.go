@@ -2,16 +2,18 @@ package grants
 
 import "github.com/clairun/clai-sandbox/profile"
 
-// A View is what a session sees without any approval: what its sandbox shows, and what it hides below that. Paths are
-// resolved. The deepest statement about a path decides. The zero value sees nothing.
+// A View is what a session sees without any approval: what its sandbox shows, and what it hides
+// below that. Paths are resolved. The deepest statement about a path decides. The zero value sees
+// nothing.
 type View struct {
 	statements map[string]profile.Access
 	above      map[string]bool // the directories that lead to what is shown, and the links on the way
 }
 
-// NewView makes a view of what is shown, the later one deciding at equal paths, of what is hidden, and of the symbolic links that
-// the sandbox has of its own. A path that is both shown and hidden is shown: it was named on purpose. One that cannot be resolved
-// is not shown, and is hidden as it is written.
+// NewView makes a view of what is shown, the later one deciding at equal paths, of what is hidden,
+// and of the symbolic links that the sandbox has of its own. A path that is both shown and hidden
+// is shown: it was named on purpose. One that cannot be resolved is not shown, and is hidden as it
+// is written.
 func NewView(shown []profile.Grant, hidden, links []string) View {
 	v := View{make(map[string]profile.Access, len(shown)+len(hidden)), map[string]bool{}}
 	for _, link := range links {
@@ -39,8 +41,9 @@ func (v View) leadsTo(path string) {
 	}
 }
 
-// Sees reports whether a session sees by itself what stands at a path, with what was granted besides. The path's parents are
-// directories and no links. More than it sees is never reported; less may be.
+// Sees reports whether a session sees by itself what stands at a path, with what was granted
+// besides. The path's parents are directories and no links. More than it sees is never reported;
+// less may be.
 func (v View) Sees(path string, granted []Grant) bool {
 	if v.above[path] || v.Access(path, Approvals(granted)) > profile.NoAccess {
 		return true
@@ -66,9 +69,9 @@ func Approvals(list []Grant) func(string) profile.Access {
 	}
 }
 
-// Access is what may be done at a resolved path, with what was approved besides: approved returns, for one path, the most
-// that was approved at exactly that path. An approval only ever adds. What is hidden below a broad approval stays hidden,
-// unless an approval names it or something in it.
+// Access is what may be done at a resolved path, with what was approved besides: approved returns,
+// for one path, the most that was approved at exactly that path. An approval only ever adds. What
+// is hidden below a broad approval stays hidden, unless an approval names it or something in it.
 func (v View) Access(resolved string, approved func(path string) profile.Access) profile.Access {
 	access := profile.NoAccess
 	at := func(path string) {

@@ -9,7 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// modelAccess says the same as View.Access by the definition: the deepest statement decides, and approvals only add.
+// modelAccess says the same as View.Access by the definition: the deepest statement decides, and
+// approvals only add.
 func modelAccess(statements, approved map[string]profile.Access, path string) profile.Access {
 	if path != "/" {
 		access := modelAccess(statements, approved, filepath.Dir(path))

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bbolt begins its file with two pages, and writes to one and the other in turn what its last transaction was. The layout
-// is that of version 2, which all releases write: a page header of 16 bytes, then magic, version, page size and flags (4
-// bytes each), the root bucket (16), the free list, the number of pages in use, the transaction (8 each), and the checksum
-// of all these (FNV-1a).
+// bbolt begins its file with two pages, and writes to one and the other in turn what its last
+// transaction was. The layout is that of version 2, which all releases write: a page header of 16
+// bytes, then magic, version, page size and flags (4 bytes each), the root bucket (16), the free
+// list, the number of pages in use, the transaction (8 each), and the checksum of all these
+// (FNV-1a).
 const (
 	boltMagic       = 0xED0CDAED
 	boltVersion     = 2

@@ -40,7 +40,8 @@ func (k *DecisionKind) UnmarshalText(text []byte) error {
 	return &profile.ValueError{Value: string(text), Want: decisionNames}
 }
 
-// A Decision is a person's answer to a request. What it allows is written out: nothing is taken over from the question.
+// A Decision is a person's answer to a request. What it allows is written out: nothing is taken
+// over from the question.
 type Decision struct {
 	Kind   DecisionKind   `json:"kind" jsonschema:"deny, allowOnce or allowAlways; of a question, deny or answer"`
 	Path   string         `json:"path,omitempty" jsonschema:"of an allowance: the path asked for, or one below it"`
@@ -48,7 +49,8 @@ type Decision struct {
 	// Scope of allowAlways says for whom, and there is one so far.
 	Scope     Scope    `json:"scope,omitempty" jsonschema:"of allowAlways: agent"`
 	ExpiresIn Duration `json:"expiresIn,omitempty" jsonschema:"of allowAlways: how long it holds, as 90m or 2h30m; without it, until it is revoked"`
-	// Shown says what the person was shown of a command: CommandRequest.Shown. Nothing else of an allowance is said of one.
+	// Shown says what the person was shown of a command: CommandRequest.Shown. Nothing else of an
+	// allowance is said of one.
 	Shown  string `json:"shown,omitempty" jsonschema:"of an allowance of a command: the digest of what was shown"`
 	Domain string `json:"domain,omitempty" jsonschema:"of an allowance of a connection: one of the rules of the request"`
 	Answer string `json:"answer,omitempty" jsonschema:"of answer: one of the choices, or where there are none, any text"`
@@ -56,8 +58,9 @@ type Decision struct {
 	Via    string `json:"via,omitempty" jsonschema:"how the person answered: terminal, web, desktop, mcp"`
 }
 
-// Parse reads a decision from outside. It wants the kind written out: one that is missing would read as a denial that nobody
-// spoke. A key that it does not know may be meant to narrow, so that is an error as well.
+// Parse reads a decision from outside. It wants the kind written out: one that is missing would
+// read as a denial that nobody spoke. A key that it does not know may be meant to narrow, so that
+// is an error as well.
 func (d *Decision) Parse(text []byte) error {
 	var present struct {
 		Kind *json.RawMessage `json:"kind"`
@@ -95,10 +98,11 @@ const (
 	maxExpiry = 10 * 365 * 24 * time.Hour
 )
 
-// Decide holds a decision that allows something against the question, and returns the place that it grants. Of a denial
-// it checks the form. The place is looked up anew: between question and decision, what was asked for may have become a
-// link to something else. The error is a *DecisionError, a *NeverError, a *profile.PathError, an *InvalidError or a
-// *ChangedError, and then nothing is granted.
+// Decide holds a decision that allows something against the question, and returns the place that it
+// grants. Of a denial it checks the form. The place is looked up anew: between question and
+// decision, what was asked for may have become a link to something else. The error is a
+// *DecisionError, a *NeverError, a *profile.PathError, an *InvalidError or a *ChangedError, and
+// then nothing is granted.
 func (r Rules) Decide(q Question, d Decision) (Place, error) {
 	if err := d.check(q); err != nil || d.Kind == Deny {
 		return Place{}, err
@@ -118,7 +122,8 @@ func (r Rules) Decide(q Question, d Decision) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	// By the letter, and again for what both paths mean: neither /a/../etc nor a link below /a that leads out is below /a.
+	// By the letter, and again for what both paths mean: neither /a/../etc nor a link below /a that
+	// leads out is below /a.
 	named := profile.Within(typed, q.Place.Typed) || profile.Within(typed, q.Place.Resolved)
 	if !named || !profile.Within(place.Resolved, now.Resolved) {
 		return Place{}, &DecisionError{Why: fmt.Sprintf("%s is not %s, nor below it", describe(place), describe(now))}
@@ -177,7 +182,8 @@ func (d Decision) check(q Question) error {
 	return nil
 }
 
-// ForCommand holds a decision about a command against what was shown. The error is a *DecisionError or an *InvalidError.
+// ForCommand holds a decision about a command against what was shown. The error is a *DecisionError
+// or an *InvalidError.
 func (d Decision) ForCommand(r CommandRequest) error {
 	if err := checkText("reason", d.Reason); err != nil {
 		return err

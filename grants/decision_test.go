@@ -182,7 +182,8 @@ func TestADecisionMustSayItsKind(t *testing.T) {
 	}
 }
 
-// A person who is shown where a path leads by now may still not allow what nobody may: the refusal is of the place at the decision.
+// A person who is shown where a path leads by now may still not allow what nobody may: the refusal
+// is of the place at the decision.
 func TestWhatNobodyMayGrantIsRefusedAtTheDecisionToo(t *testing.T) {
 	for name, target := range map[string]string{"around our own files": "/.config", "our own files": "/.config/clai-sandbox", "the programs": "/bin", "around the programs": "",
 		"a process": "/process", "a device": "/device"} {

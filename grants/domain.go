@@ -9,7 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A DomainRequest is what a person is shown of a connection that waits: a sandbox with a filtered network wants to reach what no rule allows.
+// A DomainRequest is what a person is shown of a connection that waits: a sandbox with a filtered
+// network wants to reach what no rule allows.
 type DomainRequest struct {
 	To string `json:"destination" jsonschema:"host:port, as the connection was asked for"`
 	// Rules are all that can be answered, the narrowest first. Each covers the destination.
@@ -44,18 +45,21 @@ type DomainAnswer struct {
 
 // A DomainAsker is a broker that asks a person about connections, too.
 type DomainAsker interface {
-	// AskDomain asks within a session about host:port, and waits. When it returns a grant, the session's sandboxes that can be reached have it. The
-	// question is withdrawn when the context ends.
+	// AskDomain asks within a session about host:port, and waits. When it returns a grant, the
+	// session's sandboxes that can be reached have it. The question is withdrawn when the context
+	// ends.
 	AskDomain(ctx context.Context, session, to string) (DomainAnswer, error)
 }
 
-// DomainBody asks on the people's socket: who starts a sandbox asks, when a connection comes out of it. No sandbox says itself what it asks for.
+// DomainBody asks on the people's socket: who starts a sandbox asks, when a connection comes out of
+// it. No sandbox says itself what it asks for.
 type DomainBody struct {
 	Session string `json:"sessionId" jsonschema:"the session that was opened"`
 	To      string `json:"destination" jsonschema:"host:port"`
 }
 
-// ForDomain holds a decision against a request for a connection. The error is a *DecisionError or an *InvalidError.
+// ForDomain holds a decision against a request for a connection. The error is a *DecisionError or
+// an *InvalidError.
 func (d Decision) ForDomain(r DomainRequest) error {
 	if err := checkText("reason", d.Reason); err != nil {
 		return err

@@ -17,7 +17,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/whole"
 )
 
-// DomainsName is the file in the state directory with the domains that were granted for always. One gateway writes it, and runs read it.
+// DomainsName is the file in the state directory with the domains that were granted for always. One
+// gateway writes it, and runs read it.
 const DomainsName = "domains.json"
 
 const (
@@ -75,7 +76,8 @@ func StoreDomains(dir string, list []Grant) error {
 	return whole.Write(filepath.Join(dir, DomainsName), DomainsName+".", append(text, '\n'))
 }
 
-// CurrentDomains are the domains that an agent was granted for always, and that hold now. Nothing stored can keep a run from starting.
+// CurrentDomains are the domains that an agent was granted for always, and that hold now. Nothing
+// stored can keep a run from starting.
 func CurrentDomains(dir, agent string, now time.Time) ([]Grant, []Notice) {
 	list, err := StoredDomains(dir)
 	if err != nil {

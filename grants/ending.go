@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Clock is the time of day, and how long the machine has been up, suspended or not. Anybody with the right to can set the first, nobody the second.
+// A Clock is the time of day, and how long the machine has been up, suspended or not. Anybody with
+// the right to can set the first, nobody the second.
 type Clock func() (day time.Time, up time.Duration)
 
 // MachineClock is this machine's.
@@ -20,8 +21,9 @@ func MachineClock() (time.Time, time.Duration) {
 	return time.Now(), time.Duration(up.Nano())
 }
 
-// Endings tell when grants are over: at the time of day that they say, or after as long as that was away when the grant became known, whichever comes first. So
-// a clock that is set back makes no grant longer. The zero value goes by the machine's clock; it is not safe for concurrent use.
+// Endings tell when grants are over: at the time of day that they say, or after as long as that was
+// away when the grant became known, whichever comes first. So a clock that is set back makes no
+// grant longer. The zero value goes by the machine's clock; it is not safe for concurrent use.
 type Endings struct {
 	Clock Clock
 	known map[string]ending // by the grant's id
@@ -39,7 +41,8 @@ func (e *Endings) now() (time.Time, time.Duration) {
 	return MachineClock()
 }
 
-// Note begins to count the time of a grant. Of one that is known, with the time that it had, the count goes on.
+// Note begins to count the time of a grant. Of one that is known, with the time that it had, the
+// count goes on.
 func (e *Endings) Note(g Grant) {
 	if was, known := e.known[g.ID]; known && was.at == g.ExpiresAtUnixMs {
 		return
@@ -87,7 +90,8 @@ type Alarm struct {
 	timer   *time.Timer // where the kernel has no such file for it
 }
 
-// NewAlarm calls do after a time, or after a minute if that is longer. The time counts while the machine is suspended, too: then it is called when that wakes.
+// NewAlarm calls do after a time, or after a minute if that is longer. The time counts while the
+// machine is suspended, too: then it is called when that wakes.
 func NewAlarm(after time.Duration, do func()) *Alarm {
 	after = min(max(after, time.Millisecond), maxAlarm)
 	a := &Alarm{}

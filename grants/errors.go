@@ -27,8 +27,8 @@ type DecisionError struct{ Why string }
 
 func (e *DecisionError) Error() string { return "not a valid decision: " + e.Why }
 
-// ChangedError means that the path asked for leads to something else by now than what the person was shown. The request is
-// still pending, and shows what it leads to now.
+// ChangedError means that the path asked for leads to something else by now than what the person
+// was shown. The request is still pending, and shows what it leads to now.
 type ChangedError struct{ Asked, Now Place }
 
 func (e *ChangedError) Error() string {
@@ -72,7 +72,8 @@ type BusyError struct{ Why string }
 
 func (e *BusyError) Error() string { return e.Why }
 
-// UnavailableError means that the broker cannot do now what it was asked to do: nothing was decided or stored.
+// UnavailableError means that the broker cannot do now what it was asked to do: nothing was decided
+// or stored.
 type UnavailableError struct {
 	Why  string
 	Hint string

@@ -2,7 +2,8 @@ package grants
 
 import "github.com/clairun/clai-sandbox/profile"
 
-// A NoticeKind tells programs what a notice is about. The names are the same in every interface of the project.
+// A NoticeKind tells programs what a notice is about. The names are the same in every interface of
+// the project.
 type NoticeKind string
 
 const (

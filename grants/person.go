@@ -80,7 +80,8 @@ type PersonBody struct {
 	PersonQuestion
 }
 
-// ForQuestion holds a decision against a question to a person. The error is a *DecisionError or an *InvalidError.
+// ForQuestion holds a decision against a question to a person. The error is a *DecisionError or an
+// *InvalidError.
 func (d Decision) ForQuestion(q PersonQuestion) error {
 	if err := checkText("reason", d.Reason); err != nil {
 		return err

@@ -23,15 +23,17 @@ type Place struct {
 type Object = profile.Object
 
 const (
-	// maxLinks is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
+	// maxLinks is how many symbolic links one path may pass through, as in the kernel
+	// (path_resolution(7)).
 	maxLinks = 40
 	// maxDepth is how many directories a path may lead through. Each is held open on the way.
 	maxDepth = 400
 )
 
-// Resolve follows the symbolic links of a path that is absolute and clean. Of a path that does not exist, the parents that
-// do are followed, and a link that leads to nothing leads there. What leads into /proc is not followed: there are ways out of it
-// to wherever a process is. The error is a *profile.PathError, or for what leads there a *NeverError.
+// Resolve follows the symbolic links of a path that is absolute and clean. Of a path that does not
+// exist, the parents that do are followed, and a link that leads to nothing leads there. What leads
+// into /proc is not followed: there are ways out of it to wherever a process is. The error is a
+// *profile.PathError, or for what leads there a *NeverError.
 func Resolve(path string) (Place, error) {
 	// Most paths hold no link, and are what they say.
 	if !inProc(path) {
@@ -50,8 +52,9 @@ func Resolve(path string) (Place, error) {
 	return place, nil
 }
 
-// isMissing reports whether a path ends at a directory that holds no such name, and no symbolic link is on the way there. One that is
-// absolute and clean is then what it says, as one that exists is.
+// isMissing reports whether a path ends at a directory that holds no such name, and no symbolic
+// link is on the way there. One that is absolute and clean is then what it says, as one that exists
+// is.
 func isMissing(path string) bool {
 	for path != "/" {
 		above := parent(path)
@@ -97,12 +100,13 @@ func objectAt(path string) (Object, error) {
 
 func inProc(path string) bool { return profile.Within(path, "/proc") }
 
-// A walk follows a path component by component, each looked up in the directory that was found before it and is held open: what is
-// renamed meanwhile, or becomes a link, leads nowhere else.
+// A walk follows a path component by component, each looked up in the directory that was found
+// before it and is held open: what is renamed meanwhile, or becomes a link, leads nowhere else.
 type walk struct {
 	// sees says what whoever asks sees without us; nil: everything.
 	sees func(path string) bool
-	// known is how far whoever asks could have followed the path without us. From blind on, nothing that is found may be told.
+	// known is how far whoever asks could have followed the path without us. From blind on, nothing
+	// that is found may be told.
 	known string
 	blind bool
 
@@ -204,8 +208,9 @@ func (w *walk) look(next, after string) {
 	}
 }
 
-// missing puts what does not exist behind its parent. The kernel does not go up from what is not there, so that ".." has
-// no meaning; to take it out by the letter would name a place that nobody meant.
+// missing puts what does not exist behind its parent. The kernel does not go up from what is not
+// there, so that ".." has no meaning; to take it out by the letter would name a place that nobody
+// meant.
 func missing(first, after string) (string, error) {
 	path := first
 	for name, rest := cutComponent(after); name != ""; name, rest = cutComponent(rest) {
@@ -227,7 +232,8 @@ func readlink(fd int) (string, error) {
 	return string(buffer[:n]), nil
 }
 
-// cutComponent takes the first component off a path. "." and empty components mean nothing; no name is the end.
+// cutComponent takes the first component off a path. "." and empty components mean nothing; no name
+// is the end.
 func cutComponent(path string) (name, after string) {
 	for after = path; after != ""; {
 		name, after, _ = strings.Cut(after, "/")

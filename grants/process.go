@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// StartOf is when a process was started, in the kernel's own count (proc_pid_stat(5)), or empty if there is none: with the number,
-// it names one process among all.
+// StartOf is when a process was started, in the kernel's own count (proc_pid_stat(5)), or empty if
+// there is none: with the number, it names one process among all.
 func StartOf(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -16,8 +16,9 @@ type Question struct {
 	Place  Place
 	Access profile.Access
 	Reason string
-	// Known is the path as far as whoever asks could have followed it without us: links that it sees are followed, and from where
-	// it sees nothing the path stands as it was written. What it is told before a person has answered follows from this alone.
+	// Known is the path as far as whoever asks could have followed it without us: links that it
+	// sees are followed, and from where it sees nothing the path stands as it was written. What it
+	// is told before a person has answered follows from this alone.
 	Known string
 	// Blind says that Known leads to what whoever asks does not see.
 	Blind bool
@@ -25,8 +26,8 @@ type Question struct {
 	Problem string
 }
 
-// A Request is a question that waits for a decision, as the people who decide see it. The text in it may be the agent's:
-// profile.Printable makes it fit for a terminal.
+// A Request is a question that waits for a decision, as the people who decide see it. The text in
+// it may be the agent's: profile.Printable makes it fit for a terminal.
 type Request struct {
 	ID              string         `json:"requestId" jsonschema:"names the request in a decision"`
 	Agent           string         `json:"agentId" jsonschema:"who asks"`
@@ -92,15 +93,16 @@ type Answer struct {
 	Reason    string         `json:"reason,omitempty" jsonschema:"why it was not granted"`
 }
 
-// Ask turns what a person wrote into a question. The error is a *profile.PathError or an *InvalidError, for what cannot be
-// meant, or a *NeverError for what nobody may grant.
+// Ask turns what a person wrote into a question. The error is a *profile.PathError or an
+// *InvalidError, for what cannot be meant, or a *NeverError for what nobody may grant.
 func (r Rules) Ask(path string, access profile.Access, reason string) (Question, error) {
 	return r.AskSeeing(nil, path, access, reason)
 }
 
-// AskSeeing turns what an agent wrote into a question. sees says which paths the agent sees by itself; nil: all. An error, and
-// Known and Blind, are the same whatever stands in places that it does not see: an agent that asks learns nothing about them, also
-// not by asking for links of its own that lead there.
+// AskSeeing turns what an agent wrote into a question. sees says which paths the agent sees by
+// itself; nil: all. An error, and Known and Blind, are the same whatever stands in places that it
+// does not see: an agent that asks learns nothing about them, also not by asking for links of its
+// own that lead there.
 func (r Rules) AskSeeing(sees func(path string) bool, path string, access profile.Access, reason string) (Question, error) {
 	q := Question{Access: access, Reason: reason}
 	typed, err := r.expand(strings.TrimSpace(path))
@@ -113,7 +115,8 @@ func (r Rules) AskSeeing(sees func(path string) bool, path string, access profil
 	if err := checkText("reason", reason); err != nil {
 		return q, err
 	}
-	// What the path says is looked at before the disk is: nobody learns from us what is in /proc of this process.
+	// What the path says is looked at before the disk is: nobody learns from us what is in /proc of
+	// this process.
 	if err := r.Refuse(Place{Typed: typed, Resolved: typed}, access); err != nil {
 		return q, err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// Rules say what may be granted on this machine. The zero value knows no home and no directories of our own: make them
-// with NewRules.
+// Rules say what may be granted on this machine. The zero value knows no home and no directories of
+// our own: make them with NewRules.
 type Rules struct {
 	Home string // what "~" stands for
 
@@ -18,8 +18,9 @@ type Rules struct {
 	programs []string // never for writing
 }
 
-// NewRules returns the rules for a person's home. Own are the directories with this program's configuration, state and
-// sockets; programs those with bwrap and with this program, which whoever can write to them replaces.
+// NewRules returns the rules for a person's home. Own are the directories with this program's
+// configuration, state and sockets; programs those with bwrap and with this program, which whoever
+// can write to them replaces.
 func NewRules(home string, own, programs []string) Rules {
 	return Rules{Home: home, home: bothWays([]string{home}), own: bothWays(own), programs: bothWays(programs)}
 }

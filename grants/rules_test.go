@@ -121,7 +121,8 @@ func TestAPersonIsWarned(t *testing.T) {
 	}
 }
 
-// A link to a directory above the home stands for a home that is reached through one, as where /home is /var/home.
+// A link to a directory above the home stands for a home that is reached through one, as where
+// /home is /var/home.
 func TestAHomeBehindALinkIsAHome(t *testing.T) {
 	real := newHome(t)
 	link(t, real, real+"-link")

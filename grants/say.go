@@ -7,7 +7,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// A Saying is a line that somebody typed to whoever decides: in a chat with an agent, or at a terminal.
+// A Saying is a line that somebody typed to whoever decides: in a chat with an agent, or at a
+// terminal.
 type Saying struct {
 	Text      string `json:"text" jsonschema:"/exec host=… security=… ask=… node=…, /exec reset, /elevated on or off, /approve ID allow-once, allow-always or deny; all else is for the agent"`
 	Sender    string `json:"sender,omitempty" jsonschema:"who typed it, as the backend has found out: it counts where outside.approvers has that name; without it, it is the person of this machine"`
@@ -29,7 +30,8 @@ type Overrides struct {
 	Elevated bool   `json:"elevated,omitempty" jsonschema:"host gateway and security full, until it is taken back"`
 }
 
-// Where is the host that commands of the session run on if nobody names another; empty: nothing was said.
+// Where is the host that commands of the session run on if nobody names another; empty: nothing was
+// said.
 func (o Overrides) Where() string {
 	if o.Elevated {
 		return "gateway"

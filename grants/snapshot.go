@@ -24,15 +24,17 @@ import (
 
 // The names of the database and of its snapshot in the state directory.
 //
-// One process holds the database open and keeps everyone else out of it; a run must not wait for that. So the store writes
-// what runs need into a file beside it, after each change, and a run reads that. The file is text:
+// One process holds the database open and keeps everyone else out of it; a run must not wait for
+// that. So the store writes what runs need into a file beside it, after each change, and a run
+// reads that. The file is text:
 //
 //	clai-sandbox-grants 1 TRANSACTION INDEX-BYTES CHECKSUM
 //	AGENT OFFSET BYTES CHECKSUM                                                          (the index, sorted by agent)
 //	ID ACCESS DEVICE INODE[:BORN:HANDLE] EXPIRES STALE "PATH" "RESOLVED" {the whole grant as JSON}   (tabs between; agent by agent)
 //
-// Offsets count from the end of the index. The checksums (CRC-32C) find what a crash or a bad disk left, not what somebody
-// forged: whoever can write here can grant anything. The first covers the first line up to it, and the index.
+// Offsets count from the end of the index. The checksums (CRC-32C) find what a crash or a bad disk
+// left, not what somebody forged: whoever can write here can grant anything. The first covers the
+// first line up to it, and the index.
 const (
 	DatabaseName = "grants.db"
 	SnapshotName = "grants.snapshot"
@@ -74,9 +76,9 @@ func (s *Snapshot) Set(agent string, list []Grant) error {
 	return nil
 }
 
-// Write replaces the file in the state directory by what is true after a transaction of the database. Readers see the old
-// file or the new one. It is not forced to the disk: after a power cut its checksum fails, and the next start of the
-// broker writes it anew.
+// Write replaces the file in the state directory by what is true after a transaction of the
+// database. Readers see the old file or the new one. It is not forced to the disk: after a power
+// cut its checksum fails, and the next start of the broker writes it anew.
 func (s *Snapshot) Write(dir string, transaction uint64) error {
 	agents := slices.Sorted(maps.Keys(s.sections))
 	var index []byte
@@ -139,12 +141,12 @@ func (e *SnapshotError) Hint() string {
 	return "clai-sandbox grants list starts the broker, which writes the snapshot anew"
 }
 
-// snapshotTimeout is how long a reader waits for the file to catch up with the database: the store has changed one and
-// is about to change the other.
+// snapshotTimeout is how long a reader waits for the file to catch up with the database: the store
+// has changed one and is about to change the other.
 const snapshotTimeout = 20 * time.Millisecond
 
-// ReadSnapshot returns what is stored for one agent, without asking the broker. Of each grant it has what a run needs;
-// origin and uses are left out. The error is a *SnapshotError.
+// ReadSnapshot returns what is stored for one agent, without asking the broker. Of each grant it
+// has what a run needs; origin and uses are left out. The error is a *SnapshotError.
 func ReadSnapshot(dir, agent string) ([]Grant, error) {
 	deadline := time.Now().Add(snapshotTimeout)
 	for {
@@ -327,8 +329,8 @@ func parseInode(text string, o *Object) (err error) {
 	return err
 }
 
-// ReadWholeSnapshot returns all that was stored at the time of the snapshot, whatever the database has become. It is for
-// the store, to begin with when the database is damaged.
+// ReadWholeSnapshot returns all that was stored at the time of the snapshot, whatever the database
+// has become. It is for the store, to begin with when the database is damaged.
 func ReadWholeSnapshot(dir string) ([]Grant, error) {
 	file, err := openOwn(filepath.Join(dir, SnapshotName))
 	if err != nil {
@@ -360,7 +362,8 @@ func ReadWholeSnapshot(dir string) ([]Grant, error) {
 	return list, nil
 }
 
-// openOwn opens a file of ours for reading. Who can put another one in its place can write to our state directory.
+// openOwn opens a file of ours for reading. Who can put another one in its place can write to our
+// state directory.
 func openOwn(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

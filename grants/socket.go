@@ -21,8 +21,9 @@ const (
 	InsideSocket = "/run/clai-sandbox/ask.sock"
 )
 
-// SocketDirectory is where the broker's sockets are: the runtime directory or, where the system gives none, a directory of
-// the state. A gateway is for one state: another than the usual one has a directory of its own.
+// SocketDirectory is where the broker's sockets are: the runtime directory or, where the system
+// gives none, a directory of the state. A gateway is for one state: another than the usual one has
+// a directory of its own.
 func SocketDirectory(d profile.Directories) string {
 	switch {
 	case d.Runtime == "":

@@ -12,9 +12,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// Current returns the grants of an agent that hold now: those whose time
-// is not over and whose path still leads to the object that was granted. Notices tell of the others. It does not wait for
-// the broker, and leaves word for it of what was used. Nothing stored can keep a run from starting.
+// Current returns the grants of an agent that hold now: those whose time is not over and whose path
+// still leads to the object that was granted. Notices tell of the others. It does not wait for the
+// broker, and leaves word for it of what was used. Nothing stored can keep a run from starting.
 func Current(dir, agent string, now time.Time) ([]Grant, []Notice) {
 	list, err := ReadSnapshot(dir, agent)
 	if err != nil {
@@ -55,9 +55,9 @@ func confirmHint(g Grant) string {
 	return "if that is meant, type: clai-sandbox grants confirm " + g.ID
 }
 
-// Profiles are grants as a sandbox takes them. It leaves out what another grant shows already with as much access:
-// approving less later takes nothing away. A name
-// that leads there through a link is kept, for the name's sake, with the access that the place has.
+// Profiles are grants as a sandbox takes them. It leaves out what another grant shows already with
+// as much access: approving less later takes nothing away. A name that leads there through a link
+// is kept, for the name's sake, with the access that the place has.
 func Profiles(list []Grant) []profile.Grant {
 	most := make(map[string]profile.Access, len(list))
 	for _, g := range list {

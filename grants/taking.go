@@ -35,8 +35,8 @@ const MaxRequestID = 64
 
 type requestIDKey struct{}
 
-// WithRequestID names what is asked of a broker. A change is made once for one name, and told again as often as it is asked for: who
-// got no answer, because the broker was killed, may ask again.
+// WithRequestID names what is asked of a broker. A change is made once for one name, and told again
+// as often as it is asked for: who got no answer, because the broker was killed, may ask again.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }

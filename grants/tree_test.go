@@ -10,8 +10,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A randomTree is a directory with random files, directories and symbolic links in it, some of which lead out, round in
-// circles, or nowhere.
+// A randomTree is a directory with random files, directories and symbolic links in it, some of
+// which lead out, round in circles, or nowhere.
 type randomTree struct {
 	random *rand.Rand
 	root   string // no component is a symbolic link
@@ -79,9 +79,9 @@ func (tree *randomTree) path() string {
 	return path
 }
 
-// modelResolve is what the standard library makes of a clean path, as the kernel would: an existing path through
-// EvalSymlinks, a missing one behind its longest existing parent. It reports false where it cannot tell: a link that leads
-// nowhere, or in a circle.
+// modelResolve is what the standard library makes of a clean path, as the kernel would: an existing
+// path through EvalSymlinks, a missing one behind its longest existing parent. It reports false
+// where it cannot tell: a link that leads nowhere, or in a circle.
 func modelResolve(path string) (string, bool) {
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil {
@@ -152,7 +152,8 @@ func testRules(home string) Rules {
 	return NewRules(home, []string{home + "/.config/clai-sandbox"}, []string{"/usr/bin"})
 }
 
-// TestADecisionIsNeverWiderThanTheQuestion holds random decisions on random trees against the model above.
+// TestADecisionIsNeverWiderThanTheQuestion holds random decisions on random trees against the model
+// above.
 func TestADecisionIsNeverWiderThanTheQuestion(t *testing.T) {
 	accepted, refused := 0, 0
 	for seed := range uint64(400) {

@@ -31,7 +31,8 @@ type Warning struct {
 	Text string      `json:"text" jsonschema:"for a person, in one line"`
 }
 
-// broad are directories that hold much more than one task needs. Every directory directly below the root counts as well.
+// broad are directories that hold much more than one task needs. Every directory directly below the
+// root counts as well.
 var broad = []string{"/var/lib", "/var/home", "/usr/local", "/usr/share", "/usr/lib", "/usr/bin"}
 
 // sensitive are places outside the home directory where programs keep what lets others in.

@@ -7,8 +7,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A WireError is one of this package's errors on its way through the socket. Both ends know the same ones, so that a
-// caller cannot tell a broker behind a socket from one in its own process.
+// A WireError is one of this package's errors on its way through the socket. Both ends know the
+// same ones, so that a caller cannot tell a broker behind a socket from one in its own process.
 type WireError struct {
 	Code    ErrorCode `json:"code" jsonschema:"which error it is, for programs"`
 	Message string    `json:"message" jsonschema:"the same for a person, in one line"`

@@ -37,7 +37,8 @@ type got struct {
 	rule    string // what is allowed of a connection
 }
 
-// ask waits for a person's word about a command. Where the configuration wants so, it does not while nobody would see the question.
+// ask waits for a person's word about a command. Where the configuration wants so, it does not
+// while nobody would see the question.
 func (b *Broker) ask(ctx context.Context, c command) (said policy.Answer, reason string, err error) {
 	if c.host.Outside.Unattended == "fallback" && c.session != "" && !b.Heard() {
 		return policy.AnswerNone, "nobody can be reached: no desktop shows requests, and nobody looks at them", nil
@@ -225,7 +226,8 @@ func (p *pending) fits(d grants.Decision) error {
 	return d.ForCommand(*p.Outside)
 }
 
-// claim makes this decision the one that counts, if it is a valid one. Nil and no error: it is about a path.
+// claim makes this decision the one that counts, if it is a valid one. Nil and no error: it is
+// about a path.
 func (b *Broker) claim(id string, d grants.Decision) (*pending, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -246,7 +248,8 @@ func (b *Broker) claim(id string, d grants.Decision) (*pending, error) {
 	return p, nil
 }
 
-// release takes back a claim that could not be written: the command waits on, unless it ended meanwhile.
+// release takes back a claim that could not be written: the command waits on, unless it ended
+// meanwhile.
 func (b *Broker) release(p *pending) {
 	b.mu.Lock()
 	p.claimed = false

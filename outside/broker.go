@@ -294,7 +294,8 @@ func check(c command) error {
 	return nil
 }
 
-// admit counts a command of an agent's, until done. A large one counts for several looks: each is written down.
+// admit counts a command of an agent's, until done. A large one counts for several looks: each is
+// written down.
 func (b *Broker) admit(name string, size int) (done func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -345,7 +346,8 @@ func (c *command) toRunner(approved *runner.Approved) runner.Request {
 		Approved: approved, TimeoutMs: c.TimeoutMs}
 }
 
-// decide asks the lists, and the policy of this host, and writes down what was asked for and what they say.
+// decide asks the lists, and the policy of this host, and writes down what was asked for and what
+// they say.
 func (b *Broker) decide(c *command) error {
 	c.byList, c.said = policy.Run, b.Overrides(c.session)
 	refuse := func(reason, text string) {
@@ -384,8 +386,9 @@ func (b *Broker) decide(c *command) error {
 	return b.record(*c, requested, line{})
 }
 
-// obeysWorkspace is a program of the command's that executes what settings in the workspace say. Whoever asks can write those when this was looked at,
-// and before the program reads them. Programs are known by what they are, whatever they are called.
+// obeysWorkspace is a program of the command's that executes what settings in the workspace say.
+// Whoever asks can write those when this was looked at, and before the program reads them. Programs
+// are known by what they are, whatever they are called.
 func (c *command) obeysWorkspace() string {
 	var programs []policy.Executable
 	if bound := c.decision.BoundTo; bound != nil {
@@ -424,15 +427,17 @@ const (
 	reasonLost      = "the gateway ended while the command ran, and the command was ended with it"
 )
 
-// carryOut is what becomes of a command by what was decided. begun says that it was run, as far as is known.
+// carryOut is what becomes of a command by what was decided. begun says that it was run, as far as
+// is known.
 func (b *Broker) carryOut(ctx context.Context, c command) (a grants.CommandAnswer, begun bool, err error) {
 	status := grants.CommandAutoApproved
 	var approved *runner.Approved
 	switch {
 	case c.decision.Verdict == policy.Deny:
 		return denied(c.decision), false, nil
-	// An expression that lets a command run without asking is the person's answer, except where they want to be asked each time. It speaks of words: which
-	// variables may be set, nobody has said.
+	// An expression that lets a command run without asking is the person's answer, except where
+	// they want to be asked each time. It speaks of words: which variables may be set, nobody has
+	// said.
 	case c.decision.Verdict == policy.AskPerson && c.inside && c.byList == policy.Run && c.decision.Ask != policy.AskAlways && len(c.Env) == 0:
 		approved = c.approved(policy.AnswerAllowOnce)
 	case c.decision.Verdict == policy.AskPerson || c.byList == policy.AskPerson:

@@ -13,13 +13,14 @@ const (
 	networkRefused = "network_refused"
 	networkMore    = "network_more" // connections that are only counted
 
-	// What an agent's connections may take of the record: so many lines, and then one more each time.
+	// What an agent's connections may take of the record: so many lines, and then one more each
+	// time.
 	connectionBurst = 500
 	connectionEvery = 10 * time.Second
 )
 
-// Observe puts on record what a session's network let through and refused. What is more than a share of lines is counted: who connects to one name
-// after the other fills no disk.
+// Observe puts on record what a session's network let through and refused. What is more than a
+// share of lines is counted: who connects to one name after the other fills no disk.
 func (b *Broker) Observe(_ context.Context, session string, o grants.Connections) error {
 	c := command{session: session}
 	if session == "" || len(o.Connections) > grants.MaxConnections || o.More < 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// What a session's network does is on record with the rule that decided, and who connects everywhere only makes numbers grow.
+// What a session's network does is on record with the rule that decided, and who connects
+// everywhere only makes numbers grow.
 func TestWhatANetworkDoesIsOnRecord(t *testing.T) {
 	b := newBench(t, Options{})
 	main, other := b.session("main"), b.session("other")

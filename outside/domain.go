@@ -13,7 +13,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// AskDomain has a person asked about a connection of a sandbox. It waits among paths, commands and questions, and counts as they do.
+// AskDomain has a person asked about a connection of a sandbox. It waits among paths, commands and
+// questions, and counts as they do.
 func (b *Broker) AskDomain(ctx context.Context, session, to string) (grants.DomainAnswer, error) {
 	destination, err := profile.ParseDestination(to, 0)
 	switch {
@@ -69,8 +70,9 @@ func (b *Broker) newDomain(c command, to profile.Destination) *pending {
 // maxSuffixes are offered of one name, the narrowest first.
 const maxSuffixes = 4
 
-// choices are the rules that a person may allow for a destination: host and port, the host, and what is above it in its name, as far as somebody
-// owns that, and the first suffix under which anybody may have a name.
+// choices are the rules that a person may allow for a destination: host and port, the host, and
+// what is above it in its name, as far as somebody owns that, and the first suffix under which
+// anybody may have a name.
 func choices(to profile.Destination) []grants.DomainChoice {
 	host := profile.Destination{Name: to.Name, Address: to.Address}
 	list := []grants.DomainChoice{{Rule: to.String()}, {Rule: ruleOf(host)}}
@@ -125,7 +127,8 @@ func (b *Broker) decideDomain(p *pending, d grants.Decision) (grants.Answer, err
 	return grants.Answer{RequestID: p.ID, Granted: true, Outcome: grants.OutcomeGranted, Scope: g.Scope, Domain: g.Domain, GrantID: g.ID, ExpiresAt: g.ExpiresAtUnixMs, Visible: grants.VisibleNow}, nil
 }
 
-// grantDomain makes the grant that a decision is about. It is on record, and takes effect before the answer does.
+// grantDomain makes the grant that a decision is about. It is on record, and takes effect before
+// the answer does.
 func (b *Broker) grantDomain(p *pending, d grants.Decision) (grants.Grant, error) {
 	now := time.Now()
 	g := grants.Grant{ID: "d" + newID(), Agent: p.Agent, Domain: d.Domain, Scope: grants.ScopeOnce, Session: p.Session,

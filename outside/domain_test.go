@@ -38,7 +38,8 @@ func (b *bench) domainList() (list []string) {
 	return list
 }
 
-// What can be answered covers what was asked, the narrowest first, and says where anybody could have a name.
+// What can be answered covers what was asked, the narrowest first, and says where anybody could
+// have a name.
 func TestTheRulesThatAPersonMayAllow(t *testing.T) {
 	for to, want := range map[string]string{
 		"registry.npmjs.org:443":    "registry.npmjs.org:443 registry.npmjs.org *.npmjs.org *.org!",
@@ -72,7 +73,8 @@ func TestTheRulesThatAPersonMayAllow(t *testing.T) {
 	}
 }
 
-// A connection waits in the one list; it is allowed for the session or for always, as far as one of the rules that were shown.
+// A connection waits in the one list; it is allowed for the session or for always, as far as one of
+// the rules that were shown.
 func TestAPersonIsAskedAboutAConnection(t *testing.T) {
 	b := newBench(t, Options{})
 	b.options.State = b.home + "/state"
@@ -142,7 +144,8 @@ func TestAPersonIsAskedAboutAConnection(t *testing.T) {
 		t.Errorf("%v", counted)
 	}
 
-	// What was allowed for a session ends with it; what was stored is there for the next gateway, until it is revoked.
+	// What was allowed for a session ends with it; what was stored is there for the next gateway,
+	// until it is revoked.
 	leave()
 	for end := time.Now().Add(20 * time.Second); len(b.domainList()) > 1 && time.Now().Before(end); {
 		runtime.Gosched()
@@ -222,7 +225,8 @@ func TestWhatNoAnswerOpensIsNotAsked(t *testing.T) {
 	}
 }
 
-// A gateway that is killed when a decision took effect, and before anybody was told, leaves what was decided: whoever decides again hears that.
+// A gateway that is killed when a decision took effect, and before anybody was told, leaves what
+// was decided: whoever decides again hears that.
 func TestWhatWasDecidedAtAKillIsToldAsItIs(t *testing.T) {
 	always := grants.Decision{Kind: grants.AllowAlways, Domain: "example.org", Scope: grants.ScopeAlways}
 	for name, c := range map[string]struct {
@@ -278,7 +282,8 @@ func TestWhatWasDecidedAtAKillIsToldAsItIs(t *testing.T) {
 	}
 }
 
-// Under one name a person is asked once, and who asks again is told what was said, also by the next gateway.
+// Under one name a person is asked once, and who asks again is told what was said, also by the next
+// gateway.
 func TestUnderOneNameAConnectionIsAskedAboutOnce(t *testing.T) {
 	b := newBench(t, Options{})
 	main := b.session("main")

@@ -12,7 +12,8 @@ import (
 // DefaultNotice is how long a command runs before it is told that it still does.
 const DefaultNotice = 10 * time.Second
 
-// tell tells the command's session, and everyone who listens, what becomes of it, and returns the words.
+// tell tells the command's session, and everyone who listens, what becomes of it, and returns the
+// words.
 func (b *Broker) tell(c command, kind grants.EventKind, r grants.Run) string {
 	r.ID, r.Agent, r.Command = c.id, c.Agent, brief(c.text())
 	said := policy.RunEvent{Kind: strings.TrimPrefix(string(kind), "exec."), ID: c.id, Session: c.session, Command: r.Command, Reason: r.Reason, ExitCode: r.ExitCode,
@@ -22,7 +23,8 @@ func (b *Broker) tell(c command, kind grants.EventKind, r grants.Run) string {
 	return r.Text
 }
 
-// tellStarted tells that a command was handed to the runner, and that it still runs after a while, until stop.
+// tellStarted tells that a command was handed to the runner, and that it still runs after a while,
+// until stop.
 func (b *Broker) tellStarted(c command) (stop func()) {
 	b.tell(c, grants.EventExecStarted, grants.Run{})
 	told := make(chan struct{})

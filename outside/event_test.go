@@ -28,7 +28,8 @@ func (b *bench) told(from grants.EventsFrom) (texts []string) {
 	return texts
 }
 
-// What becomes of a command is told in the words that its session's agent will read, under the id that its request had.
+// What becomes of a command is told in the words that its session's agent will read, under the id
+// that its request had.
 func TestWhatBecomesOfACommandIsTold(t *testing.T) {
 	b := newBench(t, Options{Notice: time.Millisecond, Timeout: 30 * time.Second})
 	s := b.session("main")

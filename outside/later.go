@@ -8,7 +8,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// A later is a command whose asker comes back for what became of it: they have an id at once, which is the request's and the run's.
+// A later is a command whose asker comes back for what became of it: they have an id at once, which
+// is the request's and the run's.
 type later struct {
 	id     string
 	asked  time.Time

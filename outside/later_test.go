@@ -9,7 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// Who asks in two phases has an id at once: the request's, the run's, and the one by which the end is waited for, as often as they like.
+// Who asks in two phases has an id at once: the request's, the run's, and the one by which the end
+// is waited for, as often as they like.
 func TestWhoAsksInTwoPhasesComesBackForTheEnd(t *testing.T) {
 	b := newBench(t, Options{Every: time.Nanosecond})
 	session, err := b.Open(t.Context(), grants.SessionSpec{Agent: "main", Workspace: b.work})

@@ -16,8 +16,8 @@ import (
 // loggedFor is how far back the audit file is looked through for what a person was asked.
 const loggedFor = 30 * 24 * time.Hour
 
-// Log lists what a person was asked about and what came of it, the latest first: paths, commands, connections and questions. What no person was asked about is in the
-// audit file alone.
+// Log lists what a person was asked about and what came of it, the latest first: paths, commands,
+// connections and questions. What no person was asked about is in the audit file alone.
 func (b *Broker) Log(ctx context.Context, limit int) ([]grants.Record, error) {
 	list, err := b.Broker.Log(ctx, limit)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// What a person was asked about is listed, whatever it was about, also by the next gateway; what ran or was refused without a person is not.
+// What a person was asked about is listed, whatever it was about, also by the next gateway; what
+// ran or was refused without a person is not.
 func TestTheLogHasAllThatAPersonWasAskedAbout(t *testing.T) {
 	b := newBench(t, Options{})
 	b.options.State = b.home + "/state"

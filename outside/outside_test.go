@@ -338,7 +338,8 @@ func TestADecisionThatCannotBeWrittenIsNone(t *testing.T) {
 	}
 }
 
-// Where the configuration wants it, nobody is waited for who would not see the question: what the host's file says for that case counts at once.
+// Where the configuration wants it, nobody is waited for who would not see the question: what the
+// host's file says for that case counts at once.
 func TestWhereNobodyCanBeReachedNobodyIsWaitedFor(t *testing.T) {
 	b := newBench(t, Options{})
 	b.write(".config/clai-sandbox/config.json", strings.Replace(config, `"host": "auto"`, `"host": "auto", "unattended": "fallback"`, 1))
@@ -425,7 +426,8 @@ func TestOneAgentKeepsNobodyFromBeingHeard(t *testing.T) {
 	}
 }
 
-// What a killed gateway had not answered is ended by the next one, and told to who asks again. Nothing runs twice.
+// What a killed gateway had not answered is ended by the next one, and told to who asks again.
+// Nothing runs twice.
 func TestTheNextGatewayEndsWhatTheKilledOneLeft(t *testing.T) {
 	b := newBench(t, Options{})
 	main := b.session("main")
@@ -525,7 +527,8 @@ func TestOneAnswerCounts(t *testing.T) {
 	}
 }
 
-// What may run is on record as a whole, once. However large what is refused is, and however often it is asked for, little is written down.
+// What may run is on record as a whole, once. However large what is refused is, and however often
+// it is asked for, little is written down.
 func TestWhoAsksAgainAndAgainFillsNoDisk(t *testing.T) {
 	b := newBench(t, Options{Every: time.Hour})
 	main := b.session("main")
@@ -573,7 +576,8 @@ func TestWhoAsksAgainAndAgainFillsNoDisk(t *testing.T) {
 	}
 }
 
-// A command is run once for a name, also when it is asked for twice at a time, and however much others ask for.
+// A command is run once for a name, also when it is asked for twice at a time, and however much
+// others ask for.
 func TestUnderOneNameACommandRunsOnce(t *testing.T) {
 	b := newBench(t, Options{Every: time.Nanosecond})
 	b.hold = make(chan struct{})

@@ -10,7 +10,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants/broker"
 )
 
-// AskPerson has a person asked in an agent's words. It waits among paths and commands, and counts as they do.
+// AskPerson has a person asked in an agent's words. It waits among paths and commands, and counts
+// as they do.
 func (b *Broker) AskPerson(ctx context.Context, session string, q grants.PersonQuestion) (grants.PersonAnswer, error) {
 	if err := q.Check(); err != nil {
 		return grants.PersonAnswer{}, err
@@ -20,7 +21,8 @@ func (b *Broker) AskPerson(ctx context.Context, session string, q grants.PersonQ
 	return grants.PersonAnswer{RequestID: c.id, Outcome: got.outcome, Answer: got.text, Reason: got.reason}, err
 }
 
-// bother has a person asked what is about no command, and waits. opening and closing are what the record is told.
+// bother has a person asked what is about no command, and waits. opening and closing are what the
+// record is told.
 func (b *Broker) bother(ctx context.Context, c *command, opening, closing string, ask func() *pending) (got, error) {
 	if c.session == "" {
 		return got{}, &grants.InvalidError{Field: "sessionId", Why: "is missing"}

@@ -12,7 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A question in words waits in the one list, is answered by one of its choices or in words, and permits nothing.
+// A question in words waits in the one list, is answered by one of its choices or in words, and
+// permits nothing.
 func TestAPersonIsAskedInWords(t *testing.T) {
 	b := newBench(t, Options{})
 	s := b.session("main")
@@ -101,7 +102,8 @@ func TestAPersonIsAskedInWords(t *testing.T) {
 	}
 }
 
-// Who asks in words all the time is told so, and what waited at a kill is ended by the next gateway.
+// Who asks in words all the time is told so, and what waited at a kill is ended by the next
+// gateway.
 func TestQuestionsInWordsAreFew(t *testing.T) {
 	b := newBench(t, Options{MaxPending: 2})
 	s := b.session("main")

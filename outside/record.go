@@ -59,7 +59,8 @@ func (b *Broker) of(c command, event string, l line) line {
 			l.Overrides = &c.said
 		}
 	}
-	// What may run is on record as a whole, once. Who asks for other things again and again fills no disk.
+	// What may run is on record as a whole, once. Who asks for other things again and again fills
+	// no disk.
 	if event != requested || c.decision.Verdict == policy.Deny {
 		l.Command, l.Cwd = brief(l.Command), brief(l.Cwd)
 		if len(l.Env) > 0 {
@@ -101,7 +102,8 @@ func (c *command) overrides() (list []string) {
 	return list
 }
 
-// Events in the audit file: what opens a command's record, what says that it was handed to the runner, and what closes it.
+// Events in the audit file: what opens a command's record, what says that it was handed to the
+// runner, and what closes it.
 const (
 	requested      = "command_requested"
 	commandDecided = "command_decided"
@@ -137,7 +139,8 @@ func (b *Broker) recordSynced(c command, event string, l line) error {
 	return nil
 }
 
-// end closes a command's record, and remembers what to tell who asks again under its name. What could not be recorded at first is not remembered.
+// end closes a command's record, and remembers what to tell who asks again under its name. What
+// could not be recorded at first is not remembered.
 func (b *Broker) end(c command, a grants.CommandAnswer, err error) {
 	l := line{Status: a.Status, Reason: a.Reason, TookMs: a.TookMs}
 	switch {
@@ -162,8 +165,8 @@ func (b *Broker) end(c command, a grants.CommandAnswer, err error) {
 	b.remember(askedAs{c.Agent, c.name}, told)
 }
 
-// claimName waits until nobody else has a command on its way that was asked for under the same name: what came of that is told then. done gives the name
-// back.
+// claimName waits until nobody else has a command on its way that was asked for under the same
+// name: what came of that is told then. done gives the name back.
 func (b *Broker) claimName(ctx context.Context, as askedAs) (told *grants.CommandAnswer, done func(), err error) {
 	if as.name == "" {
 		return nil, func() {}, nil
@@ -206,10 +209,12 @@ func (b *Broker) remember(as askedAs, a grants.CommandAnswer) {
 	b.told[as.agent][as.name] = a
 }
 
-// unfinishedSince is how far back the record is looked through for what a killed gateway left: as far as a command may run.
+// unfinishedSince is how far back the record is looked through for what a killed gateway left: as
+// far as a command may run.
 const unfinishedSince = runner.MaxTimeout + time.Hour
 
-// endUnfinished closes the records that a killed gateway left open: what waited is denied, and what ran was ended with it.
+// endUnfinished closes the records that a killed gateway left open: what waited is denied, and what
+// ran was ended with it.
 func (b *Broker) endUnfinished() {
 	lines, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - unfinishedSince))
 	if err != nil {

@@ -16,7 +16,8 @@ const (
 	answerPrefix = 8    // characters: fewer could be the beginning of another id
 )
 
-// Say does what an operator typed. What they may not say, or what could not be put on record, is not done.
+// Say does what an operator typed. What they may not say, or what could not be put on record, is
+// not done.
 func (b *Broker) Say(ctx context.Context, session string, s grants.Saying) (grants.Said, error) {
 	spoken, ok, err := policy.ParseSpoken(s.Text)
 	var foreign policy.ForeignError
@@ -55,8 +56,9 @@ func (b *Broker) Say(ctx context.Context, session string, s grants.Saying) (gran
 	return b.override(c, s, spoken)
 }
 
-// maySay says whether somebody may. Who has the person's socket speaks for the person, or passes on what somebody typed whose name they have found
-// out: that is for the configuration. What an agent writes never counts.
+// maySay says whether somebody may. Who has the person's socket speaks for the person, or passes on
+// what somebody typed whose name they have found out: that is for the configuration. What an agent
+// writes never counts.
 func (b *Broker) maySay(agent string, s grants.Saying) error {
 	approvers, who := policy.Approvers{"person"}, policy.Answerer{ID: cmp.Or(s.Sender, "person"), Operator: true, Agent: s.FromAgent}
 	if s.Sender != "" {
@@ -100,7 +102,8 @@ func (b *Broker) override(c command, s grants.Saying, spoken policy.Spoken) (gra
 	return grants.Said{Understood: true, Text: text, Overrides: &answer}, nil
 }
 
-// sayAnswer answers a request of the session, or where none is named, of any. The request is the one that its id was shown with: it does not change.
+// sayAnswer answers a request of the session, or where none is named, of any. The request is the
+// one that its id was shown with: it does not change.
 func (b *Broker) sayAnswer(ctx context.Context, c command, s grants.Saying, a policy.ApproveCommand) (grants.Said, error) {
 	list, err := b.Pending(ctx)
 	if err != nil {

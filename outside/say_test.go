@@ -10,7 +10,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// What an operator says for a session holds for that session, until it is taken back or the session ends, and nobody else can say it.
+// What an operator says for a session holds for that session, until it is taken back or the session
+// ends, and nobody else can say it.
 func TestWhatIsSaidForASession(t *testing.T) {
 	b := newBench(t, Options{Timeout: 20 * time.Millisecond})
 	b.write(".config/clai-sandbox/config.json", strings.Replace(config, `"host": "auto"`, `"host": "auto", "approvers": ["alice"]`, 1))
@@ -76,7 +77,8 @@ func TestWhatIsSaidForASession(t *testing.T) {
 			}
 		}
 	}
-	// The host's own file is stricter, and the lists of hostexec are what comes out of a sandbox has.
+	// The host's own file is stricter, and the lists of hostexec are what comes out of a sandbox
+	// has.
 	if a, err := b.RunOutside(t.Context(), strict, false, words("id", "-u")); err != nil || a.Status != asks {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -102,7 +104,8 @@ func TestWhatIsSaidForASession(t *testing.T) {
 	}
 }
 
-// /approve answers what waits, as what it was shown to be, and only where its session and its sender may.
+// /approve answers what waits, as what it was shown to be, and only where its session and its
+// sender may.
 func TestARequestIsAnsweredInAChat(t *testing.T) {
 	b := newBench(t, Options{})
 	b.write(".config/clai-sandbox/config.json", strings.Replace(config, `"host": "auto"`, `"host": "auto", "approvers": ["alice"]`, 1))

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Approvals is the approvals file of the host that runs commands. It is the authority: whoever sends a command can only be
-// stricter.
+// Approvals is the approvals file of the host that runs commands. It is the authority: whoever
+// sends a command can only be stricter.
 type Approvals struct {
 	Socket   Socket
 	Defaults AgentApprovals
@@ -26,7 +26,8 @@ type Approvals struct {
 	extra fields // what others keep in the file
 }
 
-// A Socket is where a program of the user's answers prompts. The token is a secret: it never leaves the host.
+// A Socket is where a program of the user's answers prompts. The token is a secret: it never leaves
+// the host.
 type Socket struct {
 	Path  string
 	Token string
@@ -47,7 +48,8 @@ type AgentApprovals struct {
 	extra fields
 }
 
-// A Word is a word of the file. One that nobody knows counts as the strictest, and stays in the file as it was written.
+// A Word is a word of the file. One that nobody knows counts as the strictest, and stays in the
+// file as it was written.
 type Word[T ~uint8] struct {
 	Value T
 	Set   bool
@@ -81,8 +83,8 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 type fields map[string]json.RawMessage
 
-// ParseApprovals reads the text of a file, of any age: entries that are bare words, an agent called default. What it cannot
-// read is an error, and never an empty file.
+// ParseApprovals reads the text of a file, of any age: entries that are bare words, an agent called
+// default. What it cannot read is an error, and never an empty file.
 func ParseApprovals(text []byte) (*Approvals, error) {
 	a := &Approvals{Agents: map[string]*AgentApprovals{}}
 	if len(text) > MaxApprovals {
@@ -202,8 +204,8 @@ func (a *Approvals) agents(raw json.RawMessage) error {
 	return nil
 }
 
-// adoptDefault gives main what the agent called default has, which it was before. Where both say something, main wins. An agent that is
-// called default now keeps its own.
+// adoptDefault gives main what the agent called default has, which it was before. Where both say
+// something, main wins. An agent that is called default now keeps its own.
 func (a *Approvals) adoptDefault() {
 	old := a.Agents["default"]
 	if old == nil {
@@ -309,7 +311,8 @@ func exactWord(a *Approvals, place string, raw json.RawMessage, names []string) 
 	return 0, false
 }
 
-// entries reads a list. A mistake in an allowlist loses an entry, and is told; a mistake in a deny list is an error.
+// entries reads a list. A mistake in an allowlist loses an entry, and is told; a mistake in a deny
+// list is an error.
 func (a *Approvals) entries(place string, raw json.RawMessage, lenient bool) ([]Entry, error) {
 	if !isSet(raw) {
 		return nil, nil
@@ -536,7 +539,8 @@ type Sources struct{ Security, Ask, AskFallback string }
 // MainAgent is the agent that is meant where none is named.
 const MainAgent = "main"
 
-// Resolve joins the layers of the file for an agent, field by field: agent, "*", defaults, what the caller would have, built-in.
+// Resolve joins the layers of the file for an agent, field by field: agent, "*", defaults, what the
+// caller would have, built-in.
 func (a *Approvals) Resolve(agent string, caller Preference) Resolved {
 	r := a.resolveFields(agent, caller)
 	for _, list := range a.allowLists(r.Agent) {
@@ -585,7 +589,8 @@ func (r *Resolved) overlay(name string, layer *AgentApprovals) {
 	}
 }
 
-// allowLists are those of "*" and of the agent. Older files have none in the defaults, and what stands there allows nothing.
+// allowLists are those of "*" and of the agent. Older files have none in the defaults, and what
+// stands there allows nothing.
 func (a *Approvals) allowLists(agent string) (lists [2][]Entry) {
 	for i, name := range [...]string{"*", agent} {
 		if layer := a.Agents[name]; layer != nil && (i == 0 || agent != "*") {

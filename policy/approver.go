@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// Approvers are those who may answer prompts and change what is allowed. An empty list is nobody, and never everybody.
+// Approvers are those who may answer prompts and change what is allowed. An empty list is nobody,
+// and never everybody.
 type Approvers []string
 
 // An Answerer is who sends an answer, as the gateway authenticated them.

@@ -13,7 +13,8 @@ import (
 	"unicode"
 )
 
-// argHashPrefix begins an argument pattern that is no expression, but the hash of one working directory and one list of arguments.
+// argHashPrefix begins an argument pattern that is no expression, but the hash of one working
+// directory and one list of arguments.
 const argHashPrefix = "sha256:cwd-argv:v1:"
 
 // HashArguments binds an entry to exactly these arguments in exactly this directory.
@@ -42,7 +43,8 @@ type ArgPattern struct {
 	nul        bool // the expression names the end of each argument
 }
 
-// NewArgPattern reads an argument pattern. An expression is anchored at both ends, whatever it says.
+// NewArgPattern reads an argument pattern. An expression is anchored at both ends, whatever it
+// says.
 func NewArgPattern(text string) (ArgPattern, error) {
 	if strings.HasPrefix(text, argHashPrefix) {
 		if len(text) != len(argHashPrefix)+64 {
@@ -64,7 +66,8 @@ func NewArgPattern(text string) (ArgPattern, error) {
 	if !namesEnd(tree) {
 		return ArgPattern{expression: expression}, nil
 	}
-	// What stands for any character, or for all but some, does not stand for an argument's end: that must be written.
+	// What stands for any character, or for all but some, does not stand for an argument's end:
+	// that must be written.
 	withoutEnd(tree)
 	expression, err = regexp.Compile(`\A(?:` + tree.String() + `)\z`)
 	return ArgPattern{expression: expression, nul: true}, err
@@ -95,7 +98,8 @@ func withoutEnd(node *syntax.Regexp) {
 	}
 }
 
-// Match says whether the arguments behind the program's name, in this working directory, are those that were meant.
+// Match says whether the arguments behind the program's name, in this working directory, are those
+// that were meant.
 func (p ArgPattern) Match(cwd string, args []string) bool {
 	return p.match(args, func() string { return HashArguments(cwd, args) })
 }
@@ -113,7 +117,8 @@ func (p ArgPattern) match(args []string, hash func() string) bool {
 		}
 		return p.expression.MatchString(strings.Join(args, "\x00") + "\x00")
 	}
-	// Joined by spaces, ["a b"] and ["a", "b"] would be the same text: an argument with space in it is never meant.
+	// Joined by spaces, ["a b"] and ["a", "b"] would be the same text: an argument with space in it
+	// is never meant.
 	for _, arg := range args {
 		if arg == "" || strings.ContainsAny(arg, " \t\n\r\v\f") {
 			return false
@@ -122,8 +127,9 @@ func (p ArgPattern) match(args []string, hash func() string) bool {
 	return p.expression.MatchString(strings.Join(args, " "))
 }
 
-// denies says whether the arguments may be those that a deny entry means. What the pattern cannot be held against, since joined by spaces
-// it would be another list of arguments too, is denied; it is tried joined as well.
+// denies says whether the arguments may be those that a deny entry means. What the pattern cannot
+// be held against, since joined by spaces it would be another list of arguments too, is denied; it
+// is tried joined as well.
 func (p ArgPattern) denies(args []string, hash func() string) bool {
 	switch {
 	case p.hash != "":
@@ -152,9 +158,10 @@ func anchored(text string) (*regexp.Regexp, error) {
 	return regexp.Compile(`\A(?:` + text + `)\z`)
 }
 
-// unambiguous refuses expressions that an engine with backtracking may take for ever for: repetitions within repetitions, and
-// two of the same characters with nothing between them. Ours is linear in any case, but the file is shared with programs
-// whose engine is not, and such an expression is a mistake.
+// unambiguous refuses expressions that an engine with backtracking may take for ever for:
+// repetitions within repetitions, and two of the same characters with nothing between them. Ours is
+// linear in any case, but the file is shared with programs whose engine is not, and such an
+// expression is a mistake.
 func unambiguous(text string) error {
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {

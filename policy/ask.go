@@ -21,7 +21,8 @@ func ParseAnswer(text string) (Answer, bool) {
 	return Answer(i), ok
 }
 
-// Answers are those that a prompt offers. Where a person wants to be asked always, "always" is no answer.
+// Answers are those that a prompt offers. Where a person wants to be asked always, "always" is no
+// answer.
 func Answers(ask Ask) []Answer {
 	switch ask {
 	case AskOnMiss, AskOff:
@@ -71,7 +72,8 @@ const (
 	ReasonNoFile           = "no-approvals-file"
 )
 
-// Judge answers whether a command may run, with what a person said. AnswerNone is: nobody was asked yet.
+// Judge answers whether a command may run, with what a person said. AnswerNone is: nobody was asked
+// yet.
 func Judge(security Security, ask Ask, f Facts, answer Answer) Judgement {
 	if security != SecurityAllowlist && security != SecurityFull {
 		return Judgement{Reason: ReasonSecurityDeny}
@@ -107,8 +109,8 @@ func (j Judgement) Message() string {
 	}
 }
 
-// Unanswered decides where an answer was needed and none came. What is unsafe never runs without an answer: code in the
-// arguments, and what was not taken apart, in which there may be code.
+// Unanswered decides where an answer was needed and none came. What is unsafe never runs without an
+// answer: code in the arguments, and what was not taken apart, in which there may be code.
 func Unanswered(fallback Security, f Facts, unsafe bool) (run bool, reason string) {
 	switch fallback {
 	case SecurityFull:

@@ -2,8 +2,9 @@ package policy
 
 import "strings"
 
-// quietVariables are of families that choose code (environment.go), and choose none themselves: with one of these values a line may set
-// them for a command. "word" is any word of letters, digits and . _ , : @ % + -, which names no path.
+// quietVariables are of families that choose code (environment.go), and choose none themselves:
+// with one of these values a line may set them for a command. "word" is any word of letters, digits
+// and . _ , : @ % + -, which names no path.
 var quietVariables = map[string]string{
 	"CGO_ENABLED": "0|1", "GOOS": "word", "GOARCH": "word", "GOARM": "word", "GO111MODULE": "on|off|auto", "GOMAXPROCS": "word", "GOPROXY": "off|direct", "GOSUMDB": "off",
 	"NODE_ENV": "word", "NODE_NO_WARNINGS": "0|1", "NODE_DISABLE_COLORS": "0|1", "NPM_CONFIG_COLOR": "false|true|always", "NPM_CONFIG_LOGLEVEL": "word", "NPM_CONFIG_YES": "false|true", "YARN_ENABLE_COLORS": "0|1|true|false", "COREPACK_ENABLE_DOWNLOAD_PROMPT": "0",
@@ -16,8 +17,9 @@ var quietVariables = map[string]string{
 	"DOCKER_BUILDKIT": "0|1", "BUILDKIT_PROGRESS": "plain|auto", "ANSIBLE_NOCOLOR": "0|1|true", "PGCONNECT_TIMEOUT": "word", "LESSCHARSET": "word", "POSIXLY_CORRECT": "1|", "HUSKY": "0", "SKIP": "word", "ASAN_OPTIONS": "detect_leaks=0",
 }
 
-// harmlessAssignment says whether a line may set a variable for one of its commands: a name that chooses no code, with a value that is no
-// path, since what a program does with the variables of its own is not known here.
+// harmlessAssignment says whether a line may set a variable for one of its commands: a name that
+// chooses no code, with a value that is no path, since what a program does with the variables of
+// its own is not known here.
 func harmlessAssignment(name, value string) bool {
 	if kinds, ok := quietVariables[name]; ok {
 		for _, kind := range strings.Split(kinds, "|") {

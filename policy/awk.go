@@ -22,8 +22,9 @@ func wordSet(words string) map[string]bool {
 	return set
 }
 
-// awkRefusal reads a program of awk's: its tokens, as every awk takes them. What computes and prints is harmless; a pipe, a redirection,
-// getline, system, the environment, or a function that is not known, is refused, and so is what awks read in different ways.
+// awkRefusal reads a program of awk's: its tokens, as every awk takes them. What computes and
+// prints is harmless; a pipe, a redirection, getline, system, the environment, or a function that
+// is not known, is refused, and so is what awks read in different ways.
 func awkRefusal(program string) string {
 	if len(program) > MaxLine {
 		return "is a program that is too long"
@@ -128,7 +129,8 @@ func (p *awkParser) name() {
 	p.previous = name
 }
 
-// slash is a division behind an operand, and begins an expression elsewhere. Behind a bracket it may be either.
+// slash is a division behind an operand, and begins an expression elsewhere. Behind a bracket it
+// may be either.
 func (p *awkParser) slash() {
 	prev := p.previous
 	switch {

@@ -70,7 +70,8 @@ func BenchmarkALine(b *testing.B) {
 	}
 }
 
-// Lines that a parser could spend its time and memory on are refused before it, or are done at once.
+// Lines that a parser could spend its time and memory on are refused before it, or are done at
+// once.
 func TestNoLineTakesLongOrMuchMemory(t *testing.T) {
 	tr := newTree(t, "rg")
 	l := benchLists(tr)
@@ -126,7 +127,8 @@ func TestNoLineTakesLongOrMuchMemory(t *testing.T) {
 	}
 }
 
-// busy is how long a processor works for something. That others want the processors, too, does not count.
+// busy is how long a processor works for something. That others want the processors, too, does not
+// count.
 func busy(do func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// A Binding is what an approval is for, and nothing else: these words, here, by this agent in this session, with this environment.
+// A Binding is what an approval is for, and nothing else: these words, here, by this agent in this
+// session, with this environment.
 type Binding struct {
 	Argv    []string `json:"argv"`
 	Cwd     string   `json:"cwd,omitempty"`
@@ -30,7 +31,8 @@ func NewBinding(argv []string, cwd, agent, session string, env map[string]string
 	return Binding{argv, cwd, agent, session, hash, keys}
 }
 
-// HashEnvironment is the hex SHA-256 of the overrides as sorted pairs, and their names. Without any it is empty.
+// HashEnvironment is the hex SHA-256 of the overrides as sorted pairs, and their names. Without any
+// it is empty.
 func HashEnvironment(env map[string]string) (hash string, keys []string) {
 	values := make(map[string]string, len(env))
 	for name, value := range env {
@@ -65,8 +67,8 @@ func bindableName(name string) bool {
 	return portableName(strings.NewReplacer("(", "", ")", "").Replace(name)) && name[0] != '(' && name[0] != ')'
 }
 
-// collatesBefore orders names as the protocol's other end does, which is not by bytes: "_", parentheses, digits, then letters
-// whatever their case; among equals the small letter first.
+// collatesBefore orders names as the protocol's other end does, which is not by bytes: "_",
+// parentheses, digits, then letters whatever their case; among equals the small letter first.
 func collatesBefore(a, b string) bool {
 	for i := 0; i < len(a) && i < len(b); i++ {
 		if x, y := collationKey(a[i]), collationKey(b[i]); x != y {
@@ -121,7 +123,8 @@ func (e *BindingError) Error() string {
 	}
 }
 
-// Check holds a run against what was approved. Words are compared exactly: a space at the end makes another command.
+// Check holds a run against what was approved. Words are compared exactly: a space at the end makes
+// another command.
 func (b Binding) Check(run Binding) error {
 	same := len(b.Argv) > 0 && slices.Equal(b.Argv, run.Argv) && b.Cwd == run.Cwd && b.Agent == run.Agent && b.Session == run.Session
 	switch {
@@ -166,8 +169,9 @@ func (p Plan) Trimmed() Plan {
 	return p
 }
 
-// ParsePlan reads a plan that came over the wire, or was stored. It is not ok where it has no words or no text, or where what it says of its
-// script is not whole: it would run without being held against that.
+// ParsePlan reads a plan that came over the wire, or was stored. It is not ok where it has no words
+// or no text, or where what it says of its script is not whole: it would run without being held
+// against that.
 func ParsePlan(raw json.RawMessage) (Plan, bool) {
 	var p struct {
 		Argv                                                                   []any

@@ -25,7 +25,8 @@ func isCarrier(base string) string {
 	return ""
 }
 
-// carriedCommands finds what find and xargs run, and what is left of their own words. It is not ok where the words are not clear.
+// carriedCommands finds what find and xargs run, and what is left of their own words. It is not ok
+// where the words are not clear.
 func carriedCommands(name string, argv []string) (list []carried, own []string, ok bool) {
 	switch name {
 	case "find":

@@ -267,7 +267,8 @@ func tryApprovalsFile(t *trial) outcome {
 	return sameResolved(t, a.Resolve(in.AgentID, caller))
 }
 
-// sameFile compares files as values. Where the reference drops a word that it does not know, it is kept here, and is the strictest.
+// sameFile compares files as values. Where the reference drops a word that it does not know, it is
+// kept here, and is the strictest.
 func sameFile(a *Approvals, raw json.RawMessage) outcome {
 	var got, want any
 	if err := errors.Join(json.Unmarshal(a.JSON(), &got), json.Unmarshal(raw, &want)); err != nil {
@@ -930,7 +931,8 @@ func tryNode(t *trial) outcome {
 	return equal
 }
 
-// idOfName is the node that a display name means: the protocol's order, which is not the reference's.
+// idOfName is the node that a display name means: the protocol's order, which is not the
+// reference's.
 func idOfName(nodes []Node, query string) string {
 	for _, n := range nodes {
 		if nodeName(n.DisplayName) == nodeName(query) {

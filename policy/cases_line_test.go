@@ -47,7 +47,8 @@ func tryShellAnalysis(t *trial) outcome {
 	return equal
 }
 
-// withoutHereDocument leaves out the words of the redirection, which the reference keeps as if they were arguments.
+// withoutHereDocument leaves out the words of the redirection, which the reference keeps as if they
+// were arguments.
 func withoutHereDocument(words []string) []string {
 	for i, word := range words {
 		if strings.HasPrefix(word, "<<") {
@@ -163,7 +164,8 @@ func tryEvaluateRecorded(t *trial) outcome {
 	return judge(result.Satisfied, want.AllowlistSatisfied, whyNot(result))
 }
 
-// literalFiles is a file system in which every path is a program, and no path a link: for cases that give their resolutions.
+// literalFiles is a file system in which every path is a program, and no path a link: for cases
+// that give their resolutions.
 type literalFiles struct{}
 
 func (literalFiles) Real(path string) (string, error)   { return path, nil }
@@ -513,7 +515,8 @@ func changesEnvironment(argv []string) bool {
 	return u.Blocked == "env"
 }
 
-// interpreterLike reports whether a pattern names a program that runs what its arguments say. An allow-always stores no path for it.
+// interpreterLike reports whether a pattern names a program that runs what its arguments say. An
+// allow-always stores no path for it.
 func interpreterLike(pattern string) bool {
 	return interpreter(familyOf(baseOf(strings.TrimSpace(pattern))))
 }

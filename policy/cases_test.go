@@ -14,9 +14,10 @@ import (
 	"testing"
 )
 
-// The behaviour cases are what another implementation answers, as data. They are read from where EXEC_CASES_DIR points, so
-// that other cases of the same kind can be tried. Looser than they say is a defect; stricter needs a reason that
-// docs/policy-differences.md has; skipped is only what concerns other systems, or what this project does not have.
+// The behaviour cases are what another implementation answers, as data. They are read from where
+// EXEC_CASES_DIR points, so that other cases of the same kind can be tried. Looser than they say is
+// a defect; stricter needs a reason that docs/policy-differences.md has; skipped is only what
+// concerns other systems, or what this project does not have.
 
 const casesDirectory = "../../shared/cases/exec" // beside the repository
 
@@ -55,7 +56,8 @@ type caseLayout struct {
 	} `json:"symlinks"`
 }
 
-// An outcome is what became of one case. A reason belongs to stricter and skipped, a detail to looser and wrong.
+// An outcome is what became of one case. A reason belongs to stricter and skipped, a detail to
+// looser and wrong.
 type outcome struct{ kind, reason, detail string }
 
 var equal = outcome{kind: "equal"}
@@ -98,7 +100,8 @@ func (t *trial) into(raw json.RawMessage, value any) {
 	}
 }
 
-// words are argv as senders write it: whatever is no text is turned into one as their language does.
+// words are argv as senders write it: whatever is no text is turned into one as their language
+// does.
 type words []string
 
 func (w *words) UnmarshalJSON(raw []byte) error {
@@ -244,7 +247,8 @@ func TestCases(t *testing.T) {
 		}
 		lines = append(lines, countLine(filepath.Base(name), counts))
 	}
-	// The lines are for programs too: they stand at the line's start, whatever the test's own output does.
+	// The lines are for programs too: they stand at the line's start, whatever the test's own
+	// output does.
 	fmt.Println(strings.Join(append(lines, countLine("TOTAL", total)), "\n"))
 	if applies := total["equal"] + total["stricter"] + total["looser"] + total["wrong"]; total["equal"]*100 < applies*95 {
 		t.Errorf("%d of %d are equal: less than 95 in a hundred", total["equal"], applies)
@@ -298,7 +302,8 @@ func runCaseFile(t *testing.T, name string, layout *caseLayout, differences stri
 	return counts
 }
 
-// tried survives a case that is not like the others: it is wrong then, and the rest is tried all the same.
+// tried survives a case that is not like the others: it is wrong then, and the rest is tried all
+// the same.
 func tried(try func(*trial) outcome, t *trial) (o outcome) {
 	defer func() {
 		if problem := recover(); problem != nil {

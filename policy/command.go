@@ -14,7 +14,8 @@ func CommandText(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// A CommandRequest is a command as a node is told it: words, and perhaps the text that a person was shown.
+// A CommandRequest is a command as a node is told it: words, and perhaps the text that a person was
+// shown.
 type CommandRequest struct {
 	Argv    []string
 	Text    string // CommandText of Argv
@@ -23,7 +24,8 @@ type CommandRequest struct {
 	Preview string // the line, if nothing but the line runs
 }
 
-// A MismatchError says that a text is not that of the words it came with: a person would approve another command.
+// A MismatchError says that a text is not that of the words it came with: a person would approve
+// another command.
 type MismatchError struct{ Raw, Inferred string }
 
 func (e *MismatchError) Error() string { return "INVALID_REQUEST: rawCommand does not match command" }
@@ -33,7 +35,8 @@ type MissingCommandError struct{}
 
 func (MissingCommandError) Error() string { return "rawCommand requires params.command" }
 
-// NewCommandRequest holds a text against the words. Older senders put a shell's line in its place, where nothing but the line runs.
+// NewCommandRequest holds a text against the words. Older senders put a shell's line in its place,
+// where nothing but the line runs.
 func NewCommandRequest(argv []string, raw string, lineAccepted bool) (CommandRequest, error) {
 	raw = strings.TrimSpace(raw)
 	if len(argv) == 0 {
@@ -50,8 +53,8 @@ func NewCommandRequest(argv []string, raw string, lineAccepted bool) (CommandReq
 	return CommandRequest{}, &MismatchError{raw, r.Text}
 }
 
-// payload finds the line of a shell, also behind an env that changes the environment: it is shown, and never accepted for the
-// words.
+// payload finds the line of a shell, also behind an env that changes the environment: it is shown,
+// and never accepted for the words.
 func (r *CommandRequest) payload() {
 	u := Unwrap(r.Argv)
 	changed := false
@@ -85,7 +88,8 @@ func behindAssignments(argv []string) []string {
 	return argv[i:]
 }
 
-// SafeExecutableValue says whether a configured program's name is a name or a path, and nothing that a shell would take apart.
+// SafeExecutableValue says whether a configured program's name is a name or a path, and nothing
+// that a shell would take apart.
 func SafeExecutableValue(value string) bool {
 	value = strings.TrimSpace(value)
 	if value == "" || strings.ContainsAny(value, ";&|`$<>\"'\\\r\n\x00(){}*?[]!#") || hasHidden(value) {
@@ -134,8 +138,8 @@ func (e ForeignError) Error() string {
 	return "❌ This " + e.Name + " command targets a different Telegram bot."
 }
 
-// ParseApprove reads a chat's line. Without ok it is no /approve at all. Whether whoever typed it may answer is for the caller: an
-// agent may not.
+// ParseApprove reads a chat's line. Without ok it is no /approve at all. Whether whoever typed it
+// may answer is for the caller: an agent may not.
 func ParseApprove(text string) (_ ApproveCommand, ok bool, _ error) {
 	words := strings.Fields(strings.TrimSpace(text))
 	if len(words) == 0 {

@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// What a command runs is in files as well as in its words. An approval, once or always, holds for what those files were.
+// What a command runs is in files as well as in its words. An approval, once or always, holds for
+// what those files were.
 
 const contentPrefix = "sha256:"
 
-// files are the files of code of a command and of those within it, by their real paths, with their words' places. All says that there
-// are no others, as far as can be told.
+// files are the files of code of a command and of those within it, by their real paths, with their
+// words' places. All says that there are no others, as far as can be told.
 func (c *Command) files(m *Machine) (list []BoundFile, all bool) {
 	all = !c.opaque && !c.unbound
 	add := func(path string, index int) {
@@ -55,7 +56,8 @@ func (c *Command) files(m *Machine) (list []BoundFile, all bool) {
 	return list, all
 }
 
-// projectFiles are those that a program reads without being told: make its makefile, npm the package's.
+// projectFiles are those that a program reads without being told: make its makefile, npm the
+// package's.
 func (c *Command) projectFiles(m *Machine) (list []string) {
 	if c.Executable.Real == "" || len(c.inner) == 0 {
 		return nil
@@ -98,7 +100,8 @@ func contentOf(files []BoundFile) string {
 	return contentPrefix + hex.EncodeToString(sum[:])
 }
 
-// content is that of all commands of a line. Of a line that was not taken apart, it is that of every program and script among its words.
+// content is that of all commands of a line. Of a line that was not taken apart, it is that of
+// every program and script among its words.
 func (r *Evaluation) content(m *Machine, text, cwd string) string {
 	var files []BoundFile
 	for _, c := range r.Commands {
@@ -112,7 +115,8 @@ func (r *Evaluation) content(m *Machine, text, cwd string) string {
 	return contentOf(slices.CompactFunc(files, func(a, b BoundFile) bool { return a.Path == b.Path }))
 }
 
-// filesIn looks for files of code in a line that was not taken apart: what may be executed, and what stands behind an interpreter.
+// filesIn looks for files of code in a line that was not taken apart: what may be executed, and
+// what stands behind an interpreter.
 func filesIn(m *Machine, text, cwd string) (list []BoundFile) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n;|&()`'\"<>{}=$", r) })
 	if len(words) > maxWords {

@@ -40,7 +40,8 @@ func (r *Request) text() string {
 	return r.Command
 }
 
-// as is the command as hashes and bindings take it: words are no line, whatever their text looks like.
+// as is the command as hashes and bindings take it: words are no line, whatever their text looks
+// like.
 func (r *Request) as(m *Machine) []string {
 	if r.Argv != nil {
 		return r.Argv
@@ -48,7 +49,8 @@ func (r *Request) as(m *Machine) []string {
 	return []string{m.Shell, "-c", r.Command}
 }
 
-// A Policy decides for one host. It may be used by many at once, as long as nobody changes what it has.
+// A Policy decides for one host. It may be used by many at once, as long as nobody changes what it
+// has.
 type Policy struct {
 	Machine      *Machine
 	Layers       Layers
@@ -107,7 +109,8 @@ type Bound struct {
 	Node     string         `json:"node,omitempty" jsonschema:"which node"`
 	Programs []BoundProgram `json:"programs" jsonschema:"what the words lead to, by real paths"`
 	Scripts  []BoundFile    `json:"scripts,omitempty" jsonschema:"scripts, by their SHA-256"`
-	// Unbound says that what runs is not all in what was looked at: the approval is for the text alone.
+	// Unbound says that what runs is not all in what was looked at: the approval is for the text
+	// alone.
 	Unbound bool `json:"unbound,omitempty" jsonschema:"what runs is not all in what was looked at: the approval is for the text alone"`
 }
 
@@ -286,8 +289,8 @@ func (d *Decision) explain(commands []*Command, indent string) {
 	}
 }
 
-// judge turns what is known into a verdict. Deny entries win over everything, code in the arguments is asked about whatever a
-// list says.
+// judge turns what is known into a verdict. Deny entries win over everything, code in the arguments
+// is asked about whatever a list says.
 func (d *Decision) judge(p *Policy, l *Lists, r Request) {
 	inline := !p.InlineUnsafe && len(d.Result.Inline) > 0
 	j := Judge(d.Security, d.Ask, d.facts, AnswerNone)
@@ -343,7 +346,8 @@ func (d *Decision) question(reason, why string) {
 	d.step("verdict", "a person is asked; without an answer: %s", d.Fallback)
 }
 
-// what runs is the line built anew. Where the line was not understood, only a person lets it run, and what they saw is the text.
+// what runs is the line built anew. Where the line was not understood, only a person lets it run,
+// and what they saw is the text.
 func (d *Decision) what(r Request) {
 	switch {
 	case d.Verdict == Deny:

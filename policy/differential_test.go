@@ -21,9 +21,10 @@ import (
 	"time"
 )
 
-// The real shells judge the analysis: whenever the verdict on a line is run, the line as it was sent and the line that was built
-// anew must execute the same programs with the same arguments, under sh and under bash, and nothing else. Both run in a sandbox in
-// which every program on the PATH is a stub that records how it was called, except those that only start others.
+// The real shells judge the analysis: whenever the verdict on a line is run, the line as it was
+// sent and the line that was built anew must execute the same programs with the same arguments,
+// under sh and under bash, and nothing else. Both run in a sandbox in which every program on the
+// PATH is a stub that records how it was called, except those that only start others.
 
 var shellsFor = flag.Duration("shells", 2*time.Second, "how long lines are tried in real shells")
 
@@ -215,7 +216,8 @@ func (s *shells) start(t testing.TB) {
 	})
 }
 
-// A game is what the sandbox is to execute; its score is what was executed, sorted, a list for each way.
+// A game is what the sandbox is to execute; its score is what was executed, sorted, a list for each
+// way.
 type game struct {
 	Line, Built string
 	Argv        []string
@@ -391,8 +393,8 @@ func (s *shells) seeds() []string {
 	return list
 }
 
-// line makes a line of bytes: each is a choice. Most choices are harmless, so that most lines run; the rest are what an attacker
-// would try.
+// line makes a line of bytes: each is a choice. Most choices are harmless, so that most lines run;
+// the rest are what an attacker would try.
 func (s *shells) line(data []byte) string {
 	c := &choices{data: data}
 	if c.next(4) == 0 {

@@ -46,8 +46,9 @@ func CheckOverrides(overrides map[string]string) error {
 	return e
 }
 
-// Environment is what a command on this host starts with: what the host's own process has, without what would choose programs,
-// and the overrides that may be set. Through a shell only how text looks may be overridden.
+// Environment is what a command on this host starts with: what the host's own process has, without
+// what would choose programs, and the overrides that may be set. Through a shell only how text
+// looks may be overridden.
 func Environment(inherited, overrides map[string]string, shell bool) map[string]string {
 	env := map[string]string{}
 	for name, value := range inherited {
@@ -90,14 +91,15 @@ func portableName(name string) bool {
 	return name != ""
 }
 
-// blockedOverride says whether a variable chooses which code runs, which configuration it reads, whom it trusts, or as whom it
-// speaks. Whole families are blocked, because each release of a program may add to them.
+// blockedOverride says whether a variable chooses which code runs, which configuration it reads,
+// whom it trusts, or as whom it speaks. Whole families are blocked, because each release of a
+// program may add to them.
 func blockedOverride(name string) bool {
 	return variables.Is(name, variables.Command, variables.Host, variables.Secret, variables.Request)
 }
 
-// keptInherited says whether a variable of the host's own process reaches a command. What the host's user set up for whom to
-// trust and where to log in stays; what chooses code does not.
+// keptInherited says whether a variable of the host's own process reaches a command. What the
+// host's user set up for whom to trust and where to log in stays; what chooses code does not.
 func keptInherited(name string) bool {
 	return variables.Is(name, variables.Kept) || !variables.Is(name, variables.Host, variables.Secret)
 }

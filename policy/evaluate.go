@@ -29,16 +29,19 @@ type Skill struct {
 	ResolvedPath string `json:"resolvedPath"`
 }
 
-// Lists are what one agent's commands are held against. Make them once with NewLists: the entries are compiled.
+// Lists are what one agent's commands are held against. Make them once with NewLists: the entries
+// are compiled.
 type Lists struct {
 	Problems []string // entries that do nothing, and why
 	SafeBins SafeBins
 	Skills   []Skill // none unless they are allowed automatically
 
-	// Resolve has lines read by ResolveLine. Without, they are lists of commands with literal words.
+	// Resolve has lines read by ResolveLine. Without, they are lists of commands with literal
+	// words.
 	Resolve bool
 
-	// Overrides are the variables of the request: an answer that was given for good was given with its own.
+	// Overrides are the variables of the request: an answer that was given for good was given with
+	// its own.
 	Overrides map[string]string
 
 	allow ruleSet
@@ -195,7 +198,8 @@ func (e *evaluator) command(argv []string, depth int, g growth) *Command {
 	return c
 }
 
-// realName is the base name of what a word leads to, so that a link to a wrapper counts as the wrapper.
+// realName is the base name of what a word leads to, so that a link to a wrapper counts as the
+// wrapper.
 func (e *evaluator) realName(word string) string {
 	exec, err := e.find(word)
 	if err != nil {
@@ -209,7 +213,8 @@ func (c *Command) deny(r *rule) {
 	c.Denied, c.By, c.Why = &entry, ByNothing, fmt.Sprintf("the deny entry %s forbids it", Quote(entry.Pattern))
 }
 
-// denyAnyWord holds every word of a command that is not understood against the deny list: any may be what runs.
+// denyAnyWord holds every word of a command that is not understood against the deny list: any may
+// be what runs.
 func (e *evaluator) denyAnyWord(c *Command, argv []string) {
 	if len(e.lists.deny) == 0 {
 		return
@@ -299,8 +304,9 @@ func (e *evaluator) program(c *Command, exec Executable, depth int, grows bool) 
 	}
 }
 
-// sameByName says whether a program does the same under the name of a link as under its own: python3 and python3.11, awk and mawk. xz
-// under the name of unxz does not, nor does what has a hundred names.
+// sameByName says whether a program does the same under the name of a link as under its own:
+// python3 and python3.11, awk and mawk. xz under the name of unxz does not, nor does what has a
+// hundred names.
 func sameByName(link, real string) bool {
 	return strings.HasPrefix(real, link) || strings.HasSuffix(real, link)
 }

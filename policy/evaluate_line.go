@@ -124,7 +124,8 @@ func (e *evaluator) around(c *Command, s Segment) {
 var dataReaders = wordSet(`cat grep egrep fgrep rg sed awk gawk mawk jq wc sort uniq head tail tr cut nl tac rev fold fmt column paste comm diff cmp tee
 	md5sum sha1sum sha256sum sha512sum cksum base64 base32 xxd od hexdump strings expand unexpand numfmt python node perl ruby php lua`)
 
-// readsData says whether the input of a command is data. An interpreter without a script is asked about anyway.
+// readsData says whether the input of a command is data. An interpreter without a script is asked
+// about anyway.
 func readsData(c *Command) bool {
 	if c.shell || c.opaque {
 		return false
@@ -205,7 +206,8 @@ func delimiterFor(text string) string {
 	}
 }
 
-// checkAgain reads the line that was built: it must hold the very words that were meant, and be allowed itself.
+// checkAgain reads the line that was built: it must hold the very words that were meant, and be
+// allowed itself.
 func (r *Evaluation) checkAgain(m *Machine, l *Lists, segments []Segment, refusal *Refusal, cwd string) {
 	ok := refusal == nil && len(segments) == len(r.Commands)
 	for i := 0; ok && i < len(segments); i++ {

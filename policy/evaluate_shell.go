@@ -19,8 +19,8 @@ func shellName(exec Executable) string {
 	return ""
 }
 
-// multiplexed is busybox or toybox. An entry for its path would allow all that it can do, so only an entry whose argument
-// pattern names the applet counts, and never for a shell.
+// multiplexed is busybox or toybox. An entry for its path would allow all that it can do, so only
+// an entry whose argument pattern names the applet counts, and never for a shell.
 func (e *evaluator) multiplexed(c *Command, u Unwrapped, exec Executable, grows bool) {
 	c.opaque = true
 	e.denyAnyWord(c, c.inner)
@@ -72,7 +72,8 @@ func (e *evaluator) carry(c *Command, name string, depth int) {
 	}
 }
 
-// shell is a command that starts a shell. No entry for the shell's own path allows what it is told to do.
+// shell is a command that starts a shell. No entry for the shell's own path allows what it is told
+// to do.
 func (e *evaluator) shell(c *Command, use ShellUse, exec Executable, depth int, grows bool) {
 	c.shell, c.scriptAt = true, use.Script
 	switch {
@@ -87,8 +88,9 @@ func (e *evaluator) shell(c *Command, use ShellUse, exec Executable, depth int, 
 	}
 }
 
-// payload is the line behind -c. It counts where it is a list of commands, each of which is allowed, and where nothing but the
-// line decides what runs. A shell around a single command only hides it: the command alone is what an entry is for.
+// payload is the line behind -c. It counts where it is a list of commands, each of which is
+// allowed, and where nothing but the line decides what runs. A shell around a single command only
+// hides it: the command alone is what an entry is for.
 func (e *evaluator) payload(c *Command, use ShellUse, depth int, grows bool) {
 	segments, refusal := e.lists.read(e.machine, use.Payload, e.cwd)
 	if refusal != nil {
@@ -167,7 +169,8 @@ func (e *evaluator) script(c *Command, use ShellUse, shell Executable, grows boo
 	c.Why = fmt.Sprintf("no entry allows the script %s", real)
 }
 
-// wrapped puts the wrappers back that do something, by their real paths. They must be the system's own; env does nothing.
+// wrapped puts the wrappers back that do something, by their real paths. They must be the system's
+// own; env does nothing.
 func (e *evaluator) wrapped(c *Command, u Unwrapped) {
 	if c.By == ByNothing || c.rebuilt == nil {
 		return

@@ -13,13 +13,15 @@ const (
 	maxEventLine   = 180     // characters of it that a session is told
 )
 
-// truncatedNote is the last line of an output that was cut; truncatedHead stands before the end of a longer one.
+// truncatedNote is the last line of an output that was cut; truncatedHead stands before the end of
+// a longer one.
 const (
 	truncatedNote = "\n... (truncated)"
 	truncatedHead = "... (truncated) "
 )
 
-// An Output keeps what a command writes, up to a limit over both streams. What comes behind it is dropped as it arrives.
+// An Output keeps what a command writes, up to a limit over both streams. What comes behind it is
+// dropped as it arrives.
 type Output struct {
 	Stdout, Stderr []byte
 	Truncated      bool
@@ -39,7 +41,8 @@ func (o *Output) Add(stderr bool, piece []byte) {
 	}
 }
 
-// Texts are both streams for who reads them: cut between characters, with a note where something is missing.
+// Texts are both streams for who reads them: cut between characters, with a note where something is
+// missing.
 func (o *Output) Texts() (stdout, stderr string) {
 	stdout, stderr = string(o.Stdout), string(o.Stderr)
 	if !o.Truncated {
@@ -92,7 +95,8 @@ type RunEvent struct {
 	Suppressed bool // whoever started it wants no word of it
 }
 
-// Text is one event for an agent to read, or empty where there is nothing to say. Nothing in it looks like a message of the system's.
+// Text is one event for an agent to read, or empty where there is nothing to say. Nothing in it
+// looks like a message of the system's.
 func (e RunEvent) Text() string {
 	if e.Suppressed {
 		return ""

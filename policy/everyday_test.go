@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The lines that agents type every day, with all of their programs allowed. At least nine in ten run without a question; each of the rest
-// stands behind a "?" with the reason for a person.
+// The lines that agents type every day, with all of their programs allowed. At least nine in ten
+// run without a question; each of the rest stands behind a "?" with the reason for a person.
 func TestTheLinesOfEveryDayRun(t *testing.T) {
 	tr, p := everything(t, "go", "gofmt", "npm", "node", "cargo", "docker", "black", "mypy", "pnpm", "yarn", "gh", "pip", "pytest", "ruff")
 	for _, dir := range []string{"src", "build", "tests", "docs", "cmd/app", "pkg", "node_modules", ".git"} {

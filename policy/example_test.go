@@ -6,7 +6,8 @@ import (
 	"github.com/clairun/clai-sandbox/policy"
 )
 
-// A line is taken apart, and each of its programs has to be allowed. What is executed is built anew from what was understood.
+// A line is taken apart, and each of its programs has to be allowed. What is executed is built anew
+// from what was understood.
 func ExamplePolicy_Decide() {
 	approvals, err := policy.ParseApprovals([]byte(`{"version": 1, "agents": {"main": {"allowlist": [{"pattern": "/usr/bin/id"}]}}}`))
 	if err != nil {

@@ -12,7 +12,8 @@ type Machine struct {
 	Files Files
 	Path  []string // where a bare name is looked for: the host's own PATH, never a request's
 	Home  string
-	// Planted reports whether what a path leads to could be a sandboxed command's own work. Such a program is not taken for a bare name. Nil: nothing is.
+	// Planted reports whether what a path leads to could be a sandboxed command's own work. Such a
+	// program is not taken for a bare name. Nil: nothing is.
 	Planted func(path string) bool
 	Trusted []string // directories whose programs are what their names say: /bin and /usr/bin
 	Shell   string   // runs the lines that are built anew: /bin/sh
@@ -52,7 +53,8 @@ func (m *Machine) Find(word, cwd string) (Executable, error) {
 	}
 	why := "is not on the host's PATH"
 	for _, dir := range m.Path {
-		// An empty or relative element would be the working directory, which the command's author may write.
+		// An empty or relative element would be the working directory, which the command's author
+		// may write.
 		if !filepath.IsAbs(dir) {
 			continue
 		}
@@ -89,7 +91,8 @@ func (m *Machine) real(word, path string) (Executable, error) {
 		return Executable{Word: word}, &NotFoundError{word, "cannot be resolved"}
 	}
 	e := Executable{Word: word, Path: filepath.Clean(path), Real: real}
-	// Taken by the letter, ".." behind a link leads elsewhere than in the kernel: only the real path is true.
+	// Taken by the letter, ".." behind a link leads elsewhere than in the kernel: only the real
+	// path is true.
 	if strings.Contains(path, "..") && slices.Contains(strings.Split(path, "/"), "..") {
 		e.Path = real
 	}
@@ -110,7 +113,8 @@ func (m *Machine) trusts(real string) bool {
 	return false
 }
 
-// otherNames are the names that a path has through another trusted directory: /bin/ls is /usr/bin/ls where /bin is a link.
+// otherNames are the names that a path has through another trusted directory: /bin/ls is
+// /usr/bin/ls where /bin is a link.
 func (m *Machine) otherNames(path string) []string {
 	dir, base := filepath.Split(path)
 	dir = filepath.Clean(dir)
@@ -126,7 +130,8 @@ func (m *Machine) otherNames(path string) []string {
 	return list
 }
 
-// names are the names by which a program counts as one of the special ones: a link does not hide what it leads to.
+// names are the names by which a program counts as one of the special ones: a link does not hide
+// what it leads to.
 func (e Executable) names() (string, string) { return baseOf(e.Word), baseOf(e.Real) }
 
 func baseOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

@@ -13,10 +13,12 @@ import (
 	"time"
 )
 
-// What the tables and the parsers of small languages take for harmless is executed, in a sandbox and under strace: it must execute
-// nothing but itself and what is named here, and leave no file but those that the program is for.
+// What the tables and the parsers of small languages take for harmless is executed, in a sandbox
+// and under strace: it must execute nothing but itself and what is named here, and leave no file
+// but those that the program is for.
 
-// executed are programs that are tried where they are installed: what they may start (compressors), and whether they write files.
+// executed are programs that are tried where they are installed: what they may start (compressors),
+// and whether they write files.
 var executed = map[string]struct {
 	helpers string
 	writes  bool
@@ -75,7 +77,8 @@ func TestWhatIsTakenForHarmlessExecutesNothing(t *testing.T) {
 	t.Logf("%d lines, of which ran: %v", lines, ran)
 }
 
-// randomWords are words by a program's table: more harmless options than others, with values and operands.
+// randomWords are words by a program's table: more harmless options than others, with values and
+// operands.
 func randomWords(random *rand.Rand, name string) (argv []string) {
 	p := programOf(name)
 	if p.operands == "sub" {

@@ -13,7 +13,8 @@ import (
 	"syscall"
 )
 
-// Files is what a policy sees of the file system of the host that runs the command. Every path is absolute.
+// Files is what a policy sees of the file system of the host that runs the command. Every path is
+// absolute.
 type Files interface {
 	// Real follows every link of a path.
 	Real(path string) (string, error)

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// spellings are the ways in which a dangerous option of a program can be written: in full, short for it, its value attached, behind
-// other letters, behind harmless options with values, behind operands.
+// spellings are the ways in which a dangerous option of a program can be written: in full, short
+// for it, its value attached, behind other letters, behind harmless options with values, behind
+// operands.
 func (p *program) spellings(o *option) (list [][]string) {
 	value := []string{"./evil"}
 	switch o.arity {
@@ -123,7 +124,8 @@ func TestNoSpellingOfADangerousOptionRuns(t *testing.T) {
 				continue
 			}
 			for _, words := range program.spellings(o) {
-				// An option that stands for nothing that the program needs: its operands and its script are there, too.
+				// An option that stands for nothing that the program needs: its operands and its
+				// script are there, too.
 				argv := append([]string{name}, strings.Fields(subcommand)...)
 				argv = append(argv, words...)
 				tried++

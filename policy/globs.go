@@ -21,7 +21,8 @@ const (
 	maxListing = 200   // directories
 )
 
-// expand is a word with its globs, if there are any that match: the names, sorted by their bytes. What matches nothing stays as it is.
+// expand is a word with its globs, if there are any that match: the names, sorted by their bytes.
+// What matches nothing stays as it is.
 func (r *lineResolver) expand(pieces []piece, w *syntax.Word) ([]string, *Refusal) {
 	var literal, pattern strings.Builder
 	glob, sets := false, hasSet(pieces)
@@ -77,7 +78,8 @@ func hasSet(pieces []piece) bool {
 	return false
 }
 
-// simpleSets says whether all [ ] are lists of letters, digits and signs: shells and languages differ about ranges, classes and what ^ is.
+// simpleSets says whether all [ ] are lists of letters, digits and signs: shells and languages
+// differ about ranges, classes and what ^ is.
 func simpleSets(pieces []piece) bool {
 	for _, p := range pieces {
 		if p.quoted {

@@ -41,9 +41,10 @@ func (e *GuardError) Error() string { return e.text }
 
 func guardError(code, runID, text string) error { return &GuardError{code, runID, text} }
 
-// Guard is what the gateway forwards. Whatever a caller says of approvals is stripped; it is set again only for a live record of the
-// same node, the same device (or connection), and the very command. The stored plan takes the place of the caller's words. Where
-// consume is true, the caller marks the record before it forwards anything.
+// Guard is what the gateway forwards. Whatever a caller says of approvals is stripped; it is set
+// again only for a live record of the same node, the same device (or connection), and the very
+// command. The stored plan takes the place of the caller's words. Where consume is true, the caller
+// marks the record before it forwards anything.
 func Guard(in Invocation, node string, caller Caller, record *ApprovalRecord, now int64) (out Invocation, consume bool, _ error) {
 	claimed := in.Approved || in.Answer != AnswerDeny
 	out = in

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The harness tries every case with each of its fields null, and of another type: it must survive files that it has never seen.
+// The harness tries every case with each of its fields null, and of another type: it must survive
+// files that it has never seen.
 func TestTheHarnessSurvivesOddCases(t *testing.T) {
 	names, _ := filepath.Glob(filepath.Join(casesDirectory, "*.json"))
 	if len(names) == 0 {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Each of these was a hole in another implementation: a command that ran without anybody being asked.
+// Each of these was a hole in another implementation: a command that ran without anybody being
+// asked.
 
 func TestLinesThatWereHolesAreAskedAbout(t *testing.T) {
 	programs := []string{"rg", "git", "cat", "find", "xargs", "awk", "sed", "make", "python3", "node", "ruby", "perl", "busybox", "toybox", "bash", "sort", "grep",
@@ -17,7 +18,8 @@ func TestLinesThatWereHolesAreAskedAbout(t *testing.T) {
 	tr := newTree(t, programs...)
 	tr.write("work/run.sh", "#!/bin/sh\n", 0o755)
 	tr.write("work/x.sh", "id\n", 0o644)
-	// Everything that the lines name is on the list: what is asked about is the way in which it is named.
+	// Everything that the lines name is on the list: what is asked about is the way in which it is
+	// named.
 	allow := append([]string{"DIR/work/run.sh"}, slices.DeleteFunc(slices.Clone(programs), func(name string) bool {
 		return slices.Contains([]string{"sort", "grep", "jq", "head", "tail", "wc", "cut", "uniq", "tr"}, name)
 	})...)
@@ -734,7 +736,8 @@ func TestAllowAlwaysStoresNothingThatNeededNoAnswer(t *testing.T) {
 	}
 }
 
-// everything is a host on which every program that a line may name is allowed, whatever its arguments.
+// everything is a host on which every program that a line may name is allowed, whatever its
+// arguments.
 func everything(t testing.TB, more ...string) (*tree, *Policy) {
 	programs := append(programNames(), "env", "nice", "nohup", "timeout", "stdbuf", "time", "printf", "cat", "echo", "ls", "grep", "bash", "sh", "busybox-static", "bash-static", "vim.basic", "python3",
 		"php8.2", "perl5.36.0", "x86_64-linux-gnu-gcc-12", "head", "wc", "tail", "id", "true", "false", "test", "[", "cp", "mkdir", "rm", "mv", "touch", "basename", "dirname", "stat", "file", "which", "pwd",

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// HostExecLists are the expressions of hostexec: what a request server may run without asking, and what only with.
+// HostExecLists are the expressions of hostexec: what a request server may run without asking, and
+// what only with.
 type HostExecLists struct {
 	AutoApprove   []string `json:"autoApprove,omitempty"`
 	ManualApprove []string `json:"manualApprove,omitempty"`
@@ -30,7 +31,8 @@ type HostExecError struct {
 func (e *HostExecError) Error() string { return e.Place + ": " + e.Err.Error() }
 func (e *HostExecError) Unwrap() error { return e.Err }
 
-// NewHostExecRules compiles global lists and those of a project. Every expression is anchored at both ends, whatever it says.
+// NewHostExecRules compiles global lists and those of a project. Every expression is anchored at
+// both ends, whatever it says.
 func NewHostExecRules(global, project HostExecLists) (*HostExecRules, error) {
 	r := &HostExecRules{}
 	for _, part := range [...]struct {
@@ -55,7 +57,8 @@ func NewHostExecRules(global, project HostExecLists) (*HostExecRules, error) {
 	return r, nil
 }
 
-// Decide answers for words that no shell will read: the automatic list first, then the manual one, else deny.
+// Decide answers for words that no shell will read: the automatic list first, then the manual one,
+// else deny.
 func (r *HostExecRules) Decide(argv []string) (Verdict, string) {
 	verdict, rule, why := r.match(argv)
 	switch verdict {
@@ -67,7 +70,8 @@ func (r *HostExecRules) Decide(argv []string) (Verdict, string) {
 	return verdict, why
 }
 
-// Matched is the same with the expression that decided, as it was written; without one, the words are denied.
+// Matched is the same with the expression that decided, as it was written; without one, the words
+// are denied.
 func (r *HostExecRules) Matched(argv []string) (Verdict, string) {
 	verdict, rule, _ := r.match(argv)
 	return verdict, rule.text
@@ -94,7 +98,8 @@ func (r *HostExecRules) match(argv []string) (v Verdict, by hostExecRule, why st
 	return Deny, by, "neither list has it"
 }
 
-// CanonicalArgv is the one text of a list of words: a word of [A-Za-z0-9-_./:@+=] as it stands, every other in single quotes.
+// CanonicalArgv is the one text of a list of words: a word of [A-Za-z0-9-_./:@+=] as it stands,
+// every other in single quotes.
 func CanonicalArgv(argv []string) string {
 	var b strings.Builder
 	for i, word := range argv {

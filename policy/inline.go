@@ -17,8 +17,8 @@ func (i Inline) text() string {
 	return i.Program + ": " + i.Flag + " " + i.Why
 }
 
-// FindInline looks for code in the arguments of an interpreter, or of a program that runs other programs. The name is the
-// base of argv[0].
+// FindInline looks for code in the arguments of an interpreter, or of a program that runs other
+// programs. The name is the base of argv[0].
 func FindInline(argv []string) (Inline, bool) {
 	if len(argv) == 0 {
 		return Inline{}, false
@@ -64,7 +64,8 @@ func foldedFlag(family string, args []string) string {
 	return ""
 }
 
-// inlineFlag names the argument that is code, or that makes the program run code that is named there.
+// inlineFlag names the argument that is code, or that makes the program run code that is named
+// there.
 func inlineFlag(family string, args []string) string {
 	switch family {
 	case "awk", "gawk", "mawk", "nawk", "original-awk":
@@ -95,7 +96,8 @@ func inlineFlag(family string, args []string) string {
 	return leadingFlag(args, flags, letters)
 }
 
-// inlineFlags are an interpreter's flags for code: whole words, and letters that may stand in a cluster.
+// inlineFlags are an interpreter's flags for code: whole words, and letters that may stand in a
+// cluster.
 func inlineFlags(family string) (flags []string, letters string, ok bool) {
 	switch family {
 	case "python", "pypy", "pythonw":
@@ -127,11 +129,13 @@ func inlineFlags(family string) (flags []string, letters string, ok bool) {
 	return nil, "", false
 }
 
-// anywhereFlags are the flags by which a program that is no interpreter runs another program, wherever they stand.
+// anywhereFlags are the flags by which a program that is no interpreter runs another program,
+// wherever they stand.
 func anywhereFlags(family string) []string {
 	switch family {
 	case "git":
-		// What git runs is then the argument's choice, as with -c alias.x=!command before the subcommand.
+		// What git runs is then the argument's choice, as with -c alias.x=!command before the
+		// subcommand.
 		return []string{"--upload-pack", "--receive-pack", "--exec", "--open-files-in-pager", "--extcmd"}
 	case "tar", "gtar", "bsdtar":
 		return []string{"-I", "--to-command", "--checkpoint-action", "--use-compress-program", "-F", "--info-script",
@@ -162,8 +166,9 @@ func anywhereFlags(family string) []string {
 	return nil
 }
 
-// leadingFlag finds one of the flags before the script's name: what stands behind that is the script's own. The first word
-// behind a flag may be the flag's value, and does not count as the script.
+// leadingFlag finds one of the flags before the script's name: what stands behind that is the
+// script's own. The first word behind a flag may be the flag's value, and does not count as the
+// script.
 func leadingFlag(args []string, flags []string, letters string) string {
 	behindFlag := false
 	for _, arg := range args {
@@ -210,7 +215,8 @@ func exactFlag(args []string, flags ...string) string {
 	return ""
 }
 
-// awkFlag finds awk's program: the first operand, unless -f names a file. gawk has more flags for code.
+// awkFlag finds awk's program: the first operand, unless -f names a file. gawk has more flags for
+// code.
 func awkFlag(args []string) string {
 	fromFile, program := false, ""
 	for i := 0; i < len(args); i++ {
@@ -310,8 +316,8 @@ func makeFlag(args []string) string {
 	return ""
 }
 
-// looksInline looks for code in the arguments in a line that was not understood. It reads words as a hurried reader would, and
-// is no proof that there is none.
+// looksInline looks for code in the arguments in a line that was not understood. It reads words as
+// a hurried reader would, and is no proof that there is none.
 func looksInline(text string) (Inline, bool) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n;|&()`'\"<>{}", r) })
 	for i := range words {

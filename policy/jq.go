@@ -4,7 +4,8 @@ import (
 	"strings"
 )
 
-// jqBuiltins are those of jq's functions that compute. They read neither the environment nor other files.
+// jqBuiltins are those of jq's functions that compute. They read neither the environment nor other
+// files.
 var jqBuiltins = wordSet(`not empty null true false and or if then elif else end as def reduce foreach try catch label break limit first last nth until while repeat
 	range floor ceil round sqrt pow log log2 log10 exp exp2 exp10 fabs abs infinite nan isinfinite isnan isnormal isvalid sort sort_by group_by unique unique_by
 	min max min_by max_by add any all flatten map map_values path paths leaf_paths del delpaths to_entries from_entries with_entries keys keys_unsorted values
@@ -17,8 +18,8 @@ var jqBuiltins = wordSet(`not empty null true false and or if then elif else end
 	truncate_stream limit getpath splits ltrimstr min_by have_literal_numbers abs toarray error add pick debug scan INDEX GROUP_BY IN ascii builtins
 	getpath inputs tojson ldexp frexp modf drem significand`)
 
-// jqRefusal reads a program of jq's: its tokens, in strings with \( ) too. What computes is harmless; the environment, modules and
-// functions that are not known are refused.
+// jqRefusal reads a program of jq's: its tokens, in strings with \( ) too. What computes is
+// harmless; the environment, modules and functions that are not known are refused.
 func jqRefusal(program string) string {
 	if len(program) > MaxLine {
 		return "is a program that is too long"

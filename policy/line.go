@@ -61,8 +61,9 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s at byte %d is not analysed", r.What, r.Offset)
 }
 
-// ParseLine takes a shell line apart. It refuses what is not plainly a list of simple commands with literal words, joined by
-// && || ; and |: the caller then asks a person. An unknown syntax node is refused.
+// ParseLine takes a shell line apart. It refuses what is not plainly a list of simple commands with
+// literal words, joined by && || ; and |: the caller then asks a person. An unknown syntax node is
+// refused.
 func ParseLine(text string) ([]Segment, *Refusal) {
 	file, refusal := parse(text)
 	if refusal != nil {
@@ -90,7 +91,8 @@ func parse(text string) (*syntax.File, *Refusal) {
 	return file, nil
 }
 
-// refuseBytes keeps away from the parser what shells and parsers are known to read in different ways.
+// refuseBytes keeps away from the parser what shells and parsers are known to read in different
+// ways.
 func refuseBytes(text string) *Refusal {
 	switch {
 	case len(text) > MaxLine:
@@ -191,7 +193,8 @@ func (p *lineParser) statement(s *syntax.Stmt, operator Operator) *Refusal {
 	}
 }
 
-// time reads bash's keyword as the program of that name: it is a wrapper around one command. sh has no such keyword.
+// time reads bash's keyword as the program of that name: it is a wrapper around one command. sh has
+// no such keyword.
 func (p *lineParser) time(cmd *syntax.TimeClause, operator Operator) *Refusal {
 	if timesDeep(cmd) {
 		return at("time within time", cmd.Pos())
@@ -241,8 +244,8 @@ func (p *lineParser) binary(cmd *syntax.BinaryCmd, operator Operator) *Refusal {
 	return p.statement(cmd.Y, operator)
 }
 
-// redirections lets here documents pass, whose text is given in the line; a person is asked all the same. Every other
-// redirection opens a file.
+// redirections lets here documents pass, whose text is given in the line; a person is asked all the
+// same. Every other redirection opens a file.
 func (p *lineParser) redirections(list []*syntax.Redirect) (here bool, _ *Refusal) {
 	for _, r := range list {
 		if (r.Op != syntax.Hdoc && r.Op != syntax.DashHdoc) || r.N != nil || p.here {
@@ -338,7 +341,8 @@ func plain(text, also string) bool {
 	return true
 }
 
-// unquoted takes the backslashes out of text outside of quotes, and refuses what a shell would do more with.
+// unquoted takes the backslashes out of text outside of quotes, and refuses what a shell would do
+// more with.
 func unquoted(lit *syntax.Lit, last bool) (string, *Refusal) {
 	value := lit.Value
 	var b strings.Builder
@@ -393,7 +397,8 @@ func unquoted(lit *syntax.Lit, last bool) (string, *Refusal) {
 	return b.String(), nil
 }
 
-// refuseRune refuses what looks like a space or like nothing, where a reader takes it for the end of a word.
+// refuseRune refuses what looks like a space or like nothing, where a reader takes it for the end
+// of a word.
 func refuseRune(r rune, lit *syntax.Lit) *Refusal {
 	if r >= utf8.RuneSelf && shown.Hidden(r) {
 		return at("an invisible character outside of quotes", lit.Pos())
@@ -442,8 +447,8 @@ func doubleQuoted(q *syntax.DblQuoted) (string, *Refusal) {
 	return b.String(), nil
 }
 
-// newlines refuses a newline that separates commands or continues a line. Those in single quotes and in a here document
-// were counted.
+// newlines refuses a newline that separates commands or continues a line. Those in single quotes
+// and in a here document were counted.
 func (p *lineParser) newlines() *Refusal {
 	all := strings.Count(p.text, "\n")
 	if p.here {
@@ -491,9 +496,9 @@ func describe(node syntax.Node) string {
 	}
 }
 
-// changesTheShell names the commands that a shell runs itself and that change how it goes on, or what the next words mean. What
-// a shell has built in that does no more than the program of the same name (echo, printf, test, kill) is not here: the program
-// is what runs.
+// changesTheShell names the commands that a shell runs itself and that change how it goes on, or
+// what the next words mean. What a shell has built in that does no more than the program of the
+// same name (echo, printf, test, kill) is not here: the program is what runs.
 func changesTheShell(name string) bool {
 	switch name {
 	case ".", ":", "alias", "bg", "bind", "break", "builtin", "caller", "cd", "chdir", "command", "compgen", "complete", "compopt",

@@ -8,8 +8,8 @@ import (
 
 var agentNames = []string{"security", "ask", "askFallback", "autoAllowSkills", "patternCase", "allowlist", "denylist"}
 
-// restricting are the fields without which more would run. A name that is only nearly one of them is an error: what was meant to
-// restrict would be lost without a word.
+// restricting are the fields without which more would run. A name that is only nearly one of them
+// is an error: what was meant to restrict would be lost without a word.
 var restricting = []string{"version", "defaults", "agents", "security", "ask", "askFallback", "denylist", "pattern", "argPattern", "content", "env"}
 
 // otherWords are what people write for these.
@@ -57,8 +57,8 @@ func meantField(name string, known []string) string {
 	return ""
 }
 
-// distance is how many letters differ between two words, were swapped with their neighbours, or are in one alone; more than limit is
-// limit+1.
+// distance is how many letters differ between two words, were swapped with their neighbours, or are
+// in one alone; more than limit is limit+1.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit {
 		return limit + 1

@@ -4,7 +4,8 @@ import (
 	"strings"
 )
 
-// An effect is what an option is told to do with what stands in the line. The zero value is: nobody said.
+// An effect is what an option is told to do with what stands in the line. The zero value is: nobody
+// said.
 type effect uint8
 
 const (
@@ -57,8 +58,9 @@ type argument struct {
 // A misread is why the words of a command are not understood.
 type misread struct{ word, why string }
 
-// options takes the words behind a program's name apart, by the rules of getopt_long(3), popt(3) and Go's flag, with what the
-// program's table says. What a name may be short for counts as the most dangerous of all that it may mean.
+// options takes the words behind a program's name apart, by the rules of getopt_long(3), popt(3)
+// and Go's flag, with what the program's table says. What a name may be short for counts as the
+// most dangerous of all that it may mean.
 func (p *program) options(args []string) (list []argument, open bool, _ *misread) {
 	open = true
 	i := 0
@@ -105,7 +107,8 @@ func (p *program) options(args []string) (list []argument, open bool, _ *misread
 	return list, open, nil
 }
 
-// optionWord reads the option, or the options, in args[i]; next is the first word behind them and their values.
+// optionWord reads the option, or the options, in args[i]; next is the first word behind them and
+// their values.
 func (p *program) optionWord(args []string, i int) (list []argument, next int, _ *misread) {
 	word := args[i]
 	switch {
@@ -140,8 +143,8 @@ func (p *program) long(args []string, i int) ([]argument, int, *misread) {
 	return p.withValue(a, args, i+1)
 }
 
-// abbreviated is the option that a name is short for. Where it may be several, the most dangerous counts; where they take their values
-// in different ways, none does.
+// abbreviated is the option that a name is short for. Where it may be several, the most dangerous
+// counts; where they take their values in different ways, none does.
 func (p *program) abbreviated(name string) *option {
 	var found *option
 	for full, o := range p.table {
@@ -265,7 +268,8 @@ func (p *program) dashless(args []string) (list []argument, next int, _ *misread
 	return list, next, nil
 }
 
-// singleDash reads -name, --name, -name=value and -name value. There are no clusters and no short forms.
+// singleDash reads -name, --name, -name=value and -name value. There are no clusters and no short
+// forms.
 func (p *program) singleDash(args []string, i int) ([]argument, int, *misread) {
 	word := args[i]
 	name, value, inline := strings.Cut("-"+strings.TrimLeft(word, "-"), "=")
@@ -282,7 +286,8 @@ func (p *program) prefixed(args []string, i int) ([]argument, int, *misread) {
 	if o := p.table[word]; o != nil {
 		return p.withValue(argument{option: o, spelled: word, at: i}, args, i+1)
 	}
-	// A dangerous name may have its value right behind it, whatever a shorter name would make of that.
+	// A dangerous name may have its value right behind it, whatever a shorter name would make of
+	// that.
 	for n := len(word); n > 3; n-- {
 		if o := p.table[strings.TrimSuffix(word[:n], "=")]; o != nil && o.effect != effectOK {
 			return []argument{{option: o, spelled: word[:n], value: word[n:], hasValue: true, at: i}}, i + 1, nil

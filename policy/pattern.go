@@ -2,7 +2,8 @@ package policy
 
 import "strings"
 
-// A Pattern is a glob over absolute paths: ** is any text, * and ? stay within one component, everything else is literal.
+// A Pattern is a glob over absolute paths: ** is any text, * and ? stay within one component,
+// everything else is literal.
 type Pattern struct {
 	text    string
 	literal int // bytes before the first * or ?
@@ -12,7 +13,8 @@ type Pattern struct {
 
 const maxPattern = 4096
 
-// NewPattern reads a pattern as people write it: space around it does not count, ~ at its start is the home directory.
+// NewPattern reads a pattern as people write it: space around it does not count, ~ at its start is
+// the home directory.
 func NewPattern(text, home string) Pattern {
 	text = strings.TrimSpace(text)
 	if home != "" && (text == "~" || strings.HasPrefix(text, "~/")) {

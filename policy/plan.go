@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// ErrUnbindable says that what an interpreter would run cannot be told from the command's words, so that no approval can be bound
-// to it.
+// ErrUnbindable says that what an interpreter would run cannot be told from the command's words, so
+// that no approval can be bound to it.
 var ErrUnbindable = errors.New("SYSTEM_RUN_DENIED: approval cannot safely bind this interpreter/runtime command")
 
-// ErrCwd says that a working directory is reached through a link, which could lead elsewhere when the command runs.
+// ErrCwd says that a working directory is reached through a link, which could lead elsewhere when
+// the command runs.
 var ErrCwd = errors.New("SYSTEM_RUN_DENIED: approval requires a canonical working directory (no symbolic link in it)")
 
-// Prepare makes the plan of a command for a prompt: its program by the real path, its directory without links, its script by hash.
+// Prepare makes the plan of a command for a prompt: its program by the real path, its directory
+// without links, its script by hash.
 func (m *Machine) Prepare(r CommandRequest, cwd, agent, session string) (Plan, error) {
 	if len(r.Argv) == 0 {
 		return Plan{}, MissingCommandError{}
@@ -84,7 +86,8 @@ func (m *Machine) bindFile(word string, index int, cwd string) (*BoundFile, erro
 	return &BoundFile{index, path, sum}, err
 }
 
-// A bindable says what an approval has to be bound to besides the words. The zero value is: it cannot be told.
+// A bindable says what an approval has to be bound to besides the words. The zero value is: it
+// cannot be told.
 type bindable uint8
 
 const (
@@ -146,7 +149,8 @@ func shellOperand(name string, argv []string, isFile func(string) bool) (int, bi
 	return 0, bindUnclear
 }
 
-// runtimeName is the name by which a program counts as an interpreter: without version, and without what its script's name ends in.
+// runtimeName is the name by which a program counts as an interpreter: without version, and without
+// what its script's name ends in.
 func runtimeName(word string) string {
 	base := baseOf(word)
 	for _, ending := range [...]string{".js", ".cjs", ".mjs"} {
@@ -218,7 +222,8 @@ func loads(flag string) bool {
 	return false
 }
 
-// firstFile takes the first operand for the script. It must be there: a name that is none means something else.
+// firstFile takes the first operand for the script. It must be there: a name that is none means
+// something else.
 func firstFile(args []string, isFile func(string) bool) (int, bindable) {
 	for i, arg := range args {
 		if arg == "--" {
@@ -271,7 +276,8 @@ func programFile(args []string, isFile func(string) bool) (int, bindable) {
 	return at, found
 }
 
-// runnerCommand finds the command that a package runner starts: its place in args, counted from 1, and 0 for none.
+// runnerCommand finds the command that a package runner starts: its place in args, counted from 1,
+// and 0 for none.
 func runnerCommand(name string, args []string) (int, bool) {
 	i, ok := runnerFlags(args, 0)
 	if !ok || i >= len(args) {

@@ -9,8 +9,9 @@ import (
 	"sync"
 )
 
-// A program is what the table says about one that can execute something, or that reads code. The tables are in programs/, for
-// people to read and add to. What has no table does what it can do: an entry for it is a person's word that it may.
+// A program is what the table says about one that can execute something, or that reads code. The
+// tables are in programs/, for people to read and add to. What has no table does what it can do: an
+// entry for it is a person's word that it may.
 type program struct {
 	names    []string
 	grammar  grammar
@@ -158,8 +159,8 @@ func (p *program) line(about string, words []string) (mistake string) {
 	return ""
 }
 
-// add notes options: -x, -x= with a value, -x[=] with one in the same word or none, -x=sed with one of a language, -x=... where all that
-// follows is the value.
+// add notes options: -x, -x= with a value, -x[=] with one in the same word or none, -x=sed with one
+// of a language, -x=... where all that follows is the value.
 func (p *program) add(e effect, words []string) (mistake string) {
 	for _, word := range words {
 		o := &option{effect: e}
@@ -189,7 +190,8 @@ func (p *program) add(e effect, words []string) (mistake string) {
 	return ""
 }
 
-// programOf is the table for a program by its name, or by the name that it has without version and variant. Empty is: none.
+// programOf is the table for a program by its name, or by the name that it has without version and
+// variant. Empty is: none.
 func programOf(base string) *program {
 	all := programs()
 	if p := all[base]; p != nil && !strings.Contains(base, " ") {
@@ -208,8 +210,9 @@ var variants = []string{"static", "dynamic", "basic", "tiny", "nox", "gtk", "gtk
 	"posix", "traditional", "openbsd", "gnu", "linux", "musl", "glibc", "stable", "nightly", "lts", "dev", "beta", "canary", "x86_64", "amd64", "arm64",
 	"aarch64", "armhf", "armv7", "armv7l", "i386", "i686", "riscv64", "s390x", "ppc64le", "64", "32", "unwrapped", "minimal", "full", "nocap", "bfd", "suid", "perl", "cgi", "cli", "fpm", "zts"}
 
-// canonicalNames are the names that a program's file name may stand for, the closest first: vim.basic is vim, python3.11-dbg is python,
-// x86_64-linux-gnu-gcc-12 is gcc. A version is whatever begins with a digit behind the name.
+// canonicalNames are the names that a program's file name may stand for, the closest first:
+// vim.basic is vim, python3.11-dbg is python, x86_64-linux-gnu-gcc-12 is gcc. A version is whatever
+// begins with a digit behind the name.
 func canonicalNames(base string) []string {
 	name := strings.TrimSuffix(strings.ToLower(base), ".exe")
 	names := []string{name}
@@ -229,7 +232,8 @@ func canonicalNames(base string) []string {
 			add(n[:j])
 		}
 		if j := strings.IndexAny(n, "0123456789"); j > 0 {
-			// pypy3, perl5.36-x86_64-linux-gnu, lua5.4, ksh93: the name ends where the version begins; 7z and md5sum have no version.
+			// pypy3, perl5.36-x86_64-linux-gnu, lua5.4, ksh93: the name ends where the version
+			// begins; 7z and md5sum have no version.
 			add(strings.TrimRight(n[:j], "-._"))
 		}
 		if j := strings.LastIndex(n, "-linux-gnu-"); j > 0 {

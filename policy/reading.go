@@ -9,11 +9,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// ResolveLine takes a shell line apart as ParseLine does, and resolves what is safe once it is known: redirections between descriptors
-// and to /dev/null, cd, assignments of harmless variables, globs and ~, newlines, !, for over words, here documents. What it returns
-// holds no expansion any more. The line is built anew from that, so that what runs is what was looked at: a glob is expanded once.
+// ResolveLine takes a shell line apart as ParseLine does, and resolves what is safe once it is
+// known: redirections between descriptors and to /dev/null, cd, assignments of harmless variables,
+// globs and ~, newlines, !, for over words, here documents. What it returns holds no expansion any
+// more. The line is built anew from that, so that what runs is what was looked at: a glob is
+// expanded once.
 func ResolveLine(m *Machine, text, cwd string) ([]Segment, *Refusal) {
-	// A comment ends with its line, whatever stands before that; the parser goes on behind a backslash.
+	// A comment ends with its line, whatever stands before that; the parser goes on behind a
+	// backslash.
 	if i := strings.Index(text, "\\\n"); i >= 0 && strings.Contains(text, "#") {
 		return nil, &Refusal{"a line that goes on, and a comment", i}
 	}
@@ -274,7 +277,8 @@ func (r *lineResolver) changeDirectory(s *Segment, name string, cmd *syntax.Call
 	return nil
 }
 
-// directories looks at where each cd stands: what follows it must be done there, whatever became of what stands before.
+// directories looks at where each cd stands: what follows it must be done there, whatever became of
+// what stands before.
 func (r *lineResolver) directories() *Refusal {
 	for i := range r.segments {
 		s := &r.segments[i]
@@ -355,7 +359,8 @@ func (r *lineResolver) redirect(s *Segment, d *syntax.Redirect) *Refusal {
 			return nil
 		}
 	case syntax.DplOut:
-		// With a space before the digit, or a redirection right behind it, shells differ: it may be the next one's.
+		// With a space before the digit, or a redirection right behind it, shells differ: it may be
+		// the next one's.
 		if int(d.Word.Pos().Offset()) == int(d.OpPos.Offset())+len(">&") && !r.before(d.Word.End(), "<>") && (target == "1" || target == "2") && descriptor != "0" {
 			s.Redirs = append(s.Redirs, descriptor+">&"+target)
 			return nil

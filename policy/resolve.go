@@ -2,7 +2,8 @@ package policy
 
 import "fmt"
 
-// A Preference is what one layer says about where and how a command runs. What it leaves out, the next layer says.
+// A Preference is what one layer says about where and how a command runs. What it leaves out, the
+// next layer says.
 type Preference struct {
 	Host     *Host     `json:"host,omitempty"`
 	Security *Security `json:"security,omitempty"`
@@ -56,15 +57,16 @@ func (e *HostError) Hint() string {
 	return fmt.Sprintf("leave the host out, or configure it: host %s, or auto where requests may choose", e.Requested)
 }
 
-// A NoSandboxError says that a command was to run in a sandbox, and that there is none. It never runs without.
+// A NoSandboxError says that a command was to run in a sandbox, and that there is none. It never
+// runs without.
 type NoSandboxError struct{}
 
 func (NoSandboxError) Error() string {
 	return "the command was to run in a sandbox, and this host cannot make one"
 }
 
-// Place resolves host, node, security and ask. Tool parameter, session, agent, global, built-in: the first that says something
-// counts, except that a parameter can only tighten.
+// Place resolves host, node, security and ask. Tool parameter, session, agent, global, built-in:
+// the first that says something counts, except that a parameter can only tighten.
 func Place(l Layers) (Placement, error) {
 	p := Placement{}
 	if err := p.placeHost(l); err != nil {
@@ -117,7 +119,8 @@ func (p *Placement) placeHost(l Layers) error {
 	return nil
 }
 
-// placeNode takes the node from the configuration, where it names one: a request cannot choose another.
+// placeNode takes the node from the configuration, where it names one: a request cannot choose
+// another.
 func (p *Placement) placeNode(l Layers) {
 	for i, w := range l.configured() {
 		if w.Node != "" {

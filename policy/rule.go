@@ -27,7 +27,8 @@ type knownEntry Entry
 
 var entryNames = []string{"id", "pattern", "argPattern", "source", "content", "env", "lastUsedAt", "lastUsedCommand", "lastResolvedPath"}
 
-// UnmarshalJSON keeps the fields that are not known, for whoever wrote them. They mean nothing here.
+// UnmarshalJSON keeps the fields that are not known, for whoever wrote them. They mean nothing
+// here.
 func (e *Entry) UnmarshalJSON(text []byte) error {
 	var known knownEntry
 	if err := json.Unmarshal(text, &known); err != nil {
@@ -87,7 +88,8 @@ type rule struct {
 	leads   string // of a deny entry: the real path of what it names
 }
 
-// leadTo notes what deny entries name by way of links, so that it is denied by its other names, too.
+// leadTo notes what deny entries name by way of links, so that it is denied by its other names,
+// too.
 func leadTo(rules []rule, m *Machine) {
 	for i := range rules {
 		r := &rules[i]
@@ -104,7 +106,8 @@ func leadTo(rules []rule, m *Machine) {
 	}
 }
 
-// compile makes entries ready. One that cannot be is left out of an allowlist, and said; a deny list must not lose one.
+// compile makes entries ready. One that cannot be is left out of an allowlist, and said; a deny
+// list must not lose one.
 func compile(entries []Entry, home string, fold bool) (rules []rule, problems []string) {
 	for _, e := range entries {
 		text := strings.TrimSpace(e.Pattern)
@@ -130,8 +133,8 @@ func compile(entries []Entry, home string, fold bool) (rules []rule, problems []
 
 func (r *rule) durable() bool { return r.Source == sourceAllowAlways }
 
-// allowsPath says whether an allow entry is for a path. A bare name is for none: who can write to a directory on the PATH
-// would be allowed.
+// allowsPath says whether an allow entry is for a path. A bare name is for none: who can write to a
+// directory on the PATH would be allowed.
 func (r *rule) allowsPath(path string) bool {
 	return r.any || !r.name && !r.command && r.pattern.Match(path)
 }
@@ -228,8 +231,9 @@ func (u *use) hashed() string {
 	return u.hash
 }
 
-// match finds the entry that allows a use. Where a link leads to another path, both need an entry, so that a link in an
-// allowed directory does not let in what it points to. An allow-always with its arguments was given for the real path.
+// match finds the entry that allows a use. Where a link leads to another path, both need an entry,
+// so that a link in an allowed directory does not let in what it points to. An allow-always with
+// its arguments was given for the real path.
 func match(rules *ruleSet, m *Machine, u use) *rule {
 	find := func(path string) *rule { return rules.find(path, &u) }
 	first := find(u.exec.Path)
@@ -288,7 +292,8 @@ func denies(rules []rule, m *Machine, u use) *rule {
 		if !named {
 			continue
 		}
-		// A pattern that cannot be read denies with any arguments; so does one for a command that will get more of them.
+		// A pattern that cannot be read denies with any arguments; so does one for a command that
+		// will get more of them.
 		if !r.hasArgs || r.args == (ArgPattern{}) || u.grows || r.args.denies(u.args, u.hashed) {
 			return r
 		}
@@ -296,8 +301,8 @@ func denies(rules []rule, m *Machine, u use) *rule {
 	return nil
 }
 
-// namesWord compares a deny entry by base names: also of a program that was not found here and now. A version or a variant of the
-// program is the program.
+// namesWord compares a deny entry by base names: also of a program that was not found here and now.
+// A version or a variant of the program is the program.
 func (r *rule) namesWord(e Executable) bool {
 	text := baseOf(r.pattern.text)
 	base := NewPattern(text, "")
@@ -313,7 +318,8 @@ func (r *rule) namesWord(e Executable) bool {
 	return false
 }
 
-// isVersionOf says whether a name is another with a version or a variant behind it: python3.11 is one of python3.
+// isVersionOf says whether a name is another with a version or a variant behind it: python3.11 is
+// one of python3.
 func isVersionOf(name, of string) bool {
 	rest, ok := strings.CutPrefix(strings.ToLower(name), strings.ToLower(of))
 	if !ok || rest == "" || of == "" {

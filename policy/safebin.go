@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// A SafeBinProfile says which words a program may have that only reads its standard input and writes its standard output.
+// A SafeBinProfile says which words a program may have that only reads its standard input and
+// writes its standard output.
 type SafeBinProfile struct {
 	MinPositional     int      `json:"minPositional,omitempty"`
 	MaxPositional     *int     `json:"maxPositional,omitempty"` // none given: any number
@@ -19,8 +20,9 @@ func DefaultSafeBins() []string { return []string{"cut", "uniq", "head", "tail",
 
 func exactly(n int) *int { return &n }
 
-// safeBinProfile is the built-in profile of a program. Programs that run code have none, and neither has jq: a program of its
-// language reads the environment and other files. A profile that a person wrote is what makes it safe.
+// safeBinProfile is the built-in profile of a program. Programs that run code have none, and
+// neither has jq: a program of its language reads the environment and other files. A profile that a
+// person wrote is what makes it safe.
 func safeBinProfile(name string) (SafeBinProfile, bool) {
 	switch name {
 	case "cut":
@@ -58,7 +60,8 @@ type SafeBins struct {
 	Names    []string
 	Profiles map[string]SafeBinProfile
 
-	// Wide lets the built-in profiles have flags without a value, which name nothing: head -20, wc -l.
+	// Wide lets the built-in profiles have flags without a value, which name nothing: head -20, wc
+	// -l.
 	Wide bool
 }
 
@@ -81,8 +84,8 @@ func quietFlags(name string) []string {
 	return nil
 }
 
-// Allows says whether a command needs no entry: a known name, a program in a trusted directory, and words that name no file.
-// Whether a file exists is never looked at: the answer would tell.
+// Allows says whether a command needs no entry: a known name, a program in a trusted directory, and
+// words that name no file. Whether a file exists is never looked at: the answer would tell.
 func (s SafeBins) Allows(argv []string, exec Executable, trusted bool) bool {
 	name := baseOf(exec.Real)
 	if !trusted || baseOf(exec.Word) != name {
@@ -173,7 +176,8 @@ func (p SafeBinProfile) flag(args []string) int {
 	return 1
 }
 
-// longFlag takes an abbreviation for the one known flag that begins with it, as getopt does. Several, or none, are refused.
+// longFlag takes an abbreviation for the one known flag that begins with it, as getopt does.
+// Several, or none, are refused.
 func (p SafeBinProfile) longFlag(args []string) int {
 	name, inline, hasInline := strings.Cut(args[0], "=")
 	full := ""
@@ -211,8 +215,9 @@ func (p SafeBinProfile) longFlag(args []string) int {
 	return value(args)
 }
 
-// value is 2 if the next word may be a flag's value. getopt takes it as one whatever it begins with; so a flag whose value is
-// optional must not be in AllowedValueFlags: its next word would be a file.
+// value is 2 if the next word may be a flag's value. getopt takes it as one whatever it begins
+// with; so a flag whose value is optional must not be in AllowedValueFlags: its next word would be
+// a file.
 func value(args []string) int {
 	if len(args) < 2 || args[1] == "" || !literalToken(args[1]) {
 		return 0

@@ -2,11 +2,12 @@ package policy
 
 import "strings"
 
-// sedRefusal reads a script of sed's. Of the language, what prints, deletes, replaces and jumps is known here; what executes (e),
-// writes or reads other files (w, W, r, R), or is not known, is refused.
+// sedRefusal reads a script of sed's. Of the language, what prints, deletes, replaces and jumps is
+// known here; what executes (e), writes or reads other files (w, W, r, R), or is not known, is
+// refused.
 //
-// A delimiter within [ ] does not end an expression. A sed that takes it for the end finds an expression with a [ that is not
-// closed, which is an error.
+// A delimiter within [ ] does not end an expression. A sed that takes it for the end finds an
+// expression with a [ that is not closed, which is an error.
 func sedRefusal(script string) string {
 	if len(script) > MaxLine || strings.ContainsAny(script, "\x00\r") {
 		return "is a script that is not analysed"
@@ -229,7 +230,8 @@ func (p *sedParser) substitute() {
 	p.end()
 }
 
-// lines reads the text behind a, i and c: to the end of the line, and on where a backslash stands before that.
+// lines reads the text behind a, i and c: to the end of the line, and on where a backslash stands
+// before that.
 func (p *sedParser) lines() {
 	for p.at < len(p.text) {
 		c := p.text[p.at]

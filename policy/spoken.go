@@ -42,7 +42,8 @@ func (o Overrides) With(more Overrides) Overrides {
 	return o
 }
 
-// Spoken is a line that somebody typed to whoever decides, and not to the agent. One of its members says what.
+// Spoken is a line that somebody typed to whoever decides, and not to the agent. One of its members
+// says what.
 type Spoken struct {
 	Approve  *ApproveCommand
 	Exec     *Overrides // /exec with what it names; empty: it asks what holds
@@ -61,7 +62,8 @@ const (
 	maxNode       = 128 // bytes
 )
 
-// ParseSpoken reads a chat's line. Without ok it is for the agent. Whether whoever typed it may say so is for the caller: an agent may not.
+// ParseSpoken reads a chat's line. Without ok it is for the agent. Whether whoever typed it may say
+// so is for the caller: an agent may not.
 func ParseSpoken(text string) (_ Spoken, ok bool, _ error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -87,7 +89,8 @@ func ParseSpoken(text string) (_ Spoken, ok bool, _ error) {
 	return Spoken{Exec: &said}, true, err
 }
 
-// parseOverrides reads what /exec names. A word that nobody knows is an error, and none of the line counts.
+// parseOverrides reads what /exec names. A word that nobody knows is an error, and none of the line
+// counts.
 func parseOverrides(words []string) (o Overrides, _ error) {
 	for _, word := range words {
 		name, value, _ := strings.Cut(word, "=")

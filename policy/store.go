@@ -49,8 +49,8 @@ func hashText(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Load reads the file. Where there is none, nothing is allowed. A file that cannot be trusted or read is an error: everything
-// is denied then.
+// Load reads the file. Where there is none, nothing is allowed. A file that cannot be trusted or
+// read is an error: everything is denied then.
 func (s Store) Load() (*Snapshot, error) {
 	snapshot := &Snapshot{Path: s.Path, Hash: hashText(nil), Approvals: &Approvals{Agents: map[string]*AgentApprovals{}, Absent: true}}
 	text, err := s.read()
@@ -100,8 +100,8 @@ func (s Store) read() ([]byte, error) {
 	return text, nil
 }
 
-// trustParents refuses a path through a link, or through a directory that another user may write: they would choose the file.
-// What root linked in a directory of root's is the system's layout.
+// trustParents refuses a path through a link, or through a directory that another user may write:
+// they would choose the file. What root linked in a directory of root's is the system's layout.
 func (s Store) trustParents() error {
 	if !filepath.IsAbs(s.Path) {
 		return &FileError{s.Path, errors.New("is not an absolute path"), ""}
@@ -142,8 +142,8 @@ func trustOwner(path string, info os.FileInfo) error {
 	return nil
 }
 
-// Set puts another file in place of the one whose hash is base. The token and the socket's path stay as they are: whoever
-// sends a file never saw them.
+// Set puts another file in place of the one whose hash is base. The token and the socket's path
+// stay as they are: whoever sends a file never saw them.
 func (s Store) Set(file json.RawMessage, base string) (*Snapshot, error) {
 	return s.change(func(now *Snapshot) error {
 		switch {
@@ -205,7 +205,8 @@ func (s Store) change(edit func(*Snapshot) error) (*Snapshot, error) {
 	return now, s.write(text)
 }
 
-// lock keeps other processes from changing the file. The lock's file stays: removing it would let two hold it.
+// lock keeps other processes from changing the file. The lock's file stays: removing it would let
+// two hold it.
 func (s Store) lock() (unlock func(), err error) {
 	f, err := os.OpenFile(s.Path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -226,7 +227,8 @@ func (s Store) lock() (unlock func(), err error) {
 
 const temporaryName = ".exec-approvals-"
 
-// removeLeft removes what a process that was killed left of its change. Whoever calls holds the lock: nobody else is writing.
+// removeLeft removes what a process that was killed left of its change. Whoever calls holds the
+// lock: nobody else is writing.
 func (s Store) removeLeft() {
 	names, _ := filepath.Glob(filepath.Join(globQuoted(filepath.Dir(s.Path)), temporaryName+"[0-9]*"))
 	for _, name := range names {
@@ -253,7 +255,8 @@ type Used struct {
 	Resolved string
 }
 
-// MarkUsed notes when entries were last used. Only those fields are written, to entries that are still there.
+// MarkUsed notes when entries were last used. Only those fields are written, to entries that are
+// still there.
 func (s Store) MarkUsed(uses []Used) error {
 	if len(uses) == 0 {
 		return nil

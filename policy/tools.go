@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Tools is what one layer says about an agent's tools. A list that is nil says nothing; an empty one says: none.
+// Tools is what one layer says about an agent's tools. A list that is nil says nothing; an empty
+// one says: none.
 type Tools struct {
 	Allow     []string `json:"allow,omitempty"`
 	AlsoAllow []string `json:"alsoAllow,omitempty"`
@@ -110,13 +111,14 @@ func matchesTool(patterns []string, tool string) bool {
 	return false
 }
 
-// isAsking reports whether a tool only tells about the sandbox, or asks a person: an allow list need not name it, and a deny list can.
+// isAsking reports whether a tool only tells about the sandbox, or asks a person: an allow list
+// need not name it, and a deny list can.
 func isAsking(tool string) bool {
 	return slices.Contains([]string{"fs_request_grant", "ask_person", "sandbox_explain", "changes_propose"}, tool)
 }
 
-// CheckTool asks every layer: one that refuses is enough. "exec", "bash" and "bash_exec" are one tool, and so are "read", "glob" and
-// "grep": whoever refuses one means what it does.
+// CheckTool asks every layer: one that refuses is enough. "exec", "bash" and "bash_exec" are one
+// tool, and so are "read", "glob" and "grep": whoever refuses one means what it does.
 func CheckTool(tool string, layers ...ToolLayer) ToolDecision {
 	tool = toolName(tool)
 	for _, l := range layers {
@@ -138,7 +140,8 @@ func CheckTool(tool string, layers ...ToolLayer) ToolDecision {
 	return ToolDecision{Allowed: true}
 }
 
-// ToolMistakes are what is probably not meant in a layer. known are the tools that there are, besides those of the groups.
+// ToolMistakes are what is probably not meant in a layer. known are the tools that there are,
+// besides those of the groups.
 func ToolMistakes(l ToolLayer, known ...string) []string {
 	var list []string
 	if l.Allow != nil && len(l.Allow) == 0 {
@@ -168,7 +171,8 @@ func isTool(name string, known []string) bool {
 	return slices.Contains(known, name) || slices.ContainsFunc(groups, func(group string) bool { return slices.Contains(ToolGroup(group), name) })
 }
 
-// nearestTool is a tool's name of the same letters but for one, or of the same without its underscores.
+// nearestTool is a tool's name of the same letters but for one, or of the same without its
+// underscores.
 func nearestTool(name string, known []string) string {
 	fold := func(s string) string { return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s)) }
 	for _, k := range known {
@@ -197,8 +201,8 @@ func letters(word string) string {
 	return string(list)
 }
 
-// SandboxTools is the policy for tools of agents in a sandbox: agent over global over built-in, and image always with what is allowed.
-// What alsoAllow names is taken out of the built-in deny list.
+// SandboxTools is the policy for tools of agents in a sandbox: agent over global over built-in, and
+// image always with what is allowed. What alsoAllow names is taken out of the built-in deny list.
 func SandboxTools(global, agent Tools) Tools {
 	allow, also := defaultSandboxAllow(), []string(nil)
 	for _, layer := range [...]Tools{global, agent} {

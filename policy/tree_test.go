@@ -50,7 +50,8 @@ func (tr *tree) link(target, path string) {
 	}
 }
 
-// lists allows programs of bin by their names, and everything else by its pattern. DIR is the tree's directory.
+// lists allows programs of bin by their names, and everything else by its pattern. DIR is the
+// tree's directory.
 func (tr *tree) lists(allow ...string) *Lists {
 	return NewLists(tr.m, tr.entries(allow...), nil, false)
 }

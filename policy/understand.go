@@ -8,7 +8,8 @@ import (
 // A circumstance is what surrounds a command, beside its words.
 type circumstance struct {
 	growth
-	// special says of a word that it leads to a device, a pipe or a socket: what is read from there is in no file.
+	// special says of a word that it leads to a device, a pipe or a socket: what is read from there
+	// is in no file.
 	special func(word string) bool
 }
 
@@ -19,7 +20,8 @@ type understanding struct {
 	fixed  bool     // all code that it runs is in those files, or there is none
 }
 
-// understand holds a command's words against the tables, by each of its names. What has no table is what its entry says.
+// understand holds a command's words against the tables, by each of its names. What has no table is
+// what its entry says.
 func understand(names []string, argv []string, c circumstance) understanding {
 	result := understanding{fixed: true}
 	var before *program
@@ -43,7 +45,8 @@ func asking(name, flag, why string) understanding {
 	return understanding{inline: &Inline{Program: name, Flag: flag, Why: why}}
 }
 
-// understand holds words against one table. The path is the table's name: a program's, or that with subcommands.
+// understand holds words against one table. The path is the table's name: a program's, or that with
+// subcommands.
 func (p *program) understand(name, path string, args []string, c circumstance) understanding {
 	switch {
 	case p.asks != "":
@@ -129,8 +132,8 @@ func (r *reader) option(a argument) {
 	}
 }
 
-// module is python's -m: a program by the name of its module. Those that are here take no code as arguments; one that has a table is
-// held against it.
+// module is python's -m: a program by the name of its module. Those that are here take no code as
+// arguments; one that has a table is held against it.
 func (r *reader) module(a argument) {
 	r.done = true
 	name, rest := a.value, r.args[min(a.at+1, len(r.args)):]
@@ -176,7 +179,8 @@ func (r *reader) value(kind, flag, word string) {
 	}
 }
 
-// known lets only values pass that the table has: -m=pytest|venv, and * for a word of letters and digits.
+// known lets only values pass that the table has: -m=pytest|venv, and * for a word of letters and
+// digits.
 func (r *reader) known(kind, flag, word string) {
 	for _, k := range strings.Split(kind, "|") {
 		if word == k || k == "number" && word != "" && strings.Trim(word, "0123456789") == "" || k == "host" && word != "" && plain(word, "._,:@-") && word[0] != '-' || k == "word" && word != "" && plain(word, "_,+:-") && word[0] != '-' || strings.HasSuffix(k, "*") && strings.HasPrefix(word, k[:len(k)-1]) && plain(word[len(k)-1:], "._,+:/@-") {

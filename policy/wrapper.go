@@ -15,8 +15,9 @@ type Unwrapped struct {
 	Why      string     // and why not
 }
 
-// Unwrap looks through the wrappers that do nothing but start another command: env without options or assignments, nice, nohup,
-// stdbuf, time, timeout. Whatever else starts a command, or has a flag that is not known, is blocked.
+// Unwrap looks through the wrappers that do nothing but start another command: env without options
+// or assignments, nice, nohup, stdbuf, time, timeout. Whatever else starts a command, or has a flag
+// that is not known, is blocked.
 func Unwrap(argv []string) Unwrapped { return unwrap(argv, nil) }
 
 // unwrap takes a name for each word from alias, so that a link called e to env counts as env.
@@ -85,8 +86,8 @@ func (u *Unwrapped) multiplexer(alias func(string) string) {
 
 func isMultiplexer(name string) bool { return name == "busybox" || name == "toybox" }
 
-// isWrapper names the programs that run a command which is one of their arguments, and nothing besides. Only the transparent
-// ones are looked through.
+// isWrapper names the programs that run a command which is one of their arguments, and nothing
+// besides. Only the transparent ones are looked through.
 func isWrapper(name string) bool { return transparent(name) || opaque(name) || isMultiplexer(name) }
 
 func transparent(name string) bool {
@@ -97,7 +98,8 @@ func transparent(name string) bool {
 	return false
 }
 
-// opaque wrappers change who runs a command, where, or what it can reach, or take a command that is not an argument of its own.
+// opaque wrappers change who runs a command, where, or what it can reach, or take a command that is
+// not an argument of its own.
 func opaque(name string) bool {
 	if strings.HasPrefix(name, "ld") && strings.Contains(name, ".so") { // the loader, by any of its names
 		return true
@@ -117,7 +119,8 @@ func opaque(name string) bool {
 	return false
 }
 
-// wrapperWords counts the words of argv that belong to the wrapper, with its own name. It is 0 for what is no wrapper.
+// wrapperWords counts the words of argv that belong to the wrapper, with its own name. It is 0 for
+// what is no wrapper.
 func wrapperWords(name string, argv []string) (n int, why string) {
 	switch {
 	case opaque(name):
@@ -130,7 +133,8 @@ func wrapperWords(name string, argv []string) (n int, why string) {
 	return 0, ""
 }
 
-// envWords lets env pass only as "env COMMAND" and "env -- COMMAND". Also behind "--", a word with "=" in it is an assignment.
+// envWords lets env pass only as "env COMMAND" and "env -- COMMAND". Also behind "--", a word with
+// "=" in it is an assignment.
 func envWords(argv []string) (int, string) {
 	n := 1
 	if n < len(argv) && argv[n] == "--" {

@@ -2,11 +2,12 @@ package profile
 
 import "net/netip"
 
-// specialRanges are the addresses that are not the public network's. Behind them are this machine, the person's own
-// network, and the services that give a cloud's machine its credentials. The first row that holds an address names it.
+// specialRanges are the addresses that are not the public network's. Behind them are this machine,
+// the person's own network, and the services that give a cloud's machine its credentials. The first
+// row that holds an address names it.
 //
-// From the IANA special-purpose address registries (RFC 6890), the cloud providers' documentation, and RFC 4291: what is
-// outside 2000::/3 is no global unicast address at all.
+// From the IANA special-purpose address registries (RFC 6890), the cloud providers' documentation,
+// and RFC 4291: what is outside 2000::/3 is no global unicast address at all.
 var specialRanges = []struct{ prefix, what string }{
 	{"127.0.0.0/8", "this machine itself"},
 	{"::1/128", "this machine itself"},
@@ -49,7 +50,8 @@ var specialRanges = []struct{ prefix, what string }{
 // ownAddress is what an address of an interface of this machine's is.
 const ownAddress = "an address of this machine itself"
 
-// specialRange finds the range of an address that is not the public network's. The prefix is invalid if it is public.
+// specialRange finds the range of an address that is not the public network's. The prefix is
+// invalid if it is public.
 func specialRange(address netip.Addr) (netip.Prefix, string) {
 	for _, row := range specialRanges {
 		if prefix := netip.MustParsePrefix(row.prefix); prefix.Contains(address) {
@@ -59,8 +61,9 @@ func specialRange(address netip.Addr) (netip.Prefix, string) {
 	return netip.Prefix{}, ""
 }
 
-// translated is the IPv4 address that an address of the well-known prefix for translators (64:ff9b::/96, RFC 6052) leads
-// to. On networks with IPv6 alone all IPv4 hosts have such an address.
+// translated is the IPv4 address that an address of the well-known prefix for translators
+// (64:ff9b::/96, RFC 6052) leads to. On networks with IPv6 alone all IPv4 hosts have such an
+// address.
 func translated(address netip.Addr) (netip.Addr, bool) {
 	if !netip.MustParsePrefix("64:ff9b::/96").Contains(address) {
 		return netip.Addr{}, false

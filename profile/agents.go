@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// An AgentError is the name of an agent that no configuration has. It would get the defaults, which are wider than what somebody
-// wrote down for the agent that was meant.
+// An AgentError is the name of an agent that no configuration has. It would get the defaults, which
+// are wider than what somebody wrote down for the agent that was meant.
 type AgentError struct {
 	Agent   string
 	Nearest string // a name that is configured and looks much like it, if there is one
@@ -46,8 +46,8 @@ func (c *Config) Workspace(agent, home string) (string, error) {
 	return ExpandPath(string(own.Workspace.path), home)
 }
 
-// AgentOf is the agent that a request is for: the one of its session, if it is for one. The error is that of CheckConfigured, or of
-// Session.
+// AgentOf is the agent that a request is for: the one of its session, if it is for one. The error
+// is that of CheckConfigured, or of Session.
 func (c *Config) AgentOf(r Request) (string, error) {
 	agent := r.Agent
 	if r.Session != "" {
@@ -66,8 +66,8 @@ func (c *Config) AgentOf(r Request) (string, error) {
 	return agent, c.CheckConfigured(agent)
 }
 
-// CheckConfigured wants an agent that a configuration file has, or the one of whoever does not say another. The error is an
-// *AgentError, or that of CheckAgent.
+// CheckConfigured wants an agent that a configuration file has, or the one of whoever does not say
+// another. The error is an *AgentError, or that of CheckAgent.
 func (c *Config) CheckConfigured(agent string) error {
 	if agent == "" || agent == DefaultAgent {
 		return nil

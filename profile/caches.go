@@ -2,8 +2,8 @@ package profile
 
 import "path/filepath"
 
-// Caches says what becomes of the directories in a home in which tools keep what they download and build, where the home is readable.
-// The zero value is copy on write.
+// Caches says what becomes of the directories in a home in which tools keep what they download and
+// build, where the home is readable. The zero value is copy on write.
 type Caches uint8
 
 const (
@@ -33,12 +33,12 @@ func (c *Caches) UnmarshalText(text []byte) error {
 	return err
 }
 
-// A CachePath is a directory of a home in which tools keep what they download, unpack, build and install for its person. None holds
-// what a person wrote.
+// A CachePath is a directory of a home in which tools keep what they download, unpack, build and
+// install for its person. None holds what a person wrote.
 type CachePath struct {
 	Path string
-	// Made says that the agent gets an empty one where the home has none: tools fail that cannot make theirs. The others are shown
-	// where they are.
+	// Made says that the agent gets an empty one where the home has none: tools fail that cannot
+	// make theirs. The others are shown where they are.
 	Made bool
 }
 

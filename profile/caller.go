@@ -20,13 +20,14 @@ type Caller struct {
 	User, Shell      string
 	Environ          []string // NAME=VALUE, as os.Environ has it
 	WorkingDirectory string
-	// Repository is the top of the git repository that the working directory is in, if that is a directory above it. The whole of it is the
-	// workspace of whoever names none: a commit, a checkout and a merge write in all of it.
+	// Repository is the top of the git repository that the working directory is in, if that is a
+	// directory above it. The whole of it is the workspace of whoever names none: a commit, a
+	// checkout and a merge write in all of it.
 	Repository string
 }
 
-// CurrentCaller is the user of this process. The environment says who that is; what it leaves out, /etc/passwd does. The
-// error says what is missing, or which variable could be a command's choice.
+// CurrentCaller is the user of this process. The environment says who that is; what it leaves out,
+// /etc/passwd does. The error says what is missing, or which variable could be a command's choice.
 func CurrentCaller() (Caller, error) {
 	c := Caller{UID: os.Getuid(), Environ: os.Environ(), Home: os.Getenv("HOME"), User: os.Getenv("USER"), Shell: os.Getenv("SHELL")}
 	if c.User == "" {
@@ -56,8 +57,9 @@ func CurrentCaller() (Caller, error) {
 	return c, c.checkChosen()
 }
 
-// repository looks upwards for a directory with a .git. All of them must be the caller's: git does nothing in the repository of somebody else
-// either. Neither the home nor what holds this program's own files is one.
+// repository looks upwards for a directory with a .git. All of them must be the caller's: git does
+// nothing in the repository of somebody else either. Neither the home nor what holds this program's
+// own files is one.
 func (c Caller) repository() string {
 	for dir := c.WorkingDirectory; c.owns(dir) && dir != c.Home && !c.Directories().below(dir); dir = filepath.Dir(dir) {
 		if c.owns(filepath.Join(dir, ".git")) {
@@ -77,7 +79,8 @@ func (c Caller) owns(path string) bool {
 	return err == nil && int(stat.Uid) == c.UID && (stat.Mode&unix.S_IFMT == unix.S_IFDIR || stat.Mode&unix.S_IFMT == unix.S_IFREG)
 }
 
-// passwdEntry looks a user up in /etc/passwd (passwd(5)). Users from elsewhere have their environment.
+// passwdEntry looks a user up in /etc/passwd (passwd(5)). Users from elsewhere have their
+// environment.
 func passwdEntry(uid int) (name, home, shell string) {
 	name, shell = strconv.Itoa(uid), "/bin/sh"
 	file, err := os.Open("/etc/passwd")
@@ -103,16 +106,19 @@ type Directories struct {
 	Config       string // the user's
 	State        string // grants, what is remembered between runs
 	Runtime      string // sockets
-	// Usual is where the state is of whoever says nothing else, if State is another and there is one. It belongs to another gateway of the same person.
+	// Usual is where the state is of whoever says nothing else, if State is another and there is
+	// one. It belongs to another gateway of the same person.
 	Usual string
 }
 
 const ownName = "clai-sandbox"
 
-// StateVariable names a directory for the state, in place of the one that the XDG variables give. It counts if it is absolute.
+// StateVariable names a directory for the state, in place of the one that the XDG variables give.
+// It counts if it is absolute.
 const StateVariable = "CLAI_SANDBOX_STATE_DIR"
 
-// Directories are the caller's, by the XDG Base Directory Specification: a relative path in a variable counts as none.
+// Directories are the caller's, by the XDG Base Directory Specification: a relative path in a
+// variable counts as none.
 func (c Caller) Directories() Directories {
 	env := func(name, fallback string) string {
 		if value := c.variable(name); filepath.IsAbs(value) {
@@ -140,7 +146,8 @@ func (c Caller) Directories() Directories {
 	}
 }
 
-// DataDirectory is where the workspaces are that this program makes for agents: unlike its own directories, they may be granted.
+// DataDirectory is where the workspaces are that this program makes for agents: unlike its own
+// directories, they may be granted.
 func (c Caller) DataDirectory() string {
 	if data := c.variable("XDG_DATA_HOME"); filepath.IsAbs(data) {
 		return filepath.Join(data, ownName)
@@ -148,8 +155,8 @@ func (c Caller) DataDirectory() string {
 	return filepath.Join(c.Home, ".local/share", ownName)
 }
 
-// UsualState reports whether the state is where the system's account of the user has it, whatever the environment says. Where the
-// system does not know the user, the usual name does.
+// UsualState reports whether the state is where the system's account of the user has it, whatever
+// the environment says. Where the system does not know the user, the usual name does.
 func (d Directories) UsualState() bool {
 	const usual = "/.local/state/" + ownName
 	_, home, _ := passwdEntry(os.Getuid())

@@ -39,7 +39,8 @@ func TestOwnDirectoriesFollowTheXDGVariables(t *testing.T) {
 	}
 }
 
-// git writes in all of a repository, so all of it is the workspace; but not what only seems to be one, or is more than a project.
+// git writes in all of a repository, so all of it is the workspace; but not what only seems to be
+// one, or is more than a project.
 func TestTheRepositoryOfAWorkingDirectory(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// What another implementation makes of sessions, modes and scopes; see the policy package for the cases as such. Its configuration is put
-// into this program's words. Where its default is laxer, ours counts: no mode is all, and not off.
+// What another implementation makes of sessions, modes and scopes; see the policy package for the
+// cases as such. Its configuration is put into this program's words. Where its default is laxer,
+// ours counts: no mode is all, and not off.
 func TestModesAndScopesAreThoseOfTheCases(t *testing.T) {
 	dir := os.Getenv("EXEC_CASES_DIR")
 	if dir == "" {

@@ -64,7 +64,8 @@ const (
 	maxChangePatterns = 1000 // in one list
 )
 
-// ParseChangePattern reads a pattern: names with slashes between them, each as path.Match takes it, or ** for any number of directories.
+// ParseChangePattern reads a pattern: names with slashes between them, each as path.Match takes it,
+// or ** for any number of directories.
 func ParseChangePattern(text string) (ChangePattern, error) {
 	p := ChangePattern{Text: text, parts: strings.Split(text, "/")}
 	switch {
@@ -87,8 +88,9 @@ func ParseChangePattern(text string) (ChangePattern, error) {
 	return p, nil
 }
 
-// Matches reports whether a path is one of the pattern's. Names are bytes; ** is any number of them, none among these. Those in fixed,
-// by their places in the path, must be written out in the pattern.
+// Matches reports whether a path is one of the pattern's. Names are bytes; ** is any number of
+// them, none among these. Those in fixed, by their places in the path, must be written out in the
+// pattern.
 func (p ChangePattern) Matches(parts []string, fixed []int) bool {
 	must := make([]bool, len(parts))
 	for _, i := range fixed {
@@ -146,8 +148,8 @@ const (
 	VerdictNever
 )
 
-// Judge says what the rules have to say of a path, and which one it is; none is the zero pattern. A name whose place is in fixed is
-// applied only where the pattern has it written out.
+// Judge says what the rules have to say of a path, and which one it is; none is the zero pattern. A
+// name whose place is in fixed is applied only where the pattern has it written out.
 func (r ChangeRules) Judge(name string, fixed []int) (Verdict, ChangePattern) {
 	parts := strings.Split(name, "/")
 	for _, p := range r.Never {

@@ -15,14 +15,16 @@ const (
 	DaemonVariable = "CLAI_SANDBOX_DAEMON"
 )
 
-// choosing are the variables that choose what this program believes, where it is, and what it executes.
+// choosing are the variables that choose what this program believes, where it is, and what it
+// executes.
 var choosing = []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", StateVariable, "XDG_RUNTIME_DIR", "XDG_DATA_HOME", BwrapVariable, DaemonVariable}
 
 const moveIt = "unset it, or move what it names out of there"
 
-// checkChosen refuses an environment in which one of them leads to where a command in a sandbox could write. It need not be the person's: programs of
-// agents take variables from a file of the project that they are started in, and pass them on. What commands could write is told by the usual account, too, whatever the
-// environment says of the state.
+// checkChosen refuses an environment in which one of them leads to where a command in a sandbox
+// could write. It need not be the person's: programs of agents take variables from a file of the
+// project that they are started in, and pass them on. What commands could write is told by the
+// usual account, too, whatever the environment says of the state.
 func (c Caller) checkChosen() error {
 	for _, name := range choosing {
 		where := c.variable(name)
@@ -45,7 +47,8 @@ func (c Caller) checkChosen() error {
 	return nil
 }
 
-// CouldBeChosen reports whether a command in a sandbox, or a project, could have chosen what is at a path.
+// CouldBeChosen reports whether a command in a sandbox, or a project, could have chosen what is at
+// a path.
 func (c Caller) CouldBeChosen(path string) bool {
 	accounts, err := c.accounts()
 	return err != nil || c.inProject(path) || slices.ContainsFunc(accounts, func(list written.List) bool {
@@ -53,8 +56,9 @@ func (c Caller) CouldBeChosen(path string) bool {
 	})
 }
 
-// inProject reports whether a path is in the working directory, or in the repository that this is in: a project that was cloned may choose it, before
-// any command wrote. The home is no project, nor is what holds it.
+// inProject reports whether a path is in the working directory, or in the repository that this is
+// in: a project that was cloned may choose it, before any command wrote. The home is no project,
+// nor is what holds it.
 func (c Caller) inProject(path string) bool {
 	top := c.WorkingDirectory
 	if top == "" || Within(c.Home, top) || slices.ContainsFunc([]string{".config", ".local/state", ".local/share"}, func(usual string) bool { return path == filepath.Join(c.Home, usual) }) {
@@ -69,7 +73,8 @@ func (c Caller) inProject(path string) bool {
 	return Within(filepath.Clean(path), top) || Within(settledPath(path), top)
 }
 
-// accounts are of what commands could write, as the environment says where that is, and where it usually is.
+// accounts are of what commands could write, as the environment says where that is, and where it
+// usually is.
 func (c Caller) accounts() (list []written.List, err error) {
 	_, home, _ := passwdEntry(c.UID)
 	states := []string{c.Directories().State}

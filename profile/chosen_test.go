@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What a command could write chooses neither what this program believes nor what it executes, whoever passed the variable on.
+// What a command could write chooses neither what this program believes nor what it executes,
+// whoever passed the variable on.
 func TestNoVariableLeadsToWhereACommandCouldWrite(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 
 //go:generate go test -run TestConfigSchema -update
 
-// A Config is what the configuration files say, the least specific first. The zero value is no configuration.
+// A Config is what the configuration files say, the least specific first. The zero value is no
+// configuration.
 type Config struct {
 	layers []configFile
 	places []string // of this program's files, besides its directories; see Directories.Places
@@ -113,8 +114,8 @@ func withHint(err error) error {
 	return err
 }
 
-// typedPath is one that ExpandPath takes and that may be granted. What "~" turns it into is known later: Resolve looks
-// again.
+// typedPath is one that ExpandPath takes and that may be granted. What "~" turns it into is known
+// later: Resolve looks again.
 type typedPath string
 
 func (p *typedPath) UnmarshalText(text []byte) error {
@@ -154,8 +155,9 @@ type sandboxConfig struct {
 	NestedNamespaces *bool            `json:"nestedNamespaces,omitempty" jsonschema:"whether the command may make user namespaces, as a browser does; if nobody says, false"`
 }
 
-// busName is a well-known name of the D-Bus Specification, or one with ".*" behind it for all below. One element is too
-// few: below "org" is nearly everything, also what starts programs outside the sandbox.
+// busName is a well-known name of the D-Bus Specification, or one with ".*" behind it for all
+// below. One element is too few: below "org" is nearly everything, also what starts programs
+// outside the sandbox.
 type busName string
 
 func (n *busName) UnmarshalText(text []byte) error {
@@ -224,8 +226,8 @@ type limitsConfig struct {
 // configName is the name of both configuration files.
 const configName = "config.json"
 
-// Load reads the system's configuration and the user's, which lies over it. A file that is not there says nothing. The
-// error is a *ConfigError.
+// Load reads the system's configuration and the user's, which lies over it. A file that is not
+// there says nothing. The error is a *ConfigError.
 func Load(d Directories) (*Config, error) {
 	config := &Config{}
 	config.places, config.links = d.Places()
@@ -256,7 +258,8 @@ func readConfig(path string) (configFile, bool, error) {
 	return c, found, err
 }
 
-// ReadOwnFile reads a file of the configuration's kind, if it is there and only its owner can have written it. The error is a *ConfigError.
+// ReadOwnFile reads a file of the configuration's kind, if it is there and only its owner can have
+// written it. The error is a *ConfigError.
 func ReadOwnFile(path string, into any) (found bool, err error) {
 	refuse := func(why string) (bool, error) { return false, &ConfigError{File: path, Why: why} }
 	// A named pipe must not make us wait, nor a terminal become ours.
@@ -309,8 +312,9 @@ func CheckAgent(id string) error {
 	return nil
 }
 
-// settings joins the layers for one agent: each setting from the most specific place that has it. The user's file lies
-// over the system's as a whole. A list is taken as it stands there, not added to.
+// settings joins the layers for one agent: each setting from the most specific place that has it.
+// The user's file lies over the system's as a whole. A list is taken as it stands there, not added
+// to.
 func (c *Config) settings(agent string) executionConfig {
 	var joined executionConfig
 	for _, layer := range c.layers {
@@ -320,7 +324,8 @@ func (c *Config) settings(agent string) executionConfig {
 	return joined
 }
 
-// agent is what is said of one agent besides how its commands run, the last file's over the others'; nil if no file has it.
+// agent is what is said of one agent besides how its commands run, the last file's over the
+// others'; nil if no file has it.
 func (c *Config) agent(name string) *agentConfig {
 	var joined agentConfig
 	found := false

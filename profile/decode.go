@@ -15,8 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// A ConfigError is a configuration file that cannot be used, and the place. Its text is one line that a terminal may be
-// shown, and never holds the value of a variable.
+// A ConfigError is a configuration file that cannot be used, and the place. Its text is one line
+// that a terminal may be shown, and never holds the value of a variable.
 type ConfigError struct {
 	File         string
 	Line, Column int    // from 1, the column in bytes; 0 where it is the file as a whole
@@ -51,9 +51,9 @@ type keyed interface{ checkKey(key string) error }
 // checked is a number, or a switch, that is not any.
 type checked interface{ check() error }
 
-// decoder fills Go values from the syntax tree of a file, and refuses whatever it does not know: a word that is
-// misspelled must not turn a protection off. A struct's field that is not omitempty or omitzero must be there, and null
-// is never a value. config.schema.json says the same of a file.
+// decoder fills Go values from the syntax tree of a file, and refuses whatever it does not know: a
+// word that is misspelled must not turn a protection off. A struct's field that is not omitempty or
+// omitzero must be there, and null is never a value. config.schema.json says the same of a file.
 type decoder struct {
 	file  string
 	text  []byte
@@ -65,8 +65,8 @@ const (
 	maxConfigDepth = 32
 )
 
-// DecodeConfig reads JSON with comments and trailing commas into a struct with json tags. A file with nothing but
-// comments says nothing. The error is a *ConfigError.
+// DecodeConfig reads JSON with comments and trailing commas into a struct with json tags. A file
+// with nothing but comments says nothing. The error is a *ConfigError.
 func DecodeConfig(file string, text []byte, into any) error {
 	if len(text) > maxConfigSize {
 		return &ConfigError{File: file, Why: fmt.Sprintf("larger than %d bytes", maxConfigSize), Hint: mendIt}
@@ -94,8 +94,8 @@ func DecodeConfig(file string, text []byte, into any) error {
 	return d.decode(tree, nil, reflect.ValueOf(into).Elem())
 }
 
-// invalidUTF8 returns where the text is not UTF-8, or -1. The parser would put another character there, so that a path
-// would be another one.
+// invalidUTF8 returns where the text is not UTF-8, or -1. The parser would put another character
+// there, so that a path would be another one.
 func invalidUTF8(text []byte) int {
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
@@ -107,8 +107,8 @@ func invalidUTF8(text []byte) int {
 	return -1
 }
 
-// tooDeep returns where brackets are nested too deep for a recursive parser, or -1. It steps over strings and comments
-// as the parser does: a bracket in them must not make up for one outside.
+// tooDeep returns where brackets are nested too deep for a recursive parser, or -1. It steps over
+// strings and comments as the parser does: a bracket in them must not make up for one outside.
 func tooDeep(text []byte) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -145,8 +145,8 @@ func tooDeep(text []byte) int {
 	return -1
 }
 
-// syntaxError takes the place out of the parser's message, which says "hujson: line L, column C: ". Where the message
-// quotes the file it is put in other words: what stands there may be a secret.
+// syntaxError takes the place out of the parser's message, which says "hujson: line L, column C: ".
+// Where the message quotes the file it is put in other words: what stands there may be a secret.
 func (d decoder) syntaxError(err error) error {
 	place, why, _ := strings.Cut(strings.TrimPrefix(err.Error(), "hujson: "), ": ")
 	e := &ConfigError{File: d.file, Why: "syntax error: " + text.Line(why), Hint: mendIt}
@@ -267,8 +267,8 @@ func (d decoder) decodeMap(v hujson.Value, path []string, into reflect.Value) er
 	})
 }
 
-// members calls use for each member of an object. A key that stands twice is an error: readers differ in which one they
-// take.
+// members calls use for each member of an object. A key that stands twice is an error: readers
+// differ in which one they take.
 func (d decoder) members(v hujson.Value, path []string, use func(key string, offset int, value hujson.Value) error) error {
 	object, ok := v.Value.(*hujson.Object)
 	if !ok {
@@ -339,8 +339,8 @@ func (d decoder) decodeScalar(v hujson.Value, path []string, into reflect.Value)
 	return nil
 }
 
-// stringAt is the text of a string. Half of a surrogate pair ("\ud800") is refused: the parser puts U+FFFD in its place,
-// so that the text would be another one than was written.
+// stringAt is the text of a string. Half of a surrogate pair ("\ud800") is refused: the parser puts
+// U+FFFD in its place, so that the text would be another one than was written.
 func (d decoder) stringAt(v hujson.Value, path []string) (string, error) {
 	literal, ok := v.Value.(hujson.Literal)
 	if !ok || literal.Kind() != '"' {

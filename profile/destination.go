@@ -13,8 +13,8 @@ type Destination struct {
 	Port    uint16
 }
 
-// ParseDestination reads "host:port", with an IPv6 address in brackets. Without a port it is the given one; 0 is none, so
-// that there must be one. The error is a *DomainError.
+// ParseDestination reads "host:port", with an IPv6 address in brackets. Without a port it is the
+// given one; 0 is none, so that there must be one. The error is a *DomainError.
 func ParseDestination(text string, port uint16) (Destination, error) {
 	host, typed, err := text, uint16(0), error(nil)
 	if len(text) <= maxRuleBytes {

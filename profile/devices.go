@@ -14,7 +14,8 @@ const GPU = "gpu"
 // maxDevices bounds the names of devices of one profile.
 const maxDevices = 32
 
-// A Device is one of the host's that the command may have. Whether it may is decided by what the kernel says that it is: see sandbox/device.
+// A Device is one of the host's that the command may have. Whether it may is decided by what the
+// kernel says that it is: see sandbox/device.
 type Device struct {
 	Name   string // GPU, or a path below /dev
 	Origin Origin
@@ -47,7 +48,8 @@ func (n *deviceName) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// resolveDevices lists the devices that the command may have: the configuration's, and the command line's behind them.
+// resolveDevices lists the devices that the command may have: the configuration's, and the command
+// line's behind them.
 func (p *Profile) resolveDevices(settings executionConfig, r Request) error {
 	add := func(d Device) {
 		if !slices.ContainsFunc(p.Devices, func(have Device) bool { return have.Name == d.Name }) {

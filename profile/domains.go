@@ -11,9 +11,9 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// A DomainRule names destinations on the network: one name, all names below one, or a range of addresses; on one port or
-// on all. As a person writes it: example.com, *.example.com, *, 192.0.2.7, 2001:db8::/32, and each with a port behind it:
-// example.com:443, [2001:db8::1]:443.
+// A DomainRule names destinations on the network: one name, all names below one, or a range of
+// addresses; on one port or on all. As a person writes it: example.com, *.example.com, *,
+// 192.0.2.7, 2001:db8::/32, and each with a port behind it: example.com:443, [2001:db8::1]:443.
 type DomainRule struct {
 	Name   string       // lower case ASCII, no dot at its end; empty for "*" and for addresses
 	Below  bool         // the names below Name, at any depth, and not Name itself; below an empty Name are all
@@ -140,8 +140,8 @@ func ParsePort(digits string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// parseRange reads addresses in CIDR notation. One with bits behind its length is refused: it may be a slip, and what
-// was meant is not known.
+// parseRange reads addresses in CIDR notation. One with bits behind its length is refused: it may
+// be a slip, and what was meant is not known.
 func parseRange(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	switch {
@@ -157,10 +157,10 @@ func parseRange(text string) (netip.Prefix, error) {
 
 var errIPv4Mapped = errors.New("an IPv4 address in an IPv6 one: write the IPv4 address")
 
-// ParseHost reads the host of a rule or of a destination: either a name, in lower case ASCII without the dot at its end,
-// or an address. Whatever some program would read as an address though it is not written as one (0x7f.1, 2130706433,
-// 127.1, 010.0.0.1) is refused: to one reader it is a name, and to the next the loopback interface. The error is a
-// *DomainError.
+// ParseHost reads the host of a rule or of a destination: either a name, in lower case ASCII
+// without the dot at its end, or an address. Whatever some program would read as an address though
+// it is not written as one (0x7f.1, 2130706433, 127.1, 010.0.0.1) is refused: to one reader it is a
+// name, and to the next the loopback interface. The error is a *DomainError.
 func ParseHost(text string) (name string, address netip.Addr, err error) {
 	refuse := func(why, hint string) (string, netip.Addr, error) {
 		return "", netip.Addr{}, &DomainError{text, why, hint}
@@ -189,7 +189,8 @@ func ParseHost(text string) (name string, address netip.Addr, err error) {
 	}
 	labels := strings.Split(name, ".")
 	if isNumber(labels[len(labels)-1]) {
-		// Four decimal numbers without zeros in front: any other form is one that readers differ about.
+		// Four decimal numbers without zeros in front: any other form is one that readers differ
+		// about.
 		if address, err = netip.ParseAddr(name); err != nil {
 			return refuse("an address in an unusual form", "write four decimal numbers, as 192.0.2.7")
 		}
@@ -224,8 +225,8 @@ func checkLabel(label string) string {
 	return ""
 }
 
-// isNumber reports whether a program may read the last part of a host as a number, so that the whole is an address (the
-// URL standard's "ends in a number").
+// isNumber reports whether a program may read the last part of a host as a number, so that the
+// whole is an address (the URL standard's "ends in a number").
 func isNumber(label string) bool {
 	digits, set := label, "0123456789"
 	if hex, found := strings.CutPrefix(label, "0x"); found {
@@ -265,7 +266,8 @@ func (r DomainRule) String() string {
 	return host + ":" + strconv.Itoa(int(r.Port))
 }
 
-// UnmarshalText reads a rule of the configuration. The error leaves the text to the configuration's own message.
+// UnmarshalText reads a rule of the configuration. The error leaves the text to the configuration's
+// own message.
 func (r *DomainRule) UnmarshalText(text []byte) error {
 	rule, err := ParseDomainRule(string(text))
 	rule.Origin = r.Origin
@@ -275,8 +277,9 @@ func (r *DomainRule) UnmarshalText(text []byte) error {
 
 func (r *DomainRule) setPlace(o Origin) { r.Origin = o }
 
-// resolveNetwork says how much of the network there is. Whoever gives a list of domains means it: where nobody says which
-// network, that makes it filtered, and a list on the command line that would mean nothing is refused.
+// resolveNetwork says how much of the network there is. Whoever gives a list of domains means it:
+// where nobody says which network, that makes it filtered, and a list on the command line that
+// would mean nothing is refused.
 func (p *Profile) resolveNetwork(settings executionConfig, r Request) error {
 	p.Network = NetworkEnabled
 	if s := settings.Sandbox; s.Network != nil {
@@ -322,8 +325,9 @@ func (p *Profile) resolveNetwork(settings executionConfig, r Request) error {
 	return nil
 }
 
-// Wide says what a person should know of a rule that lets a command talk to whoever it likes; empty: nothing. Longer suffixes under which anybody can have
-// a name, as github.io, are a list that only the gateway has.
+// Wide says what a person should know of a rule that lets a command talk to whoever it likes;
+// empty: nothing. Longer suffixes under which anybody can have a name, as github.io, are a list
+// that only the gateway has.
 func (r DomainRule) Wide() string {
 	switch {
 	case !r.Below:
@@ -336,8 +340,8 @@ func (r DomainRule) Wide() string {
 	return ""
 }
 
-// Closed says in words that a filtered network reaches nothing because nothing is allowed, and what to do about it. Empty: it
-// reaches something, or is not filtered.
+// Closed says in words that a filtered network reaches nothing because nothing is allowed, and what
+// to do about it. Empty: it reaches something, or is not filtered.
 func (p *Profile) Closed() string {
 	if p.Network != NetworkFiltered || len(p.Domains.Allowed) > 0 {
 		return ""

@@ -34,8 +34,8 @@ func configText(path string, exists bool, text []byte) ConfigText {
 	return ConfigText{path, exists, hex.EncodeToString(sum[:]), text}
 }
 
-// ReadConfigText reads the person's file. One through a symbolic link is refused: it is written here, and what it leads to may be where
-// commands write.
+// ReadConfigText reads the person's file. One through a symbolic link is refused: it is written
+// here, and what it leads to may be where commands write.
 func ReadConfigText(d Directories) (ConfigText, error) {
 	e, err := openEditor(d, false)
 	if e == nil || err != nil {
@@ -45,8 +45,9 @@ func ReadConfigText(d Directories) (ConfigText, error) {
 	return e.read()
 }
 
-// ChangeConfig puts what change makes of the person's file in its place, whole, if it is a configuration. base is the hash of the text that
-// the change was made from; empty: whatever is there. The error is ErrStale, a *ConfigError, or that of change.
+// ChangeConfig puts what change makes of the person's file in its place, whole, if it is a
+// configuration. base is the hash of the text that the change was made from; empty: whatever is
+// there. The error is ErrStale, a *ConfigError, or that of change.
 func ChangeConfig(d Directories, base string, change func(text []byte) ([]byte, error)) (ConfigText, error) {
 	e, err := openEditor(d, true)
 	if err != nil {
@@ -228,7 +229,8 @@ func (t ConfigText) Value(key []string) ([]byte, error) {
 	return found.Pack(), nil
 }
 
-// SplitKey takes a key apart, as in agents.main.execution.sandbox. A part with other characters is written ["a.b"].
+// SplitKey takes a key apart, as in agents.main.execution.sandbox. A part with other characters is
+// written ["a.b"].
 func SplitKey(text string) ([]string, error) {
 	var key []string
 	refuse := fmt.Errorf(`key %s: write it as agents.main.execution.sandbox, and a part with a dot in it as agents["a.b"].execution`, shorten(text))
@@ -274,8 +276,9 @@ func Nested(key []string, value []byte) []byte {
 	return value
 }
 
-// MergeConfig applies a merge patch (RFC 7396) to a text: members that are null go, objects are merged, all else is put in place. What the
-// patch does not name stays as it is written, with its comments.
+// MergeConfig applies a merge patch (RFC 7396) to a text: members that are null go, objects are
+// merged, all else is put in place. What the patch does not name stays as it is written, with its
+// comments.
 func MergeConfig(file string, text, patch []byte) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{\n}\n")
@@ -382,7 +385,8 @@ func mergeObject(into, from *hujson.Object, depth int) error {
 	return nil
 }
 
-// asWritten is a value of a change as it is written into the file: without its comments, a line for each member.
+// asWritten is a value of a change as it is written into the file: without its comments, a line for
+// each member.
 func asWritten(value hujson.Value, depth int) hujson.ValueTrimmed {
 	value = value.Clone()
 	value.Minimize()
@@ -395,7 +399,8 @@ func asWritten(value hujson.Value, depth int) hujson.ValueTrimmed {
 	return value.Value
 }
 
-// addMember adds a member behind the others, on a line of its own where they have such, and returns where it is. Its value is null.
+// addMember adds a member behind the others, on a line of its own where they have such, and returns
+// where it is. Its value is null.
 func addMember(object *hujson.Object, name string, depth int) int {
 	last := len(object.Members) - 1
 	trailing := last >= 0 && object.Members[last].Value.AfterExtra != nil // there is a comma behind the last
@@ -424,7 +429,8 @@ func addMember(object *hujson.Object, name string, depth int) int {
 
 func leadingSpace(text string) string { return text[:len(text)-len(strings.TrimLeft(text, " \t"))] }
 
-// removeMember removes a member with the comments above it, if there is one. A comment behind the one before, on its line, stays.
+// removeMember removes a member with the comments above it, if there is one. A comment behind the
+// one before, on its line, stays.
 func removeMember(object *hujson.Object, at int) {
 	if at < 0 {
 		return

@@ -10,24 +10,26 @@ import (
 	"github.com/clairun/clai-sandbox/profile/variables"
 )
 
-// passedByDefault are the caller's variables that every command gets: where programs are, how to speak to the person, and whom they
-// trust. None of them says anything about the caller's accounts.
+// passedByDefault are the caller's variables that every command gets: where programs are, how to
+// speak to the person, and whom they trust. None of them says anything about the caller's accounts.
 var passedByDefault = append([]string{"PATH", "LANG", "TZ", "TERM", "COLORTERM", "NO_COLOR", "LC_*"}, CertificateVariables...)
 
-// CertificateVariables name files and directories of certificates: without a company's own, nothing behind its proxy can be reached.
+// CertificateVariables name files and directories of certificates: without a company's own, nothing
+// behind its proxy can be reached.
 var CertificateVariables = []string{"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
 	"GIT_SSL_CAPATH", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"}
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Denied reports whether no command may be given the variable, and why. What a feature of this program sets itself is not
-// asked for here. The list is variables.Table.
+// Denied reports whether no command may be given the variable, and why. What a feature of this
+// program sets itself is not asked for here. The list is variables.Table.
 //
-// Two kinds are denied: those that lead to a service of the caller's outside, and those that load code into programs which did not
-// ask for it, so that what runs is no longer what was shown. A variable that merely says where a program looks for its
-// own libraries (PYTHONPATH, NODE_PATH, CLASSPATH), or which tool it starts for a person (EDITOR, PAGER, CC), is a
-// person's to set: it is not denied, and not passed unless asked for. PERL5LIB and RUBYLIB, which are alike, are denied: few
-// ask for them, and strict is better there.
+// Two kinds are denied: those that lead to a service of the caller's outside, and those that load
+// code into programs which did not ask for it, so that what runs is no longer what was shown. A
+// variable that merely says where a program looks for its own libraries (PYTHONPATH, NODE_PATH,
+// CLASSPATH), or which tool it starts for a person (EDITOR, PAGER, CC), is a person's to set: it is
+// not denied, and not passed unless asked for. PERL5LIB and RUBYLIB, which are alike, are denied:
+// few ask for them, and strict is better there.
 func Denied(name string) (reason string, no bool) {
 	row, no := variables.Find(variables.Command, name)
 	if row.Feature != "" {
@@ -79,8 +81,8 @@ func (e *environment) put(name, value string, origin Origin) {
 	e.given[name] = Variable{name, value, origin}
 }
 
-// allow gives the command one more variable. A nil value is the caller's; optional ones that the caller does not have
-// are left out. The error never holds the value: it may be a secret.
+// allow gives the command one more variable. A nil value is the caller's; optional ones that the
+// caller does not have are left out. The error never holds the value: it may be a secret.
 func (e *environment) allow(name string, value *string, optional bool, origin Origin) error {
 	if err := CheckVariable(name); err != nil {
 		return fmt.Errorf("%s: %w", origin.Source, err)
@@ -158,8 +160,9 @@ func (e *environment) list() ([]Variable, error) {
 // proxyVariables say through which proxy programs reach the network.
 var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 
-// passProxies gives a command with the host's network the caller's proxies: where there are some, nothing is reached without. There may be a
-// password in them. It comes when it is known which network there is: a filtered one has a proxy of its own, and the command sees no other.
+// passProxies gives a command with the host's network the caller's proxies: where there are some,
+// nothing is reached without. There may be a password in them. It comes when it is known which
+// network there is: a filtered one has a proxy of its own, and the command sees no other.
 func (p *Profile) passProxies(caller Caller) {
 	if p.Network != NetworkEnabled {
 		return

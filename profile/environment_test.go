@@ -129,7 +129,8 @@ func TestAFeatureIsNamedWhereOneHandsTheVariableOver(t *testing.T) {
 	}
 }
 
-// A command with the host's network goes through the caller's proxy, as without a sandbox; any other sees nothing of it.
+// A command with the host's network goes through the caller's proxy, as without a sandbox; any
+// other sees nothing of it.
 func TestProxiesOfTheCallerArePassedOnWithTheHostsNetworkAlone(t *testing.T) {
 	who := caller()
 	who.Environ = append(who.Environ, "HTTPS_PROXY=http://me:secret@proxy.example:3128", "no_proxy=.example.org", "ALL_PROXY=")

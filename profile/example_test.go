@@ -6,7 +6,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// The configuration and what one run asks for become a profile, in which each grant says where it is from.
+// The configuration and what one run asks for become a profile, in which each grant says where it
+// is from.
 func ExampleResolve() {
 	caller := profile.Caller{UID: 1000, Home: "/home/me", User: "me", WorkingDirectory: "/home/me/work", Environ: []string{"PATH=/usr/bin:/bin"}}
 	config, err := profile.Load(profile.Directories{Config: "/home/me/.config/clai-sandbox"}) // what is not there says nothing

@@ -2,12 +2,13 @@ package profile
 
 import "path/filepath"
 
-// A HiddenPath is not shown by a grant above it, however broad: what lies there would serve whoever has it to act as the
-// person elsewhere. A grant for the path itself shows it, and so does an explicit one above it.
+// A HiddenPath is not shown by a grant above it, however broad: what lies there would serve whoever
+// has it to act as the person elsewhere. A grant for the path itself shows it, and so does an
+// explicit one above it.
 type HiddenPath struct {
 	Path string // absolute and clean; symbolic links are not resolved
-	// Keep are the names in a hidden directory that are shown all the same, as patterns of path.Match. They may have one
-	// directory before them.
+	// Keep are the names in a hidden directory that are shown all the same, as patterns of
+	// path.Match. They may have one directory before them.
 	Keep []string
 	// Enforced: no grant shows it.
 	Enforced bool `json:",omitempty"`

@@ -2,7 +2,8 @@ package profile
 
 import "fmt"
 
-// Home says what stands at the caller's home directory inside. The zero value is what grants show of the caller's.
+// Home says what stands at the caller's home directory inside. The zero value is what grants show
+// of the caller's.
 type Home uint8
 
 const (
@@ -50,8 +51,8 @@ func saidHome(settings executionConfig, r Request) (*homeConfig, error) {
 	return said, nil
 }
 
-// resolveHome decides what stands at the home directory, once the grants are known: where none shows it, and nobody says otherwise, one of
-// the agent's own.
+// resolveHome decides what stands at the home directory, once the grants are known: where none
+// shows it, and nobody says otherwise, one of the agent's own.
 func (p *Profile) resolveHome(settings executionConfig, r Request) error {
 	said, err := saidHome(settings, r)
 	if err != nil {

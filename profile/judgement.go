@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// localhost is the one name that always stands for the loopback interface (RFC 6761). No wildcard covers it.
+// localhost is the one name that always stands for the loopback interface (RFC 6761). No wildcard
+// covers it.
 const localhost = "localhost"
 
 func (r *DomainRule) names(name string, port uint16) bool {
@@ -42,8 +43,8 @@ type Judgement struct {
 	Range   string      // of a special address: what it is
 }
 
-// Judge judges what a connection is asked for. Where that is a name and it is allowed, each address that the name stands
-// for is still to be judged, by JudgeResolved.
+// Judge judges what a connection is asked for. Where that is a name and it is allowed, each address
+// that the name stands for is still to be judged, by JudgeResolved.
 func (d *Domains) Judge(to Destination) Judgement {
 	if to.Name == "" {
 		j := d.JudgeResolved(to, to.Address, nil)
@@ -65,10 +66,11 @@ func (d *Domains) Judge(to Destination) Judgement {
 	return Judgement{}
 }
 
-// JudgeResolved judges an address of a destination that is allowed itself. A name that somebody else may point anywhere must not
-// lead to what only this machine can reach (DNS rebinding): an address outside the public network has to be named by a
-// rule of its own. own are the addresses of this machine's interfaces, which is the same machine as the loopback interface,
-// whatever the address.
+// JudgeResolved judges an address of a destination that is allowed itself. A name that somebody
+// else may point anywhere must not lead to what only this machine can reach (DNS rebinding): an
+// address outside the public network has to be named by a rule of its own. own are the addresses of
+// this machine's interfaces, which is the same machine as the loopback interface, whatever the
+// address.
 func (d *Domains) JudgeResolved(to Destination, address netip.Addr, own []netip.Addr) Judgement {
 	forms := []netip.Addr{address}
 	if v4, ok := translated(address); ok {
@@ -105,9 +107,10 @@ func (d *Domains) JudgeResolved(to Destination, address netip.Addr, own []netip.
 	return Judgement{Verdict: DomainSpecial, Range: what}
 }
 
-// Public reports whether a destination is one that a person may be asked about. A name counts as public here: where it leads is
-// judged once more, when it is resolved. The names of this machine itself, and addresses that are not the public network's, are opened by what
-// the person wrote down themselves, and never by an answer to a question.
+// Public reports whether a destination is one that a person may be asked about. A name counts as
+// public here: where it leads is judged once more, when it is resolved. The names of this machine
+// itself, and addresses that are not the public network's, are opened by what the person wrote down
+// themselves, and never by an answer to a question.
 func (to Destination) Public() bool {
 	if to.Name != "" {
 		return to.Name != localhost && !strings.HasSuffix(to.Name, "."+localhost)
@@ -116,7 +119,8 @@ func (to Destination) Public() bool {
 	return none.JudgeResolved(to, to.Address, nil).Verdict == DomainAllowed
 }
 
-// Public reports whether a rule is one that can be granted: neither this machine itself, nor addresses that are not the public network's.
+// Public reports whether a rule is one that can be granted: neither this machine itself, nor
+// addresses that are not the public network's.
 func (r DomainRule) Public() bool {
 	if !r.Prefix.IsValid() {
 		return r.Name == "" || Destination{Name: r.Name}.Public()

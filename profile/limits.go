@@ -17,7 +17,8 @@ type Limits struct {
 // Amounts are bytes, processes, files, seconds or percent, as the Limit says.
 type Amounts [limitCount]int64
 
-// A Limit is one thing that a command may take only so much of, besides the time until Limits.Timeout.
+// A Limit is one thing that a command may take only so much of, besides the time until
+// Limits.Timeout.
 type Limit uint8
 
 const (
@@ -38,8 +39,8 @@ func (l Limits) Of(which Limit) int64 { return l.Amounts[which] }
 func (l Limit) String() string               { return limitTable[l].name }
 func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// limitTable holds what each limit is called, and from where to where it goes. Less than the least would keep the
-// sandbox itself from starting, which is no limit on the command.
+// limitTable holds what each limit is called, and from where to where it goes. Less than the least
+// would keep the sandbox itself from starting, which is no limit on the command.
 var limitTable = [limitCount]struct {
 	name        string
 	bytes       bool // an amount is a size
@@ -99,7 +100,8 @@ func (l Limit) parse(text string) (int64, error) {
 	return n, err
 }
 
-// sizeUnits, the smallest first. They are the powers of 1024 alone: whether GB is one of them, people disagree.
+// sizeUnits, the smallest first. They are the powers of 1024 alone: whether GB is one of them,
+// people disagree.
 var sizeUnits = []struct {
 	name  string
 	bytes int64
@@ -126,7 +128,8 @@ func parseDigits(text string) (int64, error) {
 	return int64(n), err
 }
 
-// The limits of a configuration file. Each is a type, so that the file's reader says in which line one is out of bounds.
+// The limits of a configuration file. Each is a type, so that the file's reader says in which line
+// one is out of bounds.
 type (
 	memoryLimit     int64
 	processLimit    int

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Mode says which sessions of an agent are to be sandboxed. It is for whoever sends commands: what this program runs for a session is
-// in a sandbox whatever the mode is. The zero value is all.
+// A Mode says which sessions of an agent are to be sandboxed. It is for whoever sends commands:
+// what this program runs for a session is in a sandbox whatever the mode is. The zero value is all.
 type Mode uint8
 
 const (
@@ -105,7 +105,8 @@ func (n *pruneAfter) check() error {
 	return nil
 }
 
-// Prune says when a sandbox workspace that nobody uses is removed: so long after its last use, or after it was made. 0 is never.
+// Prune says when a sandbox workspace that nobody uses is removed: so long after its last use, or
+// after it was made. 0 is never.
 type Prune struct{ Idle, Age time.Duration }
 
 const (
@@ -124,7 +125,8 @@ func (c pruneConfig) prune() Prune {
 	return p
 }
 
-// Prune is what the configuration says for an agent's sandbox workspaces; of no agent, for those that all share.
+// Prune is what the configuration says for an agent's sandbox workspaces; of no agent, for those
+// that all share.
 func (c *Config) Prune(agent string) Prune {
 	if agent == "" {
 		all, _ := c.layered(agent)
@@ -180,7 +182,8 @@ func CheckSessionKey(key string) error {
 	return nil
 }
 
-// A Session is one conversation with an agent, known by its key, and what the configuration makes of it.
+// A Session is one conversation with an agent, known by its key, and what the configuration makes
+// of it.
 type Session struct {
 	Key   string `json:"key" jsonschema:"as it was given"`
 	Agent string `json:"agent" jsonschema:"whose session it is"`
@@ -197,8 +200,8 @@ type Session struct {
 	own string // what tells it from the agent's other sessions
 }
 
-// Session finds out what becomes of the session with a key. An agent in the key that nobody configured is one with the defaults. A key
-// without an agent is the given agent's; empty is main.
+// Session finds out what becomes of the session with a key. An agent in the key that nobody
+// configured is one with the defaults. A key without an agent is the given agent's; empty is main.
 func (c *Config) Session(key, agent string) (Session, error) {
 	key = strings.TrimSpace(key)
 	if err := CheckSessionKey(key); err != nil {
@@ -250,7 +253,8 @@ func (c *Config) Session(key, agent string) (Session, error) {
 	return s, nil
 }
 
-// rescope says who shares a sandbox workspace with the session. The three kinds of keys cannot be the same.
+// rescope says who shares a sandbox workspace with the session. The three kinds of keys cannot be
+// the same.
 func (s *Session) rescope() {
 	switch s.Scope {
 	case ScopeShared:
@@ -262,15 +266,15 @@ func (s *Session) rescope() {
 	}
 }
 
-// SandboxWorkspace is where the sandbox workspace of a session stands inside, and AgentWorkspace is a link to the agent's own, where that
-// may be read.
+// SandboxWorkspace is where the sandbox workspace of a session stands inside, and AgentWorkspace is
+// a link to the agent's own, where that may be read.
 const (
 	SandboxWorkspace = "/workspace"
 	AgentWorkspace   = "/agent"
 )
 
-// OwnsWorkspace reports whether the command works in a workspace that is its session's, and not the agent's: where it may not write that
-// one, nor a copy of it.
+// OwnsWorkspace reports whether the command works in a workspace that is its session's, and not the
+// agent's: where it may not write that one, nor a copy of it.
 func (p *Profile) OwnsWorkspace() bool {
 	return p.Session != nil && p.WorkspaceAccess < CopyOnWrite
 }
@@ -283,7 +287,8 @@ func (p *Profile) Base() string {
 	return p.Workspace
 }
 
-// SandboxName is the name of a sandbox workspace's directory: what it is of, to be read by people, and a hash of it.
+// SandboxName is the name of a sandbox workspace's directory: what it is of, to be read by people,
+// and a hash of it.
 func (s Session) SandboxName() string {
 	slug := slugOf(s.ScopeKey)
 	if len(slug) > 32 {
@@ -337,8 +342,8 @@ func (c *Config) globalSessions() bool {
 	return global
 }
 
-// NormalizeAgent makes the name of an agent out of what a person calls it: small letters, digits, "_" and "-", at most 64, and main where
-// nothing of it is left.
+// NormalizeAgent makes the name of an agent out of what a person calls it: small letters, digits,
+// "_" and "-", at most 64, and main where nothing of it is left.
 func NormalizeAgent(name string) string {
 	var b strings.Builder
 	for _, c := range []byte(strings.ToLower(strings.TrimSpace(name))) {

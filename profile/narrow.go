@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// ProjectName is the file of a workspace, or of a directory above it, that narrows what the sandboxes of whoever works there have. Commands may change it as little as
-// what others execute.
+// ProjectName is the file of a workspace, or of a directory above it, that narrows what the
+// sandboxes of whoever works there have. Commands may change it as little as what others execute.
 const ProjectName = ".clai-sandbox.json"
 
 const maxProjectSize = 64 << 10
 
-// narrowing is what can only take away: each key is a bound, or adds to what is hidden, protected or denied. So a file with no other keys
-// cannot give anything, whoever wrote it.
+// narrowing is what can only take away: each key is a bound, or adds to what is hidden, protected
+// or denied. So a file with no other keys cannot give anything, whoever wrote it.
 type narrowing[Hidden any] struct {
 	Schema     string                      `json:"$schema,omitempty" jsonschema:"for editors; not read"`
 	Filesystem narrowingFilesystem[Hidden] `json:"filesystem,omitzero" jsonschema:"what commands do not see or change"`
@@ -57,8 +57,9 @@ type Project struct {
 	narrowing[protectedName]
 }
 
-// ReadProject reads the file of a workspace, and those of the user's own above it: a command can make a repository of a part of a project, and a
-// person can begin in one. It is nil if there is none. Anybody may have written the workspace's own. The error is a *ConfigError.
+// ReadProject reads the file of a workspace, and those of the user's own above it: a command can
+// make a repository of a part of a project, and a person can begin in one. It is nil if there is
+// none. Anybody may have written the workspace's own. The error is a *ConfigError.
 func ReadProject(workspace string) (project *Project, err error) {
 	for last, dir := &project, workspace; ; dir = filepath.Dir(dir) {
 		if dir == workspace || isOwn(filepath.Join(dir, ProjectName)) {
@@ -75,7 +76,8 @@ func ReadProject(workspace string) (project *Project, err error) {
 	}
 }
 
-// isOwn reports whether something belongs to this user: in a directory like /tmp it could be anybody's.
+// isOwn reports whether something belongs to this user: in a directory like /tmp it could be
+// anybody's.
 func isOwn(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == os.Getuid()
@@ -126,8 +128,8 @@ type Narrowing struct {
 	Origin Origin `json:"origin" jsonschema:"which file says so"`
 }
 
-// narrow takes away what the administrator enforces, and then what the workspace's own file does not want. It comes when all else is
-// decided.
+// narrow takes away what the administrator enforces, and then what the workspace's own file does
+// not want. It comes when all else is decided.
 func (p *Profile) narrow(config *Config, project *Project) error {
 	for _, layer := range config.layers {
 		if layer.Enforced == nil {

@@ -16,7 +16,8 @@ const enforcing = `{"enforced": {
 	"sandbox": {"network": "filtered", "deniedDomains": ["bad.example.org"], "sessionBus": "deny", "nestedNamespaces": false},
 	"limits": {"memory": "1GiB", "timeoutSeconds": 60}}}`
 
-// Whatever the user's file, the command line and approvals say, what is enforced holds; who has less keeps that.
+// Whatever the user's file, the command line and approvals say, what is enforced holds; who has
+// less keeps that.
 func TestNobodyLoosensWhatIsEnforced(t *testing.T) {
 	for name, user := range map[string]string{
 		"nothing": "",

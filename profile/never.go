@@ -2,12 +2,14 @@ package profile
 
 import "strings"
 
-// neverGrantable are the trees that no sandbox shows, whoever grants them. The sandbox makes its own /proc and /dev, has
-// /sys read-only already, and /run holds the sockets of everything that runs on the host.
+// neverGrantable are the trees that no sandbox shows, whoever grants them. The sandbox makes its
+// own /proc and /dev, has /sys read-only already, and /run holds the sockets of everything that
+// runs on the host.
 var neverGrantable = []string{"/proc", "/sys", "/dev", "/run"}
 
-// NeverGrantable reports whether no grant may lead to path, and why. The path is absolute and clean. It is asked for the
-// path as typed and, by package sandbox, again for what that turned out to mean.
+// NeverGrantable reports whether no grant may lead to path, and why. The path is absolute and
+// clean. It is asked for the path as typed and, by package sandbox, again for what that turned out
+// to mean.
 func NeverGrantable(path string) (why string, never bool) {
 	if path == "/" {
 		return "the whole file system is never granted", true

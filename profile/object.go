@@ -7,15 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Object is one file or directory, by what the kernel tells it from all others by. A file system gives the number of an inode that
-// was deleted to the next one that is made, so that the number alone is a name for whatever stands there later: when it was born,
-// and the generation in its file handle, tell the two apart. The zero value is none.
+// An Object is one file or directory, by what the kernel tells it from all others by. A file system
+// gives the number of an inode that was deleted to the next one that is made, so that the number
+// alone is a name for whatever stands there later: when it was born, and the generation in its file
+// handle, tell the two apart. The zero value is none.
 type Object struct {
 	Device uint64 `json:"device,string,omitempty"`
 	Inode  uint64 `json:"inode,string,omitempty"`
 	// Born is when it was made, in nanoseconds since 1970, where the file system remembers.
 	Born string `json:"born,omitempty"`
-	// Handle is its file handle in hexadecimal, where those of the file system stay the same as long as the object is there.
+	// Handle is its file handle in hexadecimal, where those of the file system stay the same as
+	// long as the object is there.
 	Handle string `json:"handle,omitempty"`
 
 	mode uint32 // its type, as in stat(2)
@@ -33,8 +35,8 @@ func (o Object) Same(other Object) bool {
 // Is reports whether it is of a kind, as in unix.S_IFDIR.
 func (o Object) Is(kind uint32) bool { return o.Exists() && o.mode&unix.S_IFMT == kind }
 
-// lastingHandles are the file systems, as statfs(2) calls them, whose file handles name an inode and its generation for as long as it
-// is there. Those of FUSE name what its server has in memory.
+// lastingHandles are the file systems, as statfs(2) calls them, whose file handles name an inode
+// and its generation for as long as it is there. Those of FUSE name what its server has in memory.
 var lastingHandles = map[int64]bool{
 	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.TMPFS_MAGIC: true,
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// outsideConfig is what the configuration says about commands that leave the sandbox. Package policy decides; the approvals file
-// of the host that runs them can only be stricter.
+// outsideConfig is what the configuration says about commands that leave the sandbox. Package
+// policy decides; the approvals file of the host that runs them can only be stricter.
 type outsideConfig struct {
 	Host             *outsideHost              `json:"host,omitempty" jsonschema:"where commands run: sandbox, gateway (this machine, outside of any sandbox), node (another machine), or auto (where a request says); if nobody says, sandbox"`
 	Security         *outsideSecurity          `json:"security,omitempty" jsonschema:"what runs outside a sandbox: nothing (deny), what the approvals file of that host lists (allowlist), everything (full); if nobody says, deny"`
@@ -19,7 +19,8 @@ type outsideConfig struct {
 	SafeBinProfiles  map[string]SafeBinProfile `json:"safeBinProfiles,omitempty" jsonschema:"by the program's name, which arguments it may have as a safe program; takes the place of the built-in profile"`
 }
 
-// A SafeBinProfile says which arguments a program may have that is run for its standard input alone.
+// A SafeBinProfile says which arguments a program may have that is run for its standard input
+// alone.
 type SafeBinProfile struct {
 	MinPositional     int      `json:"minPositional,omitempty" jsonschema:"the least number of arguments that are no flags"`
 	MaxPositional     int      `json:"maxPositional,omitempty" jsonschema:"the greatest; if not said, 0"`
@@ -116,7 +117,8 @@ func (o *outsideConfig) overlay(over outsideConfig) {
 	}
 }
 
-// Outside is what the configuration says about an agent's commands outside the sandbox. Empty words: nothing is said.
+// Outside is what the configuration says about an agent's commands outside the sandbox. Empty
+// words: nothing is said.
 type Outside struct {
 	Host, Security, Ask, Node string
 	InlineCode                bool     // do not ask about code in the arguments

@@ -12,8 +12,9 @@ import (
 // approvalsName is the name of the approvals file in the user's configuration directory.
 const approvalsName = "exec-approvals.json"
 
-// Places are these directories, and where symbolic links take what this program reads in them: what it leads to in the end, and every
-// link on the way that lies elsewhere. Whoever may write one of them says what agents may do, wherever it is.
+// Places are these directories, and where symbolic links take what this program reads in them: what
+// it leads to in the end, and every link on the way that lies elsewhere. Whoever may write one of
+// them says what agents may do, wherever it is.
 func (d Directories) Places() (places, links []string) {
 	places = d.list()
 	isOwn := func(place string) bool {
@@ -33,7 +34,8 @@ func (d Directories) Places() (places, links []string) {
 	return places, links
 }
 
-// maxPlaces is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
+// maxPlaces is how many symbolic links one path may pass through, as in the kernel
+// (path_resolution(7)).
 const maxPlaces = 40
 
 // follow says where a path leads, and lists the symbolic links that it passes through.

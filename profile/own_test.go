@@ -28,7 +28,8 @@ func TestWhatOurFilesLeadToIsOurs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Through a link in a work directory to another place, relative and absolute, to a file that is there and one that is not.
+	// Through a link in a work directory to another place, relative and absolute, to a file that is
+	// there and one that is not.
 	link("../../work/config", "/home/.config/clai-sandbox/config.json")
 	link(base+"/home/dotfiles/clai/../clai/config.json", "/home/work/config")
 	link(base+"/home/work/approvals", "/home/.config/clai-sandbox/exec-approvals.json")

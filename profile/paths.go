@@ -28,8 +28,9 @@ func (e *PathError) Error() string {
 	return text
 }
 
-// ExpandPath makes a path as typed absolute and clean: "~" and "~/x" are below home. It looks at nothing on disk:
-// "/a/../b" is /b also where /a is a symbolic link, as a shell's cd has it. The error is a *PathError.
+// ExpandPath makes a path as typed absolute and clean: "~" and "~/x" are below home. It looks at
+// nothing on disk: "/a/../b" is /b also where /a is a symbolic link, as a shell's cd has it. The
+// error is a *PathError.
 func ExpandPath(typed, home string) (string, error) {
 	refuse := func(why, hint string) (string, error) { return "", &PathError{typed, why, hint} }
 	path := typed
@@ -59,7 +60,8 @@ func ExpandPath(typed, home string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// TypedPath is ExpandPath for a path on a command line, which may be relative to a directory, as in a shell.
+// TypedPath is ExpandPath for a path on a command line, which may be relative to a directory, as in
+// a shell.
 func TypedPath(typed, directory, home string) (string, error) {
 	if typed != "" && typed[0] != '/' && typed[0] != '~' {
 		typed = directory + "/" + typed
@@ -67,7 +69,8 @@ func TypedPath(typed, directory, home string) (string, error) {
 	return ExpandPath(typed, home)
 }
 
-// listedPath is TypedPath for one of an option's many. What begins with "-" is the next option, where a path was forgotten.
+// listedPath is TypedPath for one of an option's many. What begins with "-" is the next option,
+// where a path was forgotten.
 func listedPath(typed, directory, home string) (string, error) {
 	if strings.HasPrefix(typed, "-") {
 		return "", &PathError{typed, "looks like an option", "write ./ before it"}
@@ -75,7 +78,8 @@ func listedPath(typed, directory, home string) (string, error) {
 	return TypedPath(typed, directory, home)
 }
 
-// Within reports whether path is dir or lies below it, component by component. Both are absolute and clean.
+// Within reports whether path is dir or lies below it, component by component. Both are absolute
+// and clean.
 func Within(path, dir string) bool {
 	if dir == "/" || path == dir {
 		return true
@@ -90,10 +94,10 @@ func shortText(text string) string {
 	return text
 }
 
-// ParseGrant reads PATH[:ro|:cow|:rw][:explicit], as --grant takes it; read-only if it does not say. A relative path is below the
-// directory. The long names of the
-// access are understood as well. A path with a colon in its last name needs the access written out: what stands behind the
-// colon could be a mistyped access, and would make another path of the one that was meant.
+// ParseGrant reads PATH[:ro|:cow|:rw][:explicit], as --grant takes it; read-only if it does not
+// say. A relative path is below the directory. The long names of the access are understood as well.
+// A path with a colon in its last name needs the access written out: what stands behind the colon
+// could be a mistyped access, and would make another path of the one that was meant.
 func ParseGrant(text, directory, home string) (Grant, error) {
 	path, explicit := strings.CutSuffix(text, ":explicit")
 	access := ReadOnly

@@ -9,7 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/variables"
 )
 
-// environments are names of directories with programs that are installed for one project, and found by PATH while a person works on it.
+// environments are names of directories with programs that are installed for one project, and found
+// by PATH while a person works on it.
 var environments = []string{".venv", "venv", "env", ".virtualenv", ".virtualenvs", ".tox", ".nox", ".pixi", ".conda", ".direnv"}
 
 // places are variables that say where something is, and name nothing that is read.
@@ -18,7 +19,8 @@ var places = []string{"HOME", "PWD", "OLDPWD", "PATH", "TMPDIR", "TMP", "TEMP"}
 // maxNamed bounds how many paths the environment may name.
 const maxNamed = 1000
 
-// personsEnvironment takes from the caller's environment which files programs outside execute, or obey.
+// personsEnvironment takes from the caller's environment which files programs outside execute, or
+// obey.
 func (p *Profile) personsEnvironment(caller Caller) {
 	values := map[string]string{}
 	for _, v := range caller.Environ {
@@ -60,8 +62,9 @@ func (p *Profile) personsEnvironment(caller Caller) {
 	}
 }
 
-// personsNamed takes from the caller's environment what lies in what the command may write, besides other words: --require=/a/b, |/a/b %s. It
-// comes after the grants, as most of what is named lies elsewhere.
+// personsNamed takes from the caller's environment what lies in what the command may write, besides
+// other words: --require=/a/b, |/a/b %s. It comes after the grants, as most of what is named lies
+// elsewhere.
 func (p *Profile) personsNamed(caller Caller) {
 	var writable []string
 	for _, grant := range p.Grants {
@@ -96,7 +99,8 @@ var gitVariables = []struct{ name, key string }{
 	{"GIT_PROXY_COMMAND", "core.gitproxy"}, {"GIT_TEMPLATE_DIR", "init.templatedir"}, {"GIT_SSL_CAINFO", "http.sslcainfo"}, {"GIT_SSL_CAPATH", "http.sslcapath"},
 }
 
-// gitSettingsIn are git's settings that an environment has, each as a text in the form of git's files.
+// gitSettingsIn are git's settings that an environment has, each as a text in the form of git's
+// files.
 func gitSettingsIn(values map[string]string) (list []string) {
 	add := func(key, value string) {
 		first, last := strings.IndexByte(key, '.'), strings.LastIndexByte(key, '.')

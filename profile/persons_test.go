@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What variables name that choose code is protected in a workspace, wherever it stands in their values.
+// What variables name that choose code is protected in a workspace, wherever it stands in their
+// values.
 func TestWhatTheEnvironmentNamesIsProtected(t *testing.T) {
 	p := Profile{Grants: []Grant{{Path: "/w", Access: ReadWrite}}}
 	caller := Caller{Environ: []string{"NODE_OPTIONS=--no-warnings --require=/w/pre.js", "LESSOPEN=||/w/lo %s", "KUBECONFIG=/w/a:/w/b", "PYTHONPATH=/w/lib:lib",

@@ -51,19 +51,22 @@ const (
 	NetworkFiltered         // what the profile's Domains allow
 )
 
-// SessionBus says how much of the caller's D-Bus session bus is reachable. The zero value is nothing.
+// SessionBus says how much of the caller's D-Bus session bus is reachable. The zero value is
+// nothing.
 type SessionBus uint8
 
 const (
 	SessionBusDeny SessionBus = iota
 	SessionBusFiltered
-	// SessionBusAllow hands over the raw socket: a way out of the sandbox, because the bus starts programs outside it.
+	// SessionBusAllow hands over the raw socket: a way out of the sandbox, because the bus starts
+	// programs outside it.
 	SessionBusAllow
 )
 
-// DefaultSessionBusNames are what a filtered session bus lets through where nobody says otherwise: the caller's secrets
-// (gh, git-credential-libsecret and secret-tool need them), the portals, notifications. Each stands for a part of what its
-// owner does, without what starts programs; any other name stands for all of it.
+// DefaultSessionBusNames are what a filtered session bus lets through where nobody says otherwise:
+// the caller's secrets (gh, git-credential-libsecret and secret-tool need them), the portals,
+// notifications. Each stands for a part of what its owner does, without what starts programs; any
+// other name stands for all of it.
 var DefaultSessionBusNames = []string{"org.freedesktop.secrets", "org.freedesktop.portal.*", "org.freedesktop.Notifications"}
 
 // The names of each enumeration, by value, as they stand in configuration, flags and output.
@@ -121,7 +124,8 @@ const (
 	OriginImage     OriginKind = "image"     // the image that stands in place of the host's system
 )
 
-// Origin tells a person why something is visible. Source is the place: a file and line, a flag as typed.
+// Origin tells a person why something is visible. Source is the place: a file and line, a flag as
+// typed.
 type Origin struct {
 	Kind   OriginKind `json:"kind" jsonschema:"what says so"`
 	Source string     `json:"source,omitempty" jsonschema:"where it says so: a file and line, an option as typed"`
@@ -141,7 +145,8 @@ type Grant struct {
 	Origin Origin `json:"origin"`
 	// Explicit grants show the hidden paths below them, too.
 	Explicit bool `json:"explicit,omitempty"`
-	// Expected is what the path must lead to still, or the grant is left out. Nil: whatever it leads to.
+	// Expected is what the path must lead to still, or the grant is left out. Nil: whatever it
+	// leads to.
 	Expected *Expected `json:"-"`
 }
 
@@ -175,29 +180,33 @@ type Profile struct {
 
 	Workspace       string // also among Grants
 	WorkspaceOrigin Origin // why it is this one
-	// WorkspaceAccess is what the command may do there. Without --session, the command starts in its own /tmp where that is nothing.
+	// WorkspaceAccess is what the command may do there. Without --session, the command starts in
+	// its own /tmp where that is nothing.
 	WorkspaceAccess Access `json:",omitempty"`
 	AccessOrigin    Origin
 	// Session is the one that the command is for, if it is for one.
 	Session *Session
-	// SandboxWorkspace is the directory of this program's that stands at /workspace; see OwnsWorkspace. Empty: it is in memory.
+	// SandboxWorkspace is the directory of this program's that stands at /workspace; see
+	// OwnsWorkspace. Empty: it is in memory.
 	SandboxWorkspace string
 	WorkingDirectory string // where the command starts
-	// ReadOnlyWorkspace: nobody chose a workspace, and the working directory is one that cannot be written, such as the home.
+	// ReadOnlyWorkspace: nobody chose a workspace, and the working directory is one that cannot be
+	// written, such as the home.
 	ReadOnlyWorkspace bool
 
-	// Grants, the least specific first: at equal paths the later one decides. The workspace stands after those of the
-	// configuration and before those of the command line.
+	// Grants, the least specific first: at equal paths the later one decides. The workspace stands
+	// after those of the configuration and before those of the command line.
 	Grants []Grant
 
-	// Caches are directories in a readable home in which tools keep what they download and build, and what becomes of them.
+	// Caches are directories in a readable home in which tools keep what they download and build,
+	// and what becomes of them.
 	Caches     Caches
 	CachePaths []CachePath
 
 	// Hidden are paths that only a grant of their own, or an explicit one above them, shows.
 	Hidden []HiddenPath
-	// Protected are names that are read-only in writable directories besides the usual ones, see ProtectedIn; Unprotected
-	// are names that are not.
+	// Protected are names that are read-only in writable directories besides the usual ones, see
+	// ProtectedIn; Unprotected are names that are not.
 	Protected   []ProtectedPath
 	Unprotected []string
 	ProtectMode ProtectMode
@@ -207,20 +216,25 @@ type Profile struct {
 	Upstream   Upstream // through which it connects
 	Published  []PublishedPort
 	SessionBus SessionBus
-	// SessionBusNames are what a filtered bus lets through: well-known names, and with ".*" at the end all below one.
+	// SessionBusNames are what a filtered bus lets through: well-known names, and with ".*" at the
+	// end all below one.
 	SessionBusNames []string
-	// SessionBusAddress and RuntimeDirectory lead to the caller's bus: $DBUS_SESSION_BUS_ADDRESS and $XDG_RUNTIME_DIR.
+	// SessionBusAddress and RuntimeDirectory lead to the caller's bus: $DBUS_SESSION_BUS_ADDRESS
+	// and $XDG_RUNTIME_DIR.
 	SessionBusAddress string
 	RuntimeDirectory  string
-	// SSHKeys are those of the caller's ssh-agent that the command may use. SSHAgentSocket is that agent's: $SSH_AUTH_SOCK.
+	// SSHKeys are those of the caller's ssh-agent that the command may use. SSHAgentSocket is that
+	// agent's: $SSH_AUTH_SOCK.
 	SSHKeys        []SSHKey
 	SSHAgentSocket string
 	// Devices of the host's are shown besides the few that every sandbox has.
 	Devices []Device
-	// NestedNamespaces lets the command make user namespaces of its own, as a browser's or another sandbox does.
+	// NestedNamespaces lets the command make user namespaces of its own, as a browser's or another
+	// sandbox does.
 	NestedNamespaces bool
 
-	// Image is what stands in place of the host's system, and Images where all images are. Empty: the host's own.
+	// Image is what stands in place of the host's system, and Images where all images are. Empty:
+	// the host's own.
 	Image       string
 	ImageAccess Access `json:",omitempty"` // ReadOnly or CopyOnWrite
 	Images      string
@@ -228,41 +242,49 @@ type Profile struct {
 	Environment []Variable // sorted by name, each name once
 	Limits      Limits
 
-	// Narrowed is what was taken away from all this, by the administrator's file or by the workspace's own.
+	// Narrowed is what was taken away from all this, by the administrator's file or by the
+	// workspace's own.
 	Narrowed []Narrowing `json:",omitempty"`
 
 	// TrustElicitation lets an MCP client's own prompt answer what the agent asks for.
 	TrustElicitation bool
-	// PrivateTmp is a directory of this program's that stands at /tmp inside, writable, and outlives the sandbox. Empty: /tmp is
-	// in memory, and gone with it.
+	// PrivateTmp is a directory of this program's that stands at /tmp inside, writable, and
+	// outlives the sandbox. Empty: /tmp is in memory, and gone with it.
 	PrivateTmp string
-	// PrivateHome is the directory of this program's that is a HomePrivate. Empty: it is as with HomeEphemeral.
+	// PrivateHome is the directory of this program's that is a HomePrivate. Empty: it is as with
+	// HomeEphemeral.
 	PrivateHome string
-	// HomeLeads are directories at the home that a PrivateHome has too, made ready to lead to what is granted below them.
+	// HomeLeads are directories at the home that a PrivateHome has too, made ready to lead to what
+	// is granted below them.
 	HomeLeads []string
 	// Layers is the directory in which this agent's changes to what it sees copy on write are kept.
 	Layers string
-	// PersonsGit are files of git's settings, and PersonsFiles other files and directories, that the caller's environment names: programs outside
-	// execute them or do as they say.
+	// PersonsGit are files of git's settings, and PersonsFiles other files and directories, that
+	// the caller's environment names: programs outside execute them or do as they say.
 	PersonsGit, PersonsFiles []string
-	// PersonsSettings are texts of git's settings, in the form of its files, that the caller's environment has.
+	// PersonsSettings are texts of git's settings, in the form of its files, that the caller's
+	// environment has.
 	PersonsSettings []string
-	// PersonsNamed are what other variables name that choose code: files count, and directories do not.
+	// PersonsNamed are what other variables name that choose code: files count, and directories do
+	// not.
 	PersonsNamed []string
-	// PersonsVariables are those of the caller's variables that are whole paths, as NAME=VALUE: what a person's shell starts with may go by them.
+	// PersonsVariables are those of the caller's variables that are whole paths, as NAME=VALUE:
+	// what a person's shell starts with may go by them.
 	PersonsVariables []string
-	// PersonsPath are the directories of the caller's PATH, but for those that package managers fill. A relative one is in whatever directory the
-	// caller is.
+	// PersonsPath are the directories of the caller's PATH, but for those that package managers
+	// fill. A relative one is in whatever directory the caller is.
 	PersonsPath []string
 	// Written is the file with the directories that commands could write.
 	Written string
-	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is none.
+	// AskSocket is a socket of the broker's on which the inside may ask for grants. Empty: there is
+	// none.
 	AskSocket string
-	// CommandSocket is a socket on which an agent inside has its commands run in another sandbox. Empty: there is none.
+	// CommandSocket is a socket on which an agent inside has its commands run in another sandbox.
+	// Empty: there is none.
 	CommandSocket string `json:",omitempty"`
 
-	// OwnDirectories hold this program's configuration, state and sockets. No sandbox may see into them. Where symbolic links lead to
-	// such files elsewhere, these are among them.
+	// OwnDirectories hold this program's configuration, state and sockets. No sandbox may see into
+	// them. Where symbolic links lead to such files elsewhere, these are among them.
 	OwnDirectories []string
 	// OwnLinks are symbolic links outside of these that lead there. Nobody may write around them.
 	OwnLinks []string

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A ProtectMode says what becomes of a protected name that a command makes. The zero value is to watch.
+// A ProtectMode says what becomes of a protected name that a command makes. The zero value is to
+// watch.
 type ProtectMode uint8
 
 const (
@@ -30,16 +31,17 @@ func (m *ProtectMode) UnmarshalText(text []byte) error {
 	return err
 }
 
-// A ProtectedPath is read-only in every writable directory and below it, and cannot come into being there, because something
-// outside the sandbox executes it later or does as it says. What git executes is protected besides, wherever a repository has
-// it.
+// A ProtectedPath is read-only in every writable directory and below it, and cannot come into being
+// there, because something outside the sandbox executes it later or does as it says. What git
+// executes is protected besides, wherever a repository has it.
 type ProtectedPath struct {
 	Name   string // a name, or the last few components of a path: .cargo/config.toml is one in any directory .cargo
 	Home   bool   // only in the home directory itself
 	Origin Origin
 }
 
-// projectFiles are read by editors, agents and tools as soon as somebody starts them in a project, or enters it.
+// projectFiles are read by editors, agents and tools as soon as somebody starts them in a project,
+// or enters it.
 var projectFiles = []string{
 	// Shells and what they are extended with, on entering the directory.
 	".envrc", ".direnv", ".autoenv", ".autoenv.zsh", ".autoenv_leave.zsh", ".envrc.local", ".envrc.private", ".shadowenv.d", ".flox",
@@ -54,8 +56,8 @@ var projectFiles = []string{
 	".continue", ".continuerc.json", ".roo", ".kilocode", ".kiro", ".amazonq", ".amp", ".agents", ".goose", ".opencode", "opencode.json", "opencode.jsonc",
 	".crush.json", "crush.json", ".aider.conf.yml", ".aider.conf.yaml", ".copilot", ".github/copilot", ".github/hooks", ".github/mcp.json", ".junie",
 	".augment", ".pi", ".warp", ".serena", "gptme.toml", ".mcphost.yml", ".trae", ".factory", ".rovodev", ".openhands", ".codebuddy", ".iflow", ".kimi", ".vibe", ".grok", ".tabnine", ".zencoder",
-	// Hooks of git that are kept in the project, and other programs' settings for git. Not .gitmodules: git takes no command from it
-	// (since 2.24), and "git submodule add" writes it.
+	// Hooks of git that are kept in the project, and other programs' settings for git. Not
+	// .gitmodules: git takes no command from it (since 2.24), and "git submodule add" writes it.
 	".husky", ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml", ".gitconfig",
 	"lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json", ".lefthook.yml", ".lefthook.yaml", ".lefthook.toml", ".lefthook.json",
 	"lefthook-local.yml", "lefthook-local.yaml", "lefthook-local.toml", "lefthook-local.json",
@@ -64,7 +66,8 @@ var projectFiles = []string{
 	".lefthook", ".lefthook-local", "captainhook.json", "grumphp.yml", "grumphp.yaml", ".rusty-hook.toml", ".cargo-husky", "hk.pkl", "hk.local.pkl",
 	// What git shows, and takes, in the place of another commit, file or parent.
 	"refs/replace", "info/grafts",
-	// Which programs of the person's filter and compare what, before what the project says, and seen in no diff.
+	// Which programs of the person's filter and compare what, before what the project says, and
+	// seen in no diff.
 	"info/attributes",
 	// Settings of other systems that keep versions, beside what they keep.
 	".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config", ".jj/repo/config.toml", ".jj/workspace-config.toml", ".pijul/config",
@@ -80,8 +83,8 @@ var projectFiles = []string{
 	"jupyter_server_config.json", "jupyter_lab_config.py", "jupyter_lab_config.json",
 }
 
-// An executed is what a program executes, or is led by, without being asked, of what lies in a project. New names come here: with the program,
-// what it does, and where that is written.
+// An executed is what a program executes, or is led by, without being asked, of what lies in a
+// project. New names come here: with the program, what it does, and where that is written.
 type executed struct {
 	Program string
 	Does    string
@@ -136,14 +139,16 @@ var startupFiles = []string{
 	".zcompdump", ".kshrc", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment", ".vimrc", ".tmux.conf", ".gdbinit",
 }
 
-// homeFiles are what they execute in the home directory itself, and would be ordinary names elsewhere.
+// homeFiles are what they execute in the home directory itself, and would be ordinary names
+// elsewhere.
 var homeFiles = []string{
 	".config/fish", ".config/nushell", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/git", ".config/nvim", ".config/tmux",
 	".bashrc.d", ".bash_completion", ".config/zsh", ".config/emacs", ".emacs", ".emacs.d", ".vim", ".oh-my-zsh", ".nvm", ".cargo/env", ".cargo/bin", "go/bin", ".screenrc", ".curlrc", ".wgetrc",
 	".local/share/applications", ".local/bin", "bin",
 }
 
-// rewrittenFiles are what a tool writes anew whenever it is used, through a symbolic link if there is one: to wherever that leads.
+// rewrittenFiles are what a tool writes anew whenever it is used, through a symbolic link if there
+// is one: to wherever that leads.
 var rewrittenFiles = []string{
 	"package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "deno.lock", "Cargo.lock", "go.sum", "go.work.sum",
 	"poetry.lock", "pdm.lock", "uv.lock", "Pipfile.lock", "Gemfile.lock", "composer.lock", "mix.lock", "flake.lock", "pubspec.lock",
@@ -152,8 +157,9 @@ var rewrittenFiles = []string{
 // RewrittenFiles are names under which no symbolic link may come into being.
 func RewrittenFiles() []string { return slices.Clone(rewrittenFiles) }
 
-// packageDirectories are filled by package managers, with thousands of packages that bring an .npmrc or a .vscode of their own,
-// which nobody opens: of the names above, none counts below them. What git executes counts there as everywhere.
+// packageDirectories are filled by package managers, with thousands of packages that bring an
+// .npmrc or a .vscode of their own, which nobody opens: of the names above, none counts below them.
+// What git executes counts there as everywhere.
 var packageDirectories = []string{
 	"node_modules", "bower_components", "jspm_packages", // npm, yarn, pnpm and their kin
 	"site-packages", "dist-packages", // pip, in whatever environment
@@ -184,14 +190,15 @@ func protectedByDefault(isHome bool) []ProtectedPath {
 	return list
 }
 
-// ProtectedIn lists what is protected in writable directories. isHome adds what is in the home directory alone.
+// ProtectedIn lists what is protected in writable directories. isHome adds what is in the home
+// directory alone.
 func (p *Profile) ProtectedIn(isHome bool) []ProtectedPath {
 	list := append(protectedByDefault(isHome), p.Protected...)
 	return slices.DeleteFunc(list, func(path ProtectedPath) bool { return slices.Contains(p.Unprotected, path.Name) })
 }
 
-// Protects reports whether a path below a writable directory is protected there. Some that git executes go by this name
-// alone.
+// Protects reports whether a path below a writable directory is protected there. Some that git
+// executes go by this name alone.
 func (p *Profile) Protects(name string) bool { return !slices.Contains(p.Unprotected, name) }
 
 // CheckProtectedName refuses what names nothing below a directory.

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Each name that is protected because a program executes it says which program, what it does, and where that is written.
+// Each name that is protected because a program executes it says which program, what it does, and
+// where that is written.
 func TestWhatIsExecutedHasASource(t *testing.T) {
 	seen := map[string]bool{}
 	for _, path := range protectedByDefault(true) {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A PublishedPort leads from a port of the host's loopback interface to one of the sandbox's own network.
+// A PublishedPort leads from a port of the host's loopback interface to one of the sandbox's own
+// network.
 type PublishedPort struct {
 	Host   uint16 `json:"host" jsonschema:"the port at 127.0.0.1 of the host"`
 	Inside uint16 `json:"inside" jsonschema:"the port in the sandbox that it leads to"`
@@ -52,7 +53,8 @@ func (p *PublishedPort) UnmarshalText(text []byte) error {
 
 func (p *PublishedPort) setPlace(o Origin) { p.Origin = o }
 
-// resolvePublished lists the ports that are published: the configuration's, and the command line's behind them.
+// resolvePublished lists the ports that are published: the configuration's, and the command line's
+// behind them.
 func (p *Profile) resolvePublished(settings executionConfig, r Request) error {
 	if ports := settings.Sandbox.Publish; ports != nil {
 		p.Published = slices.Clone(*ports)

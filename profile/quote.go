@@ -7,8 +7,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// shorten quotes text of unknown origin for a message and keeps it to a line's length. What a terminal would obey comes
-// out escaped.
+// shorten quotes text of unknown origin for a message and keeps it to a line's length. What a
+// terminal would obey comes out escaped.
 func shorten(s string) string {
 	if len(s) > 80 {
 		end := 80
@@ -23,11 +23,13 @@ func shorten(s string) string {
 // printable is text as it stands, if a reader sees all of it, and quoted otherwise.
 func printable(s string) string { return text.Value(s) }
 
-// Printable is text of unknown origin, safe for a terminal and a log: as it stands if a reader sees all of it, and
-// quoted otherwise, so that control characters, bidirectional overrides and other line ends come out escaped.
+// Printable is text of unknown origin, safe for a terminal and a log: as it stands if a reader sees
+// all of it, and quoted otherwise, so that control characters, bidirectional overrides and other
+// line ends come out escaped.
 func Printable(s string) string { return text.Value(s) }
 
-// Nearest is the name that was probably meant by what was typed, or empty. Case, "_" and "-" do not count.
+// Nearest is the name that was probably meant by what was typed, or empty. Case, "_" and "-" do not
+// count.
 func Nearest(typed string, names []string) string {
 	fold := func(name string) string {
 		return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))

@@ -23,8 +23,8 @@ type Repair struct {
 // maxRepairs bounds the mistakes of one file.
 const maxRepairs = 100
 
-// Repairs lists the known mistakes of a text, and returns it without them. Known are keys that are nearly those that there are, an agent by
-// the name of default, and lists that allow no tool.
+// Repairs lists the known mistakes of a text, and returns it without them. Known are keys that are
+// nearly those that there are, an agent by the name of default, and lists that allow no tool.
 func (t ConfigText) Repairs() (list []Repair, repaired []byte) {
 	repaired = t.Text
 	var file configFile
@@ -96,7 +96,8 @@ func renameMember(text []byte, path []string, from, to string) ([]byte, bool) {
 	return tree.Pack(), true
 }
 
-// RepairConfig mends the known mistakes of the person's file, and keeps what it was in a file beside it.
+// RepairConfig mends the known mistakes of the person's file, and keeps what it was in a file
+// beside it.
 func RepairConfig(d Directories, now time.Time) (list []Repair, backup string, err error) {
 	_, err = ChangeConfig(d, "", func(text []byte) ([]byte, error) {
 		var repaired []byte

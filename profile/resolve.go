@@ -52,17 +52,19 @@ type Request struct {
 const (
 	// DefaultAgent is the agent of whoever does not say another.
 	DefaultAgent = "main"
-	// MaxGrants bounds the path grants of one profile: bwrap's time grows with the square of its mounts.
+	// MaxGrants bounds the path grants of one profile: bwrap's time grows with the square of its
+	// mounts.
 	MaxGrants = 1000
 	// maxProtected bounds the names that are protected besides the usual.
 	maxProtected = 100
 )
 
-// WrittenName is what the file of the directories that commands could write is called, in the state directory.
+// WrittenName is what the file of the directories that commands could write is called, in the state
+// directory.
 const WrittenName = "written"
 
-// Resolve joins the configuration of one agent with what a run asks for. It looks at nothing on disk. An error says what
-// was asked for in vain and, for the configuration, in which line.
+// Resolve joins the configuration of one agent with what a run asks for. It looks at nothing on
+// disk. An error says what was asked for in vain and, for the configuration, in which line.
 func Resolve(config *Config, caller Caller, r Request) (Profile, error) {
 	p := Profile{Agent: r.Agent, UID: caller.UID, Home: caller.Home, OwnDirectories: caller.Directories().list()}
 	p.OwnDirectories, p.OwnLinks = append(p.OwnDirectories, config.places...), config.links
@@ -218,7 +220,8 @@ func (p *Profile) resolveSession(config *Config, r Request) error {
 	return err
 }
 
-// resolveWorkspaceAccess grants the workspace. Without any access, the command starts in its own /tmp, or in the session's own workspace.
+// resolveWorkspaceAccess grants the workspace. Without any access, the command starts in its own
+// /tmp, or in the session's own workspace.
 func (p *Profile) resolveWorkspaceAccess(settings executionConfig, caller Caller, r Request) error {
 	said := workspaceAccess{ReadWrite, Origin{OriginDefault, "workspaceAccess"}}
 	if configured := settings.Filesystem.WorkspaceAccess; configured != nil {
@@ -273,8 +276,8 @@ func (p *Profile) resolveCaches(settings executionConfig, r Request) error {
 	return nil
 }
 
-// dropNarrowing leaves out what was approved where more is granted anyway: the deeper path decides, and an approval only ever adds.
-// One for something hidden stays.
+// dropNarrowing leaves out what was approved where more is granted anyway: the deeper path decides,
+// and an approval only ever adds. One for something hidden stays.
 func (p *Profile) dropNarrowing() {
 	p.Grants = slices.DeleteFunc(slices.Clone(p.Grants), func(g Grant) bool {
 		if !g.Origin.approved() {
@@ -295,7 +298,8 @@ func (p *Profile) dropNarrowing() {
 // approved reports whether a person answered an agent, or added it to what is stored.
 func (o Origin) approved() bool { return o.Kind == OriginApproval || o.Kind == OriginManual }
 
-// resolveHidden lists what no grant above it shows: the usual credential stores, and what somebody adds to them.
+// resolveHidden lists what no grant above it shows: the usual credential stores, and what somebody
+// adds to them.
 func (p *Profile) resolveHidden(settings executionConfig, caller Caller, r Request) error {
 	p.Hidden = hiddenByDefault(p.Home)
 	add := func(path string, err error, origin Origin) error {
@@ -335,7 +339,8 @@ func (p *Profile) resolveHidden(settings executionConfig, caller Caller, r Reque
 	return nil
 }
 
-// resolveProtected lists what is protected in writable directories besides the usual, and what is not.
+// resolveProtected lists what is protected in writable directories besides the usual, and what is
+// not.
 func (p *Profile) resolveProtected(settings executionConfig, r Request) error {
 	if names := settings.Filesystem.ProtectedPaths; names != nil {
 		for _, n := range *names {
@@ -420,7 +425,8 @@ func (p *Profile) addSessionBusNames(names []string) error {
 	return nil
 }
 
-// resolveEnvironment collects the variables: the few that all get, then the configuration's, then the command line's.
+// resolveEnvironment collects the variables: the few that all get, then the configuration's, then
+// the command line's.
 func (p *Profile) resolveEnvironment(settings executionConfig, caller Caller, r Request) error {
 	e := newEnvironment(caller.Environ)
 	e.passDefaults()

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// rooms are all packages of this module, what each holds, and which others it imports, besides those that every room may. The arrows
-// go one way. A new arrow is a line changed here, and with -update in the table of docs/architecture.md.
+// rooms are all packages of this module, what each holds, and which others it imports, besides
+// those that every room may. The arrows go one way. A new arrow is a line changed here, and with
+// -update in the table of docs/architecture.md.
 var rooms = []struct{ path, holds, imports string }{
 	{"profile/text", "how text of unknown origin is shown to people", ""},
 	{"profile/aside", "what stands in the place of a file of ours, kept under another name", ""},
@@ -90,7 +91,8 @@ var rooms = []struct{ path, holds, imports string }{
 // everywhere may be imported by every room.
 var everywhere = []string{"profile/text", "profile/aside", "profile/whole", "profile/shut", "profile/written", "wire/socket"}
 
-// quick are the programs that start with every command, or inside with every call of a file tool. What is heavy is not linked into them.
+// quick are the programs that start with every command, or inside with every call of a file tool.
+// What is heavy is not linked into them.
 var (
 	quick = []string{"cmd/clai-sandbox", "integration/mcp/files"}
 	heavy = []string{"net/http", "crypto/tls", "github.com/google/jsonschema-go", "github.com/cpuguy83/go-md2man", "github.com/containers/storage",

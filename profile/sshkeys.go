@@ -14,7 +14,8 @@ import (
 // An SSHKey is a key of the caller's ssh-agent, and what a command may have it sign.
 type SSHKey struct {
 	Name string // as a person wrote it
-	// File is that of the public half, absolute; or there is a Fingerprint, as ssh-add -l prints it.
+	// File is that of the public half, absolute; or there is a Fingerprint, as ssh-add -l prints
+	// it.
 	File, Fingerprint string
 	Hosts             []SSHHost // where it signs in without a question
 	SignCommits       bool
@@ -92,8 +93,8 @@ func ParseSSHHost(text string) (SSHHost, error) {
 	return h, nil
 }
 
-// parseSSHKey reads how a person names a key: its fingerprint, the file of its public half or the one without .pub beside it, or
-// the name of such a file in ~/.ssh.
+// parseSSHKey reads how a person names a key: its fingerprint, the file of its public half or the
+// one without .pub beside it, or the name of such a file in ~/.ssh.
 func parseSSHKey(text, home string, expand func(string) (string, error)) (SSHKey, error) {
 	k := SSHKey{Name: text}
 	if sum, is := strings.CutPrefix(text, "SHA256:"); is {
@@ -193,8 +194,9 @@ func (p *Profile) addSSHKey(k SSHKey) {
 	p.SSHKeys = append(p.SSHKeys, k)
 }
 
-// KeepSSHHost writes into the person's configuration that an agent's commands may sign in at a host with a key, beside what it says
-// already. The key is named as a person would. It returns the file's path.
+// KeepSSHHost writes into the person's configuration that an agent's commands may sign in at a host
+// with a key, beside what it says already. The key is named as a person would. It returns the
+// file's path.
 func KeepSSHHost(d Directories, agent, key string, host SSHHost) (string, error) {
 	if err := CheckAgent(agent); err != nil {
 		return "", err

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Each command that an agent runs starts a process that links this package, and waits for what it does before main.
+// Each command that an agent runs starts a process that links this package, and waits for what it
+// does before main.
 func TestThePackageDoesNextToNothingBeforeMain(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -25,8 +26,8 @@ func TestThePackageDoesNextToNothingBeforeMain(t *testing.T) {
 	if !strings.Contains(string(trace), "\ninit ") {
 		t.Fatalf("no trace: %s", trace)
 	}
-	// "init NAME @0.5 ms, 0.01 ms clock, 816 bytes, 3 allocs". A package without such work has no line. The test binary
-	// makes a flag of its own, which is counted here as well.
+	// "init NAME @0.5 ms, 0.01 ms clock, 816 bytes, 3 allocs". A package without such work has no
+	// line. The test binary makes a flag of its own, which is counted here as well.
 	line := regexp.MustCompile(`(?m)^init github\.com/clairun/clai-sandbox/profile @.* (\d+) allocs$`).FindSubmatch(trace)
 	if line == nil {
 		return

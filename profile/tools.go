@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// hostExecConfig is what a server of requests to run commands outside answers by itself. Package policy decides.
+// hostExecConfig is what a server of requests to run commands outside answers by itself. Package
+// policy decides.
 type hostExecConfig struct {
 	AutoApprove   *[]expression `json:"autoApprove,omitempty" jsonschema:"expressions (RE2) for a command's words in their canonical form that run without asking; each matches as a whole"`
 	ManualApprove *[]expression `json:"manualApprove,omitempty" jsonschema:"expressions for those that a person is asked about; what neither list has is denied"`
@@ -84,7 +85,8 @@ func (c *Config) ObeysWorkspace(agent string) (names []string) {
 	return names
 }
 
-// OffersHostExec reports whether a list of hostexec says anything for an agent: without one, all that it asks for is denied.
+// OffersHostExec reports whether a list of hostexec says anything for an agent: without one, all
+// that it asks for is denied.
 func (c *Config) OffersHostExec(agent string) bool {
 	global, own := c.HostExec(agent)
 	return len(global.AutoApprove)+len(global.ManualApprove)+len(own.AutoApprove)+len(own.ManualApprove) > 0
@@ -130,14 +132,16 @@ func (t *toolsConfig) overlay(over toolsConfig) {
 	overlay(&t.Deny, over.Deny)
 }
 
-// Tools is what one layer of the configuration says about tools. A list that is nil says nothing; an empty one says: none.
+// Tools is what one layer of the configuration says about tools. A list that is nil says nothing;
+// an empty one says: none.
 type Tools struct {
 	Place                  string // where the first of it stands
 	Profile                string
 	Allow, AlsoAllow, Deny []string
 }
 
-// Tools returns what is said for all agents and for one, about tools as such and about those in the sandbox.
+// Tools returns what is said for all agents and for one, about tools as such and about those in the
+// sandbox.
 func (c *Config) Tools(agent string) (global, own, sandboxGlobal, sandboxOwn Tools) {
 	all, one := c.layered(agent)
 	return all.Tools.said(), one.Tools.said(), all.Sandbox.Tools.said(), one.Sandbox.Tools.said()

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// An Upstream is a proxy of somebody else's, a company's for example, through which a filtered network connects. The zero value is none.
+// An Upstream is a proxy of somebody else's, a company's for example, through which a filtered
+// network connects. The zero value is none.
 type Upstream struct {
 	Plain  *UpstreamProxy // for requests by http://
 	Tunnel *UpstreamProxy // for all else; nil: directly
@@ -25,7 +26,8 @@ type Upstream struct {
 type UpstreamProxy struct {
 	Host string // a name or an address
 	Port uint16
-	// Authorization is what the proxy is told of who asks: the value of Proxy-Authorization, or empty. It is a secret.
+	// Authorization is what the proxy is told of who asks: the value of Proxy-Authorization, or
+	// empty. It is a secret.
 	Authorization string `json:"-"`
 }
 
@@ -42,7 +44,8 @@ const (
 	upstreamEnvironment = "environment"
 )
 
-// parseUpstreamProxy reads http://[USER:PASSWORD@]HOST[:PORT]. No error holds the text: there may be a password in it.
+// parseUpstreamProxy reads http://[USER:PASSWORD@]HOST[:PORT]. No error holds the text: there may
+// be a password in it.
 func parseUpstreamProxy(text string) (*UpstreamProxy, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || len(text) > 2000 {
@@ -123,7 +126,8 @@ func (p *Profile) resolveUpstream(settings executionConfig, caller Caller, r Req
 	return err
 }
 
-// read takes the proxy from the variables that other programs take it from: those in lower case count before the others, as for curl.
+// read takes the proxy from the variables that other programs take it from: those in lower case
+// count before the others, as for curl.
 func (u *Upstream) read(caller Caller) error {
 	first := func(names ...string) (string, string) {
 		for _, name := range names {
@@ -163,8 +167,8 @@ func (u *Upstream) read(caller Caller) error {
 	return nil
 }
 
-// direct are the rules for a word of NO_PROXY: a name stands for itself and all below it. What is no such word is left out, as by all who
-// read it.
+// direct are the rules for a word of NO_PROXY: a name stands for itself and all below it. What is
+// no such word is left out, as by all who read it.
 func direct(word string) (list []DomainRule) {
 	host := strings.TrimPrefix(strings.TrimPrefix(word, "*"), ".")
 	if word == "*" {
@@ -182,7 +186,8 @@ func direct(word string) (list []DomainRule) {
 	return list
 }
 
-// For is the proxy through which a destination is reached, or nil. This machine's own is never another's to reach.
+// For is the proxy through which a destination is reached, or nil. This machine's own is never
+// another's to reach.
 func (u *Upstream) For(to Destination, plain bool) *UpstreamProxy {
 	proxy := u.Tunnel
 	if plain {
@@ -199,7 +204,8 @@ func (u *Upstream) For(to Destination, plain bool) *UpstreamProxy {
 	return proxy
 }
 
-// settleUpstream comes when it is known which network there is: only a filtered one has a way out that could lead through a proxy.
+// settleUpstream comes when it is known which network there is: only a filtered one has a way out
+// that could lead through a proxy.
 func (p *Profile) settleUpstream(caller Caller, r Request) error {
 	if p.Network != NetworkFiltered {
 		if r.UpstreamProxy != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
-// Args is the plan as bwrap's options, with every source by its path. Run uses the same options with descriptors in
-// place of the paths; this form is for people to read, and for a shell to run.
+// Args is the plan as bwrap's options, with every source by its path. Run uses the same options
+// with descriptors in place of the paths; this form is for people to read, and for a shell to run.
 func (p *Plan) Args() []string {
 	bare := p.bare()
 	return bare.args(func(step Step) (string, string) {
@@ -30,8 +30,8 @@ func (p *Plan) Args() []string {
 	})
 }
 
-// bare is the plan without what only the launcher can add: the program of a filtered network would be bwrap itself, and
-// directories are not shown entry by entry.
+// bare is the plan without what only the launcher can add: the program of a filtered network would
+// be bwrap itself, and directories are not shown entry by entry.
 func (p *Plan) bare() Plan {
 	bare := *p
 	bare.Steps = slices.DeleteFunc(slices.Clone(p.Steps), func(step Step) bool {
@@ -163,9 +163,9 @@ func (p *Plan) Beyond() []string {
 	return append(lines, "a watch, which sets aside what is made that something outside would execute")
 }
 
-// ShellCommand is a command line that starts the plan's sandbox from a shell: bare bwrap, without this program. It lacks
-// what only the launcher can add: pinned sources, the watch, the seccomp filter, Landlock, the timeout,
-// and the way out of a filtered network, which is as disabled there.
+// ShellCommand is a command line that starts the plan's sandbox from a shell: bare bwrap, without
+// this program. It lacks what only the launcher can add: pinned sources, the watch, the seccomp
+// filter, Landlock, the timeout, and the way out of a filtered network, which is as disabled there.
 func (p *Plan) ShellCommand(bwrap Bwrap, command []string) string {
 	var line strings.Builder
 	line.WriteString("env -i " + Quote(bwrap.Path))

@@ -16,7 +16,8 @@ const (
 // CommandSocket is where an agent inside has its commands run in another sandbox, if it has.
 const CommandSocket = "/run/clai-sandbox/commands.sock"
 
-// askPrograms are this program under its other names: for a path, for a command outside, and for words to a person.
+// askPrograms are this program under its other names: for a path, for a command outside, and for
+// words to a person.
 var askPrograms = []string{"fs_request_grant", "hostexec", "ask_person"}
 
 // ask shows the socket on which the inside may ask, and the programs that do.

@@ -17,8 +17,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// bwrap makes the base of a sandbox: namespaces, the system's directories, /proc, /dev, /tmp. What a person granted, and what
-// hides and protects in it, package mounts puts together apart and moves in, while the command is held back.
+// bwrap makes the base of a sandbox: namespaces, the system's directories, /proc, /dev, /tmp. What
+// a person granted, and what hides and protects in it, package mounts puts together apart and moves
+// in, while the command is held back.
 
 // apart reports whether a step is not bwrap's, but the root or a part of a tree of package mounts.
 func (s *Step) apart() bool {
@@ -37,8 +38,8 @@ func (s *Step) required() bool {
 	return s.narrows || s.Kind == Mask || s.Kind == Empty || s.Kind == Socket && s.Source == os.DevNull
 }
 
-// divide splits the plan into the base, which it returns, and requests for the mounter. live says that what is mounted may have
-// to be taken away again.
+// divide splits the plan into the base, which it returns, and requests for the mounter. live says
+// that what is mounted may have to be taken away again.
 func (a *attempt) divide(live bool) *Plan {
 	base, requests := a.plan.divide(live)
 	a.requests = requests
@@ -164,8 +165,8 @@ func (s *Step) mount() (mounts.Mount, bool) {
 // mappingTimeout bounds the wait for what bwrap does first of all.
 const mappingTimeout = 10 * time.Second
 
-// assemble mounts what is not bwrap's, and releases the command. What could not be mounted and need not be is left out of the
-// plan, with a notice.
+// assemble mounts what is not bwrap's, and releases the command. What could not be mounted and need
+// not be is left out of the plan, with a notice.
 func (a *attempt) assemble(live bool) error {
 	if a.release == 0 { // nothing waits
 		<-a.heard
@@ -238,8 +239,8 @@ func (a *attempt) assemble(live bool) error {
 	return nil
 }
 
-// awaitInit waits until bwrap has made the namespaces and the identities in them. It returns pid 1 of the sandbox, by its number
-// outside, or 0 if bwrap has ended.
+// awaitInit waits until bwrap has made the namespaces and the identities in them. It returns pid 1
+// of the sandbox, by its number outside, or 0 if bwrap has ended.
 func (a *attempt) awaitInit() (int, error) {
 	buffer := make([]byte, 512)
 	for len(a.recorded) == 0 {
@@ -269,7 +270,8 @@ func (a *attempt) awaitInit() (int, error) {
 	return 0, nil
 }
 
-// wait is time.Sleep for a goroutine that has a thread of its own, and for less time than another one would need to start.
+// wait is time.Sleep for a goroutine that has a thread of its own, and for less time than another
+// one would need to start.
 func wait(pause time.Duration) {
 	t := unix.NsecToTimespec(pause.Nanoseconds())
 	unix.Nanosleep(&t, nil)

@@ -19,8 +19,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
-// sessionTmp gives the host's /tmp inside to a directory of the host's that lasts, as a session has it. What is granted below /tmp
-// then has its mount points in a directory that earlier commands wrote.
+// sessionTmp gives the host's /tmp inside to a directory of the host's that lasts, as a session has
+// it. What is granted below /tmp then has its mount points in a directory that earlier commands
+// wrote.
 func (h *host) sessionTmp() string {
 	h.t.Helper()
 	h.profile.PrivateTmp = h.mkdir(h.outside() + "/session-tmp")
@@ -95,7 +96,8 @@ func TestWhatStandsInTheWayInASessionsTmpIsKept(t *testing.T) {
 	}
 }
 
-// A command that swaps the parents of two grants, so that one is found where the other was: what is revoked is what was granted.
+// A command that swaps the parents of two grants, so that one is found where the other was: what is
+// revoked is what was granted.
 func TestSwappedParentsChangeNothingOfWhatIsRevoked(t *testing.T) {
 	needMounts(t)
 	for name, c := range map[string]struct{ a, b string }{
@@ -129,7 +131,8 @@ func TestSwappedParentsChangeNothingOfWhatIsRevoked(t *testing.T) {
 	}
 }
 
-// Random swaps of everything that the command can move, while grants come and go: what is seen is what is granted.
+// Random swaps of everything that the command can move, while grants come and go: what is seen is
+// what is granted.
 func TestGrantsThatAreSwappedAtRandomAgainstAModel(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)
@@ -212,7 +215,8 @@ func TestAStoredGrantOfARepositoryLetsLaterRunsBegin(t *testing.T) {
 	}
 }
 
-// What was taken away and is still held changes nothing any more: neither what is in it nor its permissions and times.
+// What was taken away and is still held changes nothing any more: neither what is in it nor its
+// permissions and times.
 func TestAHeldDirectoryThatWasTakenAwayChangesNothing(t *testing.T) {
 	needProgram(t, "python3")
 	h := newHost(t)
@@ -248,7 +252,8 @@ print("done", flush=True)
 	}
 }
 
-// A home below /tmp is as protected as any other: what comes into being while the command runs is not seen.
+// A home below /tmp is as protected as any other: what comes into being while the command runs is
+// not seen.
 func TestASecretThatComesIntoBeingInAHomeBelowTmpIsNotSeen(t *testing.T) {
 	needMounts(t)
 	for _, live := range []bool{false, true} {
@@ -278,8 +283,8 @@ func TestASecretThatComesIntoBeingInAHomeBelowTmpIsNotSeen(t *testing.T) {
 	}
 }
 
-// The host renames what a grant's path leads through, in a loop, while sandboxes begin: nothing is made in the wrong place, and what
-// is shown is what was granted.
+// The host renames what a grant's path leads through, in a loop, while sandboxes begin: nothing is
+// made in the wrong place, and what is shown is what was granted.
 func TestTheHostRenamesWhileSandboxesBegin(t *testing.T) {
 	h := newHost(t)
 	base := h.outside()

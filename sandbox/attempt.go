@@ -74,7 +74,8 @@ type attempt struct {
 	why           atomic.Pointer[Notice] // why this process ended it, if it did and the Outcome does not say so
 }
 
-// prepare opens everything that bwrap gets: the sources of the mounts, the options, the filter, the status channel.
+// prepare opens everything that bwrap gets: the sources of the mounts, the options, the filter, the
+// status channel.
 func (l Launcher) prepare(plan *Plan, command []string) (*attempt, error) {
 	a := &attempt{command: command, heard: make(chan struct{}), ended: make(chan struct{})}
 	ready := *plan
@@ -193,7 +194,8 @@ func (a *attempt) open(l Launcher) (err error) {
 	return a.checkOpenFiles()
 }
 
-// bwrapArgs are the options for the base, whose sources it opens. What it leaves out, the plan has no more.
+// bwrapArgs are the options for the base, whose sources it opens. What it leaves out, the plan has
+// no more.
 func (a *attempt) bwrapArgs(l Launcher, base *Plan) ([]string, error) {
 	steps, operands, err := a.pin(l, base.Steps, l.Bwrap.Has(optionBindFD))
 	if err != nil {
@@ -248,8 +250,8 @@ func (a *attempt) leaveOut(wanted, made []Step) {
 
 type operand struct{ option, operand string }
 
-// pin opens the source of each bind and copy. A source that is gone or has become a link since Build looked is left out
-// with a notice, unless it is the workspace.
+// pin opens the source of each bind and copy. A source that is gone or has become a link since
+// Build looked is left out with a notice, unless it is the workspace.
 func (a *attempt) pin(l Launcher, wanted []Step, byDescriptor bool) ([]Step, []operand, error) {
 	steps := make([]Step, 0, len(wanted))
 	var operands []operand
@@ -337,8 +339,8 @@ func pinKept(path string) (descriptor.File, error) {
 	return descriptor.PinBelow(inside.FD(), below)
 }
 
-// notMounted is about a step whose source is not what it was when Build looked: a notice, or an error where the sandbox would
-// be another one without it.
+// notMounted is about a step whose source is not what it was when Build looked: a notice, or an
+// error where the sandbox would be another one without it.
 func (a *attempt) notMounted(step Step, err error) error {
 	switch {
 	case step.inLayer && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EINVAL)):
@@ -372,9 +374,10 @@ func (a *attempt) pass(file descriptor.File) string {
 
 // start executes bwrap. The calling goroutine stays on its thread until wait returns.
 //
-// bwrap reads its options only when its limits stand: until then it waits for the end of a file before them, which is
-// empty, and has started nothing that could be without limits. It gets its filter only now that it is certain to end with
-// us; if we are gone it finds none, which is an error to it.
+// bwrap reads its options only when its limits stand: until then it waits for the end of a file
+// before them, which is empty, and has started nothing that could be without limits. It gets its
+// filter only now that it is certain to end with us; if we are gone it finds none, which is an
+// error to it.
 func (a *attempt) start(stdio Stdio) error {
 	stdio = a.output.Measure(stdio)
 	if a.rules != nil {
@@ -443,7 +446,8 @@ func (a *attempt) evidence() Evidence {
 	return Evidence{ExitStatus: a.process.ExitCode(), Status: a.readStatus()}
 }
 
-// readStatus reads what bwrap has recorded by now. It does not wait: the pipe is drained only after bwrap has ended.
+// readStatus reads what bwrap has recorded by now. It does not wait: the pipe is drained only after
+// bwrap has ended.
 func (a *attempt) readStatus() []byte {
 	said := a.recorded
 	if said == nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// BenchmarkRun is a whole run of /bin/true, with grants that no ancestor covers, and with a home of many entries.
+// BenchmarkRun is a whole run of /bin/true, with grants that no ancestor covers, and with a home of
+// many entries.
 func BenchmarkRun(b *testing.B) {
 	for _, c := range []struct{ grants, entries int }{{0, 0}, {20, 0}, {200, 0}, {2000, 0}, {0, 250}} {
 		b.Run(fmt.Sprintf("grants=%d,entries=%d", c.grants, c.entries), func(b *testing.B) {

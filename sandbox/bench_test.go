@@ -7,7 +7,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// BenchmarkPlan is the launcher's own share of a run that grows with the grants: following, ordering, opening.
+// BenchmarkPlan is the launcher's own share of a run that grows with the grants: following,
+// ordering, opening.
 func BenchmarkPlan(b *testing.B) {
 	for _, grants := range []int{0, 20, 200} {
 		b.Run(fmt.Sprintf("grants=%d", grants), func(b *testing.B) {

@@ -16,10 +16,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
-// Build decides what the sandbox of a profile shows. The same profile on the same tree gives the same plan.
+// Build decides what the sandbox of a profile shows. The same profile on the same tree gives the
+// same plan.
 //
-// A grant that leads nowhere is left out with a notice. A workspace that cannot be used, or a grant of the command line
-// that leads where none may, is a *SetupError.
+// A grant that leads nowhere is left out with a notice. A workspace that cannot be used, or a grant
+// of the command line that leads where none may, is a *SetupError.
 func Build(p profile.Profile, tree Tree) (Plan, error) {
 	b := builder{profile: p, tree: newMemory(tree)}
 	b.own = b.ownDirectories()
@@ -121,8 +122,8 @@ type builder struct {
 	notices    []Notice
 }
 
-// ownDirectories resolves where this program keeps its own files. One that does not exist yet is protected all the same:
-// nobody inside may make it.
+// ownDirectories resolves where this program keeps its own files. One that does not exist yet is
+// protected all the same: nobody inside may make it.
 func (b *builder) ownDirectories() []string {
 	var list []string
 	for _, dir := range b.profile.OwnDirectories {
@@ -183,13 +184,15 @@ func (b *builder) temporary(path, source string) {
 	}
 }
 
-// isUsed reports whether the profile names something below a directory. What is there is shown then, and what is beside it is not.
+// isUsed reports whether the profile names something below a directory. What is there is shown
+// then, and what is beside it is not.
 func (b *builder) isUsed(dir string) bool {
 	return within(b.profile.Home, dir) || within(b.profile.Workspace, dir) ||
 		slices.ContainsFunc(b.profile.Grants, func(g profile.Grant) bool { return within(g.Path, dir) })
 }
 
-// programs shows where the command's PATH leads, of the places beside the system's own where programs are installed for all.
+// programs shows where the command's PATH leads, of the places beside the system's own where
+// programs are installed for all.
 func (b *builder) programs() {
 	for _, v := range b.profile.Environment {
 		if v.Name != "PATH" {
@@ -244,17 +247,17 @@ func (b *builder) show(path string, access profile.Access, origin profile.Origin
 	}
 }
 
-// showFile adds a file of the system's with every link on the way to it. Where the way ends in nothing, or in something
-// that is no file, the sandbox has what the host has: a link to nothing.
+// showFile adds a file of the system's with every link on the way to it. Where the way ends in
+// nothing, or in something that is no file, the sandbox has what the host has: a link to nothing.
 func (b *builder) showFile(path string) {
 	if w, err := follow(b.tree, path); err == nil && w.Object.Mode.IsRegular() {
 		b.add(w, Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.ReadOnly, Origin: baseline, file: true})
 	}
 }
 
-// grants adds those of the profile. A link that the command may write, or an earlier one could, is not followed: where it
-// leads is the command's choice, and no person's. ("mv data/x y; ln -s ~ data/x", and the next run shows what a grant for
-// data/x/secret never meant.)
+// grants adds those of the profile. A link that the command may write, or an earlier one could, is
+// not followed: where it leads is the command's choice, and no person's. ("mv data/x y; ln -s ~
+// data/x", and the next run shows what a grant for data/x/secret never meant.)
 func (b *builder) grants() error {
 	var writable []string
 	for _, g := range b.profile.Grants {
@@ -325,25 +328,29 @@ func (b *builder) grant(g profile.Grant, writable []string) error {
 	return nil
 }
 
-// hold keeps the grants where they are, whatever the command does with what it may write. It comes after all grants.
+// hold keeps the grants where they are, whatever the command does with what it may write. It comes
+// after all grants.
 func (b *builder) hold() {
 	for _, path := range b.grantedPaths() {
 		step, above := b.layers[path], b.layers.at(parent(path))
 		switch {
 		case above == nil:
 		case above.Kind == Private:
-			// A directory of the command's own leads there: it could rename it, and make another one. What leads there is a mount.
+			// A directory of the command's own leads there: it could rename it, and make another
+			// one. What leads there is a mount.
 			b.leadThrough(above, path)
 		case step.Access < profile.ReadWrite && above.Kind == Bind && above.Access == profile.ReadWrite:
-			// "mv a z" in one run, and in the next what was read-only as a/b could be written as z/b.
+			// "mv a z" in one run, and in the next what was read-only as a/b could be written as
+			// z/b.
 			step.narrows = true
 			b.anchor(parent(path))
 		}
 	}
 }
 
-// leadThrough leads to a path through what is the command's own. Where the agent's home was prepared for it, that home's directories lead
-// there, each a mount, so that the command can write in them and rename none; else an empty directory does.
+// leadThrough leads to a path through what is the command's own. Where the agent's home was
+// prepared for it, that home's directories lead there, each a mount, so that the command can write
+// in them and rename none; else an empty directory does.
 func (b *builder) leadThrough(above *Step, path string) {
 	for {
 		first, _, _ := strings.Cut(strings.TrimPrefix(path, above.Path+"/"), "/")
@@ -374,8 +381,8 @@ func (b *builder) grantedPaths() []string {
 	return list
 }
 
-// forbidden says why a grant may not lead to where it does, or nothing. The path is the resolved one: a link to /proc is
-// /proc.
+// forbidden says why a grant may not lead to where it does, or nothing. The path is the resolved
+// one: a link to /proc is /proc.
 func (b *builder) forbidden(w walk, access profile.Access) string {
 	if why, never := profile.NeverGrantable(w.Real); never {
 		return why
@@ -402,8 +409,9 @@ func (b *builder) forbidden(w walk, access profile.Access) string {
 	return ""
 }
 
-// leaveOut records a grant that is not shown. What the person asked for in this very command is an error instead, and
-// so is the workspace: without it the command would do something else than was meant.
+// leaveOut records a grant that is not shown. What the person asked for in this very command is an
+// error instead, and so is the workspace: without it the command would do something else than was
+// meant.
 func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
 	switch {
 	case g.Origin.Kind == profile.OriginWorkspace:
@@ -416,8 +424,9 @@ func (b *builder) leaveOut(g profile.Grant, kind NoticeKind, why string) error {
 	return nil
 }
 
-// ownHome puts a home of the agent's or the sandbox's own where no grant shows the caller's. In a directory that the command of an earlier
-// run could have written it is not: nothing may be mounted by name there.
+// ownHome puts a home of the agent's or the sandbox's own where no grant shows the caller's. In a
+// directory that the command of an earlier run could have written it is not: nothing may be mounted
+// by name there.
 func (b *builder) ownHome() {
 	w, err := follow(b.tree, b.profile.Home)
 	if err != nil && !errors.Is(err, syscall.ENOENT) || b.profile.HomeIs == profile.HomeReadable {
@@ -481,8 +490,9 @@ func (b *builder) steps() []Step {
 	return append(list, seals(masks)...)
 }
 
-// executeNothing has nothing executed in the sandbox of an agent whose commands run in another one, of what they can write or a project brings along:
-// a setting of the project's may name a copy of a shell there, a library to be loaded, or a directory in which programs are looked for, and a
+// executeNothing has nothing executed in the sandbox of an agent whose commands run in another one,
+// of what they can write or a project brings along: a setting of the project's may name a copy of a
+// shell there, a library to be loaded, or a directory in which programs are looked for, and a
 // command may have written them.
 func (b *builder) executeNothing(list []Step) {
 	if b.profile.CommandSocket == "" {
@@ -506,12 +516,14 @@ func (s *Step) shared() bool { return s.Kind == Bind && s.apart() }
 
 func (s *Step) writes() bool { return s.Access != profile.ReadOnly }
 
-// Writes reports whether a path is in what a command may write of the host's, whatever is read-only in that.
+// Writes reports whether a path is in what a command may write of the host's, whatever is read-only
+// in that.
 func (p *Plan) Writes(path string) bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.shared() && s.writes() && within(path, s.Path) })
 }
 
-// linkSteps are the symbolic links that the sandbox needs of its own: those that no bind shows already.
+// linkSteps are the symbolic links that the sandbox needs of its own: those that no bind shows
+// already.
 func (b *builder) linkSteps() []Step {
 	var list []Step
 	seen := map[string]bool{}
@@ -538,9 +550,9 @@ func (b *builder) maskSteps() []Step {
 	return list
 }
 
-// seals end all writing to what only the set-up had to write: the masks over our own directories, /dev, and the root, which
-// comes last. What hides a person's files needs none: nobody may write it as it is, and what a command that changes this
-// puts there goes with the sandbox.
+// seals end all writing to what only the set-up had to write: the masks over our own directories,
+// /dev, and the root, which comes last. What hides a person's files needs none: nobody may write it
+// as it is, and what a command that changes this puts there goes with the sandbox.
 func seals(masks []Step) []Step {
 	list := []Step{{Kind: Seal, Path: "/dev", Origin: baseline}}
 	for _, mask := range masks {
@@ -562,7 +574,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// memory looks at each object of a tree once: grants share most of their parents, and settings are read for several reasons.
+// memory looks at each object of a tree once: grants share most of their parents, and settings are
+// read for several reasons.
 type memory struct {
 	tree   Tree
 	seen   map[string]lstat

@@ -207,8 +207,8 @@ func TestAWorkingDirectoryThatIsNotInsideIsAnError(t *testing.T) {
 	}
 }
 
-// TestAnySetOfGrantsGivesWhatItSaysAndNothingMore builds plans from random grants on a random tree of directories and
-// links, and holds them against the rule in its plainest form.
+// TestAnySetOfGrantsGivesWhatItSaysAndNothingMore builds plans from random grants on a random tree
+// of directories and links, and holds them against the rule in its plainest form.
 func TestAnySetOfGrantsGivesWhatItSaysAndNothingMore(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -263,8 +263,8 @@ func randomTree(random *rand.Rand) (fakeTree, []string) {
 	return tree, append(paths, "/d")
 }
 
-// ruled is the rule without any cleverness: the deepest grant above what a path means decides, and of several for the
-// same place the last one.
+// ruled is the rule without any cleverness: the deepest grant above what a path means decides, and
+// of several for the same place the last one.
 func ruled(p profile.Profile, tree Tree, path string) profile.Access {
 	w, err := follow(tree, path)
 	if err != nil {

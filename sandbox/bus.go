@@ -16,14 +16,16 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
-// The session bus is how a desktop's programs speak to one another, and it starts programs: whoever speaks to it freely
-// is not in a sandbox. A command gets a socket of the launcher's in its place, and xdg-dbus-proxy behind that lets
-// through a few calls to a few names. Nothing is started before something inside connects.
+// The session bus is how a desktop's programs speak to one another, and it starts programs: whoever
+// speaks to it freely is not in a sandbox. A command gets a socket of the launcher's in its place,
+// and xdg-dbus-proxy behind that lets through a few calls to a few names. Nothing is started before
+// something inside connects.
 //
 // What answers is as it is: org.freedesktop.secrets hands out every unlocked secret.
 
 const (
-	// busPlace is where the socket stands inside: on the sandbox's own root, since no grant shows anything of /run.
+	// busPlace is where the socket stands inside: on the sandbox's own root, since no grant shows
+	// anything of /run.
 	busPlace = "/run/clai-sandbox/bus"
 
 	busVariable = "DBUS_SESSION_BUS_ADDRESS"
@@ -37,7 +39,8 @@ const (
 	noticeBusOpen  = "the session bus is open to the command: it can start programs outside the sandbox"
 )
 
-// sessionBus decides what the command reaches of the caller's session bus. It comes after the grants.
+// sessionBus decides what the command reaches of the caller's session bus. It comes after the
+// grants.
 func (b *builder) sessionBus() bus.Bus {
 	servers, err := b.busServers()
 	reached := b.chooseBus(servers, err)
@@ -90,8 +93,8 @@ func (b *builder) busNotice(path, text string) {
 	b.notices = append(b.notices, Notice{Kind: NoticeSessionBus, Path: path, Text: text})
 }
 
-// busDirectories are where the launcher's socket may stand on the host: places that no sandbox shows. The first two are in
-// memory, where it costs a fifth of what it does on a disk.
+// busDirectories are where the launcher's socket may stand on the host: places that no sandbox
+// shows. The first two are in memory, where it costs a fifth of what it does on a disk.
 func (b *builder) busDirectories() []string {
 	var list []string
 	for _, own := range b.own {
@@ -102,9 +105,9 @@ func (b *builder) busDirectories() []string {
 	return append(append(list, "/dev/shm"), b.own...)
 }
 
-// busServers are the sockets that the caller's address leads to, as far as they are there and the caller's: another user's
-// would be that user's bus, who could answer for the secret service. The error says why an address leads nowhere; that
-// there simply is no bus is none.
+// busServers are the sockets that the caller's address leads to, as far as they are there and the
+// caller's: another user's would be that user's bus, who could answer for the secret service. The
+// error says why an address leads nowhere; that there simply is no bus is none.
 func (b *builder) busServers() ([]bus.Server, error) {
 	candidates, failure := b.busCandidates()
 	var servers []bus.Server
@@ -132,8 +135,8 @@ func (b *builder) busServers() ([]bus.Server, error) {
 	return servers, failure
 }
 
-// busCandidates are the sockets that the caller's address names; without an address, the usual one. The error is about
-// those that it does not name.
+// busCandidates are the sockets that the caller's address names; without an address, the usual one.
+// The error is about those that it does not name.
 func (b *builder) busCandidates() ([]bus.Server, error) {
 	address, run := b.profile.SessionBusAddress, b.profile.RuntimeDirectory
 	if address == "" {
@@ -155,8 +158,8 @@ func (b *builder) busCandidates() ([]bus.Server, error) {
 	return list, err
 }
 
-// coverBus keeps a grant that shows the bus's own socket from leading past what was decided about the bus, and to the
-// other door of the session's systemd likewise.
+// coverBus keeps a grant that shows the bus's own socket from leading past what was decided about
+// the bus, and to the other door of the session's systemd likewise.
 func (b *builder) coverBus(servers []bus.Server) {
 	servers = slices.Clone(servers)
 	if run := b.profile.RuntimeDirectory; filepath.IsAbs(run) {
@@ -176,7 +179,8 @@ func (b *builder) coverBus(servers []bus.Server) {
 	}
 }
 
-// findProxy looks for xdg-dbus-proxy where FindBwrap looks for bwrap, and passes by what the command could replace.
+// findProxy looks for xdg-dbus-proxy where FindBwrap looks for bwrap, and passes by what the
+// command could replace.
 func (b *builder) findProxy() string {
 	for _, dir := range programDirectories {
 		w, err := follow(b.tree, filepath.Join(dir, bus.ProxyName))
@@ -225,7 +229,8 @@ func (b *builder) busNames() []string {
 	return names
 }
 
-// busOperand makes the socket for the plan's bus, and gives it to bwrap. Without one, the command has no bus and is told.
+// busOperand makes the socket for the plan's bus, and gives it to bwrap. Without one, the command
+// has no bus and is told.
 func (a *attempt) busOperand(step Step, byDescriptor bool) (operand, bool) {
 	var err error
 	if a.bus == nil {
@@ -279,7 +284,8 @@ func checkSessionBus(plan *Plan) Check {
 	return c
 }
 
-// endBus ends what listens for the command, and tells what became of it after those notices that there are.
+// endBus ends what listens for the command, and tells what became of it after those notices that
+// there are.
 func (a *attempt) endBus(list []Notice) []Notice {
 	err := a.bus.Close()
 	if err == nil {

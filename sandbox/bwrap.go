@@ -18,15 +18,15 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
-// requiredOptions are those that every sandbox is made with. They are looked for in bwrap's help, never derived from its
-// version: distributions carry options back to older ones.
+// requiredOptions are those that every sandbox is made with. They are looked for in bwrap's help,
+// never derived from its version: distributions carry options back to older ones.
 var requiredOptions = []string{
 	"--args", "--cap-drop", "--chdir", "--die-with-parent", "--file", "--json-status-fd", "--new-session", "--perms",
 	"--remount-ro", "--seccomp", "--unshare-cgroup-try", "--unshare-user",
 }
 
-// optionalOptions are used where bwrap has them. Without --bind-fd a source is bound through /proc/self/fd, without
-// --disable-userns the seccomp filter alone refuses further user namespaces.
+// optionalOptions are used where bwrap has them. Without --bind-fd a source is bound through
+// /proc/self/fd, without --disable-userns the seccomp filter alone refuses further user namespaces.
 const (
 	optionBindFD        = "--bind-fd"
 	optionDisableUserns = "--disable-userns"
@@ -44,13 +44,16 @@ func (b Bwrap) Has(option string) bool {
 	return found
 }
 
-// programDirectories are where programs are looked for that run outside. Not PATH: what a command wrote may well be in it,
-// such as .venv/bin or node_modules/.bin, and there it is as much the caller's as what the caller made.
+// programDirectories are where programs are looked for that run outside. Not PATH: what a command
+// wrote may well be in it, such as .venv/bin or node_modules/.bin, and there it is as much the
+// caller's as what the caller made.
 var programDirectories = []string{"/usr/bin", "/usr/local/bin", "/bin", "/run/current-system/sw/bin", "/run/current-system/profile/bin"}
 
-// FindBwrap looks for bubblewrap, reads its options and checks that it has those that are needed. An explicit path
-// replaces the search, and may lead to a program of the caller's own, but not to one that a command could have put there. What it learns is kept in the directory
-// cache (if not empty), this program's own, under the program's identity, so that later calls do not execute it. The error is an *UnavailableError.
+// FindBwrap looks for bubblewrap, reads its options and checks that it has those that are needed.
+// An explicit path replaces the search, and may lead to a program of the caller's own, but not to
+// one that a command could have put there. What it learns is kept in the directory cache (if not
+// empty), this program's own, under the program's identity, so that later calls do not execute it.
+// The error is an *UnavailableError.
 func FindBwrap(explicit, cache string) (Bwrap, error) {
 	candidates, owner := []string{explicit}, process.TrustedOwner
 	if explicit == "" {
@@ -80,7 +83,8 @@ func FindBwrap(explicit, cache string) (Bwrap, error) {
 		Hint: hints[ReasonBwrapMissing]}
 }
 
-// plantable reports whether a command could ever have written a program, or a link that leads to it. state is this program's own directory.
+// plantable reports whether a command could ever have written a program, or a link that leads to
+// it. state is this program's own directory.
 func plantable(program, state string) bool {
 	if state == "" {
 		return false
@@ -123,7 +127,8 @@ func identify(path string, info os.FileInfo, cache string) (Bwrap, error) {
 	return b, nil
 }
 
-// helpText executes bwrap on a thread without capabilities, which bwrap would refuse even for its help.
+// helpText executes bwrap on a thread without capabilities, which bwrap would refuse even for its
+// help.
 func helpText(path string) ([]byte, error) {
 	type answer struct {
 		text []byte
@@ -147,7 +152,8 @@ func helpText(path string) ([]byte, error) {
 	return a.text, a.err
 }
 
-// optionsIn lists the options that a help text explains: the first word of each line that begins with two dashes.
+// optionsIn lists the options that a help text explains: the first word of each line that begins
+// with two dashes.
 func optionsIn(help []byte) []string {
 	var list []string
 	for line := range strings.Lines(string(help)) {
@@ -160,8 +166,9 @@ func optionsIn(help []byte) []string {
 	return slices.Compact(list)
 }
 
-// What is learned of a bwrap is remembered as lines of text: its identity, then its options. The directory is this
-// program's own state: no sandbox can write there, or a command could take options away from the next one.
+// What is learned of a bwrap is remembered as lines of text: its identity, then its options. The
+// directory is this program's own state: no sandbox can write there, or a command could take
+// options away from the next one.
 const memoName = "bwrap-options"
 
 func recall(cache, identity string) ([]string, bool) {
@@ -189,8 +196,8 @@ func recall(cache, identity string) ([]string, bool) {
 	return lines[1:], true
 }
 
-// remember writes the memo for the next run. It is only a shortcut: a directory that cannot be written costs time, and
-// nothing else.
+// remember writes the memo for the next run. It is only a shortcut: a directory that cannot be
+// written costs time, and nothing else.
 func remember(cache, identity string, options []string) {
 	if cache == "" {
 		return
@@ -209,8 +216,8 @@ func remember(cache, identity string, options []string) {
 	}
 }
 
-// writableBy says which writable bind of the plan holds this bwrap, or nothing. A command that could replace bwrap would
-// own every sandbox after its own.
+// writableBy says which writable bind of the plan holds this bwrap, or nothing. A command that
+// could replace bwrap would own every sandbox after its own.
 func (b Bwrap) writableBy(p *Plan, tree Tree) string { return p.writes(b.Path, tree) }
 
 // writes is the writable bind that holds a program of the host's, or a link to it; or nothing.

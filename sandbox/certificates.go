@@ -7,8 +7,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// trusting leaves those variables out that name certificates which the sandbox does not show: programs would trust nobody then, where
-// without the variable they trust whom the system does. What somebody asked for by name stays.
+// trusting leaves those variables out that name certificates which the sandbox does not show:
+// programs would trust nobody then, where without the variable they trust whom the system does.
+// What somebody asked for by name stays.
 func (b *builder) trusting(list []profile.Variable) []profile.Variable {
 	kept := make([]profile.Variable, 0, len(list))
 	for _, v := range list {

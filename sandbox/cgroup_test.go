@@ -41,8 +41,8 @@ func TestACgroupThatCannotBeMadeRefusesTheRun(t *testing.T) {
 	}
 }
 
-// In version 2 the kernel kills all of the cgroup, bwrap as well: that is no failure of the host's. A directory with the
-// kernel's count stands in for the cgroup, and SIGKILL is a real one.
+// In version 2 the kernel kills all of the cgroup, bwrap as well: that is no failure of the host's.
+// A directory with the kernel's count stands in for the cgroup, and SIGKILL is a real one.
 func TestACommandThatIsKilledForMemoryWithItsBwrapIsNoFailure(t *testing.T) {
 	dir := newDirectory(t)
 	if err := os.WriteFile(dir+"/memory.events", []byte("oom_kill 3\n"), 0o644); err != nil {
@@ -158,7 +158,8 @@ func TestACgroupSlowsACommandDown(t *testing.T) {
 		}
 		t.Skip("no cgroup with the cpu controller can be made by this user here; that the limit is refused then is tested")
 	}
-	// Two processes compute for a second. Of two processors they would have two seconds, and alone on a busy one still much.
+	// Two processes compute for a second. Of two processors they would have two seconds, and alone
+	// on a busy one still much.
 	out := h.sh("timeout 1 sh -c 'while :; do :; done' & timeout 1 sh -c 'while :; do :; done'; wait; times")
 	var minutes int
 	var user, system float64

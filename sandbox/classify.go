@@ -12,7 +12,8 @@ type Evidence struct {
 	ExitStatus int // of bwrap itself
 	// Status is what bwrap wrote to --json-status-fd; nil if there was no such channel.
 	Status []byte
-	// StdoutEmpty and Stderr are needed only where there was no status channel, and to tell reasons apart.
+	// StdoutEmpty and Stderr are needed only where there was no status channel, and to tell reasons
+	// apart.
 	StdoutEmpty bool
 	Stderr      string
 	Killed      bool // by us
@@ -29,9 +30,10 @@ const (
 	VerdictUnavailable                    // namespaces or options were refused
 )
 
-// Classify tells a failure of bwrap from one of the command. With a status channel, an exit-code record means that the
-// command ran, whatever it printed: a nested bwrap prints the same messages. Without one there is only the rule of thumb
-// that bwrap fails with "bwrap:" first on stderr and nothing on stdout.
+// Classify tells a failure of bwrap from one of the command. With a status channel, an exit-code
+// record means that the command ran, whatever it printed: a nested bwrap prints the same messages.
+// Without one there is only the rule of thumb that bwrap fails with "bwrap:" first on stderr and
+// nothing on stdout.
 func Classify(e Evidence) Verdict {
 	child, ran := statusRecords(e.Status)
 	message := strings.HasPrefix(e.Stderr, "bwrap: ")
@@ -50,7 +52,8 @@ func Classify(e Evidence) Verdict {
 	return VerdictUnavailable
 }
 
-// isSetupMessage knows the messages about one mount or directory, for where no status channel tells them apart.
+// isSetupMessage knows the messages about one mount or directory, for where no status channel tells
+// them apart.
 func isSetupMessage(stderr string) bool {
 	for _, start := range []string{"Can't find source path ", "Can't mkdir ", "Can't create file at ", "Can't chdir to ",
 		"Can't bind mount ", "Can't make symlink at "} {
@@ -61,7 +64,8 @@ func isSetupMessage(stderr string) bool {
 	return false
 }
 
-// refusesNamespaces knows the failures that come after the first child, yet are the host's and not one mount's.
+// refusesNamespaces knows the failures that come after the first child, yet are the host's and not
+// one mount's.
 func refusesNamespaces(stderr string) bool {
 	for _, part := range []string{"Can't mount proc on ", "setting up uid map", "setting up gid map", "loopback: Failed"} {
 		if strings.Contains(stderr, part) {
@@ -71,9 +75,10 @@ func refusesNamespaces(stderr string) bool {
 	return false
 }
 
-// statusRecords reads bwrap's status: the process that is pid 1 inside (0 if there was none), and whether the command's
-// exit status was recorded. The records are small JSON objects of numbers that only bwrap can write, so their keys are
-// looked for as they stand: to load a JSON decoder costs as much as all the rest of a run's end.
+// statusRecords reads bwrap's status: the process that is pid 1 inside (0 if there was none), and
+// whether the command's exit status was recorded. The records are small JSON objects of numbers
+// that only bwrap can write, so their keys are looked for as they stand: to load a JSON decoder
+// costs as much as all the rest of a run's end.
 func statusRecords(status []byte) (child int, ran bool) {
 	if _, after, found := bytes.Cut(status, []byte(`"child-pid":`)); found {
 		digits := strings.TrimLeft(string(after), " ")
@@ -83,7 +88,8 @@ func statusRecords(status []byte) (child int, ran bool) {
 	return child, bytes.Contains(status, []byte(`"exit-code":`))
 }
 
-// unavailable finds out why the host refuses, from what bwrap said and from what the host says of itself.
+// unavailable finds out why the host refuses, from what bwrap said and from what the host says of
+// itself.
 func unavailable(stderr string, host facts) *UnavailableError {
 	reason := ReasonUnknown
 	said := func(part string) bool { return strings.Contains(stderr, part) }

@@ -57,7 +57,8 @@ func TestEachFailureOfTheRealBwrapIsClassified(t *testing.T) {
 		name string
 		args []string
 		want Verdict
-		// rule is what the fallback without a status channel says, where it differs: it cannot do better.
+		// rule is what the fallback without a status channel says, where it differs: it cannot do
+		// better.
 		rule Verdict
 	}{
 		{"unknown option", with("--no-such-option", "true"), VerdictUnavailable, 0},
@@ -272,7 +273,8 @@ func TestABwrapIsFoundOrNamed(t *testing.T) {
 	}
 }
 
-// A bwrap that a command left in a directory of PATH is not executed, though it is the caller's own file.
+// A bwrap that a command left in a directory of PATH is not executed, though it is the caller's own
+// file.
 func TestProgramsThatRunOutsideAreNotLookedForInPATH(t *testing.T) {
 	dir := newDirectory(t)
 	for _, name := range []string{"bwrap", "xdg-dbus-proxy"} {

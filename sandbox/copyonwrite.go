@@ -22,7 +22,8 @@ type openLayers struct {
 	byPath map[string]*cow.Layer
 }
 
-// maxCacheLayers is how many sandboxes of one agent may have a layer over the same cache at a time. Further ones only read it.
+// maxCacheLayers is how many sandboxes of one agent may have a layer over the same cache at a time.
+// Further ones only read it.
 const maxCacheLayers = 8
 
 // open opens the layers of a plan's steps, as far as they are not open yet.
@@ -86,8 +87,9 @@ func (o *openLayers) open(plan *Plan) error {
 	return nil
 }
 
-// clear makes room in a layer for what is granted below it: an earlier command, which did not have that, may have put something of its own
-// there. What cannot be cleared is told when nothing can be mounted there.
+// clear makes room in a layer for what is granted below it: an earlier command, which did not have
+// that, may have put something of its own there. What cannot be cleared is told when nothing can be
+// mounted there.
 func (p *Plan) clear(layer *cow.Layer, over *Step) {
 	for i := range p.Steps {
 		below, is := strings.CutPrefix(p.Steps[i].Path, over.Path+"/")
@@ -97,8 +99,9 @@ func (p *Plan) clear(layer *cow.Layer, over *Step) {
 	}
 }
 
-// withoutLayer makes the step of a cache what it is where its layer cannot be had: the host's is only read, and what is hidden in it still
-// does not appear; the agent's own are not there. That too many sandboxes use it is told to nobody.
+// withoutLayer makes the step of a cache what it is where its layer cannot be had: the host's is
+// only read, and what is hidden in it still does not appear; the agent's own are not there. That
+// too many sandboxes use it is told to nobody.
 func (p *Plan) withoutLayer(step *Step, err error) {
 	layers := parent(step.Layer)
 	told := slices.ContainsFunc(p.Notices, func(n Notice) bool { return n.Kind == NoticePathLeftOut && n.Path == layers })
@@ -120,7 +123,8 @@ func (p *Plan) withoutLayer(step *Step, err error) {
 	*step = Step{}
 }
 
-// onlyRead shows what was to be seen copy on write as the host has it now: what comes later may have to be hidden.
+// onlyRead shows what was to be seen copy on write as the host has it now: what comes later may
+// have to be hidden.
 func (s *Step) onlyRead() { s.Access, s.Layer, s.Entries = profile.ReadOnly, "", true }
 
 // orEntries reports whether what cannot be seen copy on write is shown so.
@@ -128,14 +132,16 @@ func (s *Step) orEntries() bool {
 	return s.Layer != "" && !s.strict() && (s.Purpose == Caches || s.veiled != "")
 }
 
-// layerTimeout is how long a command waits for another of its agent to give a layer back: an agent's short commands may overlap.
+// layerTimeout is how long a command waits for another of its agent to give a layer back: an
+// agent's short commands may overlap.
 const (
 	layerTimeout = 3 * time.Second
 	layerPause   = 5 * time.Millisecond
 )
 
-// openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes another one: what two share while both run
-// carries open files and connections from one to the other, whatever each may reach by itself.
+// openLayer opens the layer of one step. Of a cache, a sandbox that finds the layer in use takes
+// another one: what two share while both run carries open files and connections from one to the
+// other, whatever each may reach by itself.
 func (s *Step) openLayer(mode fs.FileMode) (layer *cow.Layer, err error) {
 	first, most := s.Layer, 1
 	switch {
@@ -184,7 +190,8 @@ func (s *Step) useLayer(layer *cow.Layer) {
 	}
 }
 
-// keep keeps the originals of what a command changed, now that it has ended. Nobody looks at those of caches.
+// keep keeps the originals of what a command changed, now that it has ended. Nobody looks at those
+// of caches.
 func (o *openLayers) keep() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -211,8 +218,9 @@ const cachesDirectory = insideDirectory + "caches"
 
 var cachesOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "caches"}
 
-// caches shows the caches of a readable home, so that the command can write them. It comes after all grants: those for a cache, or
-// above or below one, stand. Where the home has none, a link leads to one of the agent's own: all of those are one mount.
+// caches shows the caches of a readable home, so that the command can write them. It comes after
+// all grants: those for a cache, or above or below one, stand. Where the home has none, a link
+// leads to one of the agent's own: all of those are one mount.
 func (b *builder) caches() {
 	own := Step{Kind: Private, Path: cachesDirectory, Mode: fileMode(0o700), Origin: cachesOrigin, Purpose: Caches, Layer: join(b.profile.Layers, "caches")}
 	own.Source = join(own.Layer, mounts.LayerUpper)
@@ -281,8 +289,9 @@ func (p *Plan) withoutMounter() error {
 		Hint: "grant it read-only, or see clai-sandbox doctor"}
 }
 
-// forgetOwn makes a home or a workspace that lasts one of the sandbox's own, and returns where they are: bwrap mounts what is below by names,
-// and a command of an earlier run could have put links there.
+// forgetOwn makes a home or a workspace that lasts one of the sandbox's own, and returns where they
+// are: bwrap mounts what is below by names, and a command of an earlier run could have put links
+// there.
 func (p *Plan) forgetOwn() (paths []string) {
 	p.Steps = slices.Clone(p.Steps)
 	for i := range p.Steps {

@@ -11,11 +11,12 @@ import (
 	review "github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
-// contents lists all that a shell sees below its directory: type, permissions, links, and what is in files.
+// contents lists all that a shell sees below its directory: type, permissions, links, and what is
+// in files.
 const contents = `find . -name .git -prune -o -printf '%P %y %m %l\n' | sort; find . -type f -not -path './.git/*' | sort | xargs -d '\n' cat`
 
-// What commands made of a workspace is what the host has after it was applied, whatever they did to it. The kernel's overlay writes the
-// layer here, not a test.
+// What commands made of a workspace is what the host has after it was applied, whatever they did to
+// it. The kernel's overlay writes the layer here, not a test.
 func TestWhatWasSeenCopyOnWriteIsWhatIsApplied(t *testing.T) {
 	for name, script := range map[string]string{
 		"files":        "echo new > new; echo more >> a; rm b; chmod 600 c; touch d",
@@ -56,7 +57,8 @@ func TestWhatWasSeenCopyOnWriteIsWhatIsApplied(t *testing.T) {
 	}
 }
 
-// What a person changes beside a command's changes is merged with them: after a run, and between the commands of a session.
+// What a person changes beside a command's changes is merged with them: after a run, and between
+// the commands of a session.
 func TestWhatAPersonChangesAfterACommandIsMergedWithIt(t *testing.T) {
 	for _, way := range []string{"run", "session"} {
 		t.Run(way, func(t *testing.T) {

@@ -63,8 +63,8 @@ func TestWhatIsWrittenCopyOnWriteStaysInTheLayer(t *testing.T) {
 	}
 }
 
-// While a command runs, and afterwards, git and whoever else goes by paths finds nothing of what it wrote, wherever it lies on the host. Root
-// does: no mode holds it.
+// While a command runs, and afterwards, git and whoever else goes by paths finds nothing of what it
+// wrote, wherever it lies on the host. Root does: no mode holds it.
 func TestNoPathLeadsToWhatALayerHolds(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(h *host)
@@ -136,7 +136,8 @@ func TestNoPathLeadsToWhatALayerHolds(t *testing.T) {
 	}
 }
 
-// Layers that earlier versions made are moved to where no path leads, before they are used and where nobody uses them.
+// Layers that earlier versions made are moved to where no path leads, before they are used and
+// where nobody uses them.
 func TestALayerOfAnEarlierVersionIsMoved(t *testing.T) {
 	h := newHost(t).copying()
 	h.sh("echo x > file; chmod 500 .")
@@ -210,7 +211,8 @@ func TestTheHostsChangesAreSeenCopyOnWrite(t *testing.T) {
 	}
 }
 
-// What hides, and what is granted otherwise below, is on the merged directory, and nothing in the layer takes it off.
+// What hides, and what is granted otherwise below, is on the merged directory, and nothing in the
+// layer takes it off.
 func TestWhatHidesHoldsCopyOnWrite(t *testing.T) {
 	h := newHost(t).copying()
 	work := h.profile.Workspace
@@ -239,7 +241,8 @@ func TestWhatHidesHoldsCopyOnWrite(t *testing.T) {
 	}
 }
 
-// A directory that is seen copy on write in a writable one cannot be moved to where the next command writes it.
+// A directory that is seen copy on write in a writable one cannot be moved to where the next
+// command writes it.
 func TestCopyOnWriteInAWritableDirectory(t *testing.T) {
 	h := newHost(t).copying()
 	work := h.profile.Workspace
@@ -289,7 +292,8 @@ func TestACommandWaitsForALayer(t *testing.T) {
 	}
 }
 
-// Where the home has the directory that a cache would be in, the agent has the cache all the same, beside what else is there.
+// Where the home has the directory that a cache would be in, the agent has the cache all the same,
+// beside what else is there.
 func TestACacheDeepInTheHomeIsMadeBesideWhatIsThere(t *testing.T) {
 	h := newHost(t).copying()
 	home := h.profile.Home
@@ -407,7 +411,8 @@ func TestCopyOnWriteTakesADirectoryAndAMounter(t *testing.T) {
 	}
 }
 
-// A credential store in a cache that the host makes while a command runs is not seen there, however the command waits for it.
+// A credential store in a cache that the host makes while a command runs is not seen there, however
+// the command waits for it.
 func TestWhatComesToBeHiddenIsNotSeenCopyOnWrite(t *testing.T) {
 	h := newHost(t).copying()
 	home := h.profile.Home
@@ -475,7 +480,8 @@ func TestWithoutLayersCachesAreOnlyRead(t *testing.T) {
 	}
 }
 
-// spoilLayers puts something in the place of what the kernel needs of each layer, so that it mounts none.
+// spoilLayers puts something in the place of what the kernel needs of each layer, so that it mounts
+// none.
 func (h *host) spoilLayers() {
 	h.sh("true")
 	for _, work := range h.layered("*", "work") {
@@ -485,7 +491,8 @@ func (h *host) spoilLayers() {
 	}
 }
 
-// What a command left in a layer does not stand in the way of a later workspace, or of a grant, below it.
+// What a command left in a layer does not stand in the way of a later workspace, or of a grant,
+// below it.
 func TestWhatALayerHoldsStandsInNoGrantsWay(t *testing.T) {
 	for name, prepare := range map[string]string{
 		"a link":                "rm -r src; ln -s /etc src",
@@ -515,7 +522,8 @@ func TestWhatALayerHoldsStandsInNoGrantsWay(t *testing.T) {
 	}
 }
 
-// A program that a command installed in what it sees copy on write is found by the next, and one that it removed is not.
+// A program that a command installed in what it sees copy on write is found by the next, and one
+// that it removed is not.
 func TestProgramsInALayerAreFound(t *testing.T) {
 	h := newHost(t).copying()
 	work := h.profile.Workspace
@@ -532,7 +540,8 @@ func TestProgramsInALayerAreFound(t *testing.T) {
 	}
 }
 
-// Two sandboxes of one agent may reach different things. No directory that both write leads from one to the other while they run.
+// Two sandboxes of one agent may reach different things. No directory that both write leads from
+// one to the other while they run.
 func TestSandboxesOfOneAgentShareNoCacheWhileTheyRun(t *testing.T) {
 	h := newHost(t).copying()
 	h.profile.Grants[1].Access = profile.ReadWrite
@@ -574,7 +583,8 @@ func TestWhatHoldsOurFilesIsNotCopyOnWrite(t *testing.T) {
 	}
 }
 
-// The repository of a worktree is elsewhere. What is committed is in a layer, as what is changed in the worktree is.
+// The repository of a worktree is elsewhere. What is committed is in a layer, as what is changed in
+// the worktree is.
 func TestAWorktreeThatIsCopiedCommits(t *testing.T) {
 	needProgram(t, "git")
 	h := newHost(t).copying()

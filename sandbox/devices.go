@@ -12,7 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/device"
 )
 
-// devices shows the host's devices that the profile names, where the kernel says that they are harmless enough.
+// devices shows the host's devices that the profile names, where the kernel says that they are
+// harmless enough.
 func (b *builder) devices() error {
 	for _, d := range b.profile.Devices {
 		found, err := device.Find(b.tree, d.Name)

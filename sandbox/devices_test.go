@@ -41,7 +41,8 @@ func TestAProgramUsesADeviceThatIsNamed(t *testing.T) {
 	for _, c := range []struct{ name, script, wants string }{
 		{"/dev/kvm", machine, "out of the machine: 42"},
 		{"/dev/hwrng", `print(len(open("/dev/hwrng", "rb", 0).read(16)) > 0)`, "True"},
-		// That of a tunnel is opened, and asked what it can do. To make an interface takes rights that no sandbox has.
+		// That of a tunnel is opened, and asked what it can do. To make an interface takes rights
+		// that no sandbox has.
 		{"/dev/net/tun", `import fcntl, os, struct
 tun = os.open("/dev/net/tun", os.O_RDWR)
 print("features", struct.unpack("I", fcntl.ioctl(tun, 0x800454cf, bytes(4)))[0] & 3)`, "features 3"},

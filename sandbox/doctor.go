@@ -38,7 +38,8 @@ type Check struct {
 	Mend  string     `json:"mend,omitempty" jsonschema:"what to do about it"`
 }
 
-// Examine checks everything that a plan needs of this host. bwrap and err are what FindBwrap returned.
+// Examine checks everything that a plan needs of this host. bwrap and err are what FindBwrap
+// returned.
 func Examine(ctx context.Context, plan Plan, bwrap Bwrap, err error) []Check {
 	checks := []Check{checkKernel(), checkBwrap(bwrap, err)}
 	if err == nil {
@@ -92,7 +93,8 @@ func checkOptions(bwrap Bwrap) Check {
 		Mend: "install your distribution's updates of bubblewrap (0.10.0 has all)"}
 }
 
-// checkSandbox runs a command with the options of a real run: nothing less tells whether a real run would work.
+// checkSandbox runs a command with the options of a real run: nothing less tells whether a real run
+// would work.
 func checkSandbox(ctx context.Context, plan Plan, bwrap Bwrap) Check {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -250,7 +252,8 @@ func checkLimits() Check {
 	return c
 }
 
-// Protections says in a line each what keeps a command of this plan in, on this host, and what does not.
+// Protections says in a line each what keeps a command of this plan in, on this host, and what does
+// not.
 func Protections(plan *Plan) []string {
 	lines := []string{"namespaces: user, mount, pid, ipc, uts, cgroup"}
 	if plan.Network != profile.NetworkEnabled {

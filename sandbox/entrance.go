@@ -12,8 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// inner is what bwrap executes: a trampoline that waits until the mounts are there, does what only a process inside can, and
-// executes the command in its own place.
+// inner is what bwrap executes: a trampoline that waits until the mounts are there, does what only
+// a process inside can, and executes the command in its own place.
 func (a *attempt) inner(l Launcher) ([]string, error) {
 	onTerminal := l.Terminal && l.guard == process.GuardPlain // where bwrap itself has to ignore Ctrl-C, and the command must not
 	leaky := !l.Bwrap.Has(optionBindFD)                       // an old bwrap leaves open what it was given
@@ -66,8 +66,8 @@ func (a *attempt) inner(l Launcher) ([]string, error) {
 	return a.throughTrampoline(p, l)
 }
 
-// awaitMounts lists the calls that tell the mounter that the base is complete, wait until it is done, and enter the working
-// directory, which was not there before.
+// awaitMounts lists the calls that tell the mounter that the base is complete, wait until it is
+// done, and enter the working directory, which was not there before.
 func (a *attempt) awaitMounts(p *trampoline.List) error {
 	ready, readyWriter, err := descriptor.Pipe()
 	if err != nil {
@@ -97,7 +97,8 @@ func (a *attempt) awaitMounts(p *trampoline.List) error {
 	return nil
 }
 
-// restoreSignals gives the terminal's signals their usual effect again, as far as the launcher itself had it.
+// restoreSignals gives the terminal's signals their usual effect again, as far as the launcher
+// itself had it.
 func restoreSignals(p *trampoline.List, ignored []syscall.Signal) {
 	usual := p.Put(make([]byte, 32)) // struct sigaction of the kernel: SIG_DFL, no flags, no mask
 	for _, s := range terminalSignals {
@@ -107,7 +108,8 @@ func restoreSignals(p *trampoline.List, ignored []syscall.Signal) {
 	}
 }
 
-// throughTrampoline makes the command that bwrap executes the trampoline, with a list that ends in the command.
+// throughTrampoline makes the command that bwrap executes the trampoline, with a list that ends in
+// the command.
 func (a *attempt) throughTrampoline(p *trampoline.List, l Launcher) ([]string, error) {
 	report, writer, err := descriptor.Pipe()
 	if err != nil {

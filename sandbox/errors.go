@@ -50,7 +50,8 @@ func (e *SetupError) Error() string {
 	return printable(e.Path) + ": " + e.Why
 }
 
-// CommandError means that the sandbox was ready but the command in it could not be started. Nothing was run.
+// CommandError means that the sandbox was ready but the command in it could not be started. Nothing
+// was run.
 type CommandError struct {
 	Name  string
 	Found bool // it is there, but cannot be executed (exit status 126); else it was not found (127)

@@ -122,8 +122,8 @@ func TestAnApprovalOfWhatWasNotThereFollowsNoLink(t *testing.T) {
 	}
 }
 
-// TestAnApprovalIsNeverRacedIntoAnotherObject swaps the directory that was allowed with another one and with a link, as
-// fast as it can, while sandboxes start.
+// TestAnApprovalIsNeverRacedIntoAnotherObject swaps the directory that was allowed with another one
+// and with a link, as fast as it can, while sandboxes start.
 func TestAnApprovalIsNeverRacedIntoAnotherObject(t *testing.T) {
 	h := newHost(t)
 	h.profile.Grants = h.profile.Grants[1:]

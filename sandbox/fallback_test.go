@@ -13,7 +13,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
-// longInput is more than a pipe holds, so that a part of it that was taken out too early would be missing.
+// longInput is more than a pipe holds, so that a part of it that was taken out too early would be
+// missing.
 const longInput = 1 << 20
 
 func init() {
@@ -38,7 +39,8 @@ func init() {
 	}
 }
 
-// Where this process may not make the calls, or not enter its own sandbox, bubblewrap makes the mounts; nothing of the input is lost.
+// Where this process may not make the calls, or not enter its own sandbox, bubblewrap makes the
+// mounts; nothing of the input is lost.
 func TestWhereMountingIsRefusedBubblewrapMounts(t *testing.T) {
 	for _, what := range []string{"mounts", "enter"} {
 		t.Run(what, func(t *testing.T) {

@@ -11,17 +11,18 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
-// git executes what a repository's settings and hooks say, in whatever directory a person next types "git status". So of a
-// repository that the command may write, these stay as they are: config and what it includes, hooks, and the files that
-// tell git to look elsewhere (commondir, gitdir). All else is writable, so that the command can commit. Of config the command
-// has a copy, which it may write (see settings.go).
+// git executes what a repository's settings and hooks say, in whatever directory a person next
+// types "git status". So of a repository that the command may write, these stay as they are: config
+// and what it includes, hooks, and the files that tell git to look elsewhere (commondir, gitdir).
+// All else is writable, so that the command can commit. Of config the command has a copy, which it
+// may write (see settings.go).
 
 var gitOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "git"}
 
 const (
 	maxGitFile = 1 << 20
-	// maxModules is how many submodules or worktrees of one repository are protected each for itself. With more of them,
-	// the directory that holds them is read-only.
+	// maxModules is how many submodules or worktrees of one repository are protected each for
+	// itself. With more of them, the directory that holds them is read-only.
 	maxModules = 16
 )
 
@@ -49,7 +50,8 @@ func (b *builder) repository(root string, f find) {
 	}
 }
 
-// gitFile protects a .git that is a file: it names the git directory of a worktree or of a submodule.
+// gitFile protects a .git that is a file: it names the git directory of a worktree or of a
+// submodule.
 func (b *builder) gitFile(root, file string) {
 	b.guardGit(file)
 	tree := parent(file)
@@ -98,11 +100,13 @@ func (b *builder) named(file, prefix, dir string) (walk, bool) {
 	return w, err == nil
 }
 
-// repositoryOf is the git directory of the repository that a git directory outside of the workspace belongs to, if that repository
-// itself says that the workspace is its worktree, or its submodule. The command can write the workspace's .git file; an earlier one, whose
-// workspace lay around, could write more, and name there what it would like the next to see. So it must have the form of a repository
-// with the worktree in its place. What has that by a name that only repositories have shows nothing but a repository; what has another
-// name must be where no command could write. Of what the person hid, nothing is.
+// repositoryOf is the git directory of the repository that a git directory outside of the workspace
+// belongs to, if that repository itself says that the workspace is its worktree, or its submodule.
+// The command can write the workspace's .git file; an earlier one, whose workspace lay around,
+// could write more, and name there what it would like the next to see. So it must have the form of
+// a repository with the worktree in its place. What has that by a name that only repositories have
+// shows nothing but a repository; what has another name must be where no command could write. Of
+// what the person hid, nothing is.
 func (b *builder) repositoryOf(gitdir, file string) (walk, bool) {
 	common, err := follow(b.tree, gitdir)
 	leadsBack := false
@@ -125,7 +129,8 @@ func (b *builder) repositoryOf(gitdir, file string) (walk, bool) {
 	return common, err == nil && leadsBack && !hidden && b.isRepository(common.Real) && (named || !b.couldBeWritten(join(common.Real, "HEAD")))
 }
 
-// isRepository reports whether a directory has what a repository has, and is not part of another one.
+// isRepository reports whether a directory has what a repository has, and is not part of another
+// one.
 func (b *builder) isRepository(dir string) bool {
 	has := func(name string, mode fs.FileMode) bool {
 		object, err := b.tree.Lstat(join(dir, name))
@@ -135,8 +140,9 @@ func (b *builder) isRepository(dir string) bool {
 	return err != nil && has("HEAD", 0) && has("objects", fs.ModeDir) && has("refs", fs.ModeDir)
 }
 
-// copiedRepository shows the repository of a worktree that is seen copy on write, or of a submodule, copy on write as well: else
-// nothing could be committed. What is made in it is in a layer of its own.
+// copiedRepository shows the repository of a worktree that is seen copy on write, or of a
+// submodule, copy on write as well: else nothing could be committed. What is made in it is in a
+// layer of its own.
 func (b *builder) copiedRepository(tree string) {
 	file := join(tree, ".git")
 	w, ok := b.named(file, "gitdir: ", tree)
@@ -154,9 +160,9 @@ func (b *builder) copiedRepository(tree string) {
 		Layer: join(b.profile.Layers, cow.Name(w.Real))})
 }
 
-// linkWorktree shows what git needs to commit in a worktree whose repository is elsewhere: the worktree's own part of it,
-// and the objects, branches and logs that all its worktrees share. Of the shared settings the command has a copy; the hooks are
-// read-only.
+// linkWorktree shows what git needs to commit in a worktree whose repository is elsewhere: the
+// worktree's own part of it, and the objects, branches and logs that all its worktrees share. Of
+// the shared settings the command has a copy; the hooks are read-only.
 func (b *builder) linkWorktree(gitdir, common string) {
 	show := func(path string, access profile.Access) {
 		w, err := follow(b.tree, path)
@@ -185,8 +191,9 @@ func (b *builder) copySettings(file string) {
 	b.layers.put(Step{Kind: Bind, Path: file, Source: file, Access: profile.ReadOnly, Origin: gitOrigin, Purpose: Protects, Pinned: true, file: true, Settings: true})
 }
 
-// isWhole reports whether git takes a directory for one of its own as it is. What a command left in half, and another one completes, is
-// no repository of the person's: it is looked at when it becomes whole, as any that comes into being.
+// isWhole reports whether git takes a directory for one of its own as it is. What a command left in
+// half, and another one completes, is no repository of the person's: it is looked at when it
+// becomes whole, as any that comes into being.
 func (b *builder) isWhole(dir string) bool {
 	has := func(name string) bool {
 		_, err := b.tree.Lstat(join(dir, name))
@@ -195,7 +202,8 @@ func (b *builder) isWhole(dir string) bool {
 	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
-// gitDirectory protects one git directory below a writable one. worktree is where its files are checked out, if anywhere.
+// gitDirectory protects one git directory below a writable one. worktree is where its files are
+// checked out, if anywhere.
 func (b *builder) gitDirectory(root, dir, worktree string) {
 	switch {
 	case b.again == nil:
@@ -208,7 +216,8 @@ func (b *builder) gitDirectory(root, dir, worktree string) {
 	b.gitDirectories(root, join(dir, "worktrees"), 1)
 }
 
-// ownFiles protects what git believes in a git directory. What comes into being of it later, the watch looks after.
+// ownFiles protects what git believes in a git directory. What comes into being of it later, the
+// watch looks after.
 func (b *builder) ownFiles(dir string) {
 	b.anchor(dir)
 	whole := b.isWhole(dir)
@@ -238,7 +247,8 @@ func (b *builder) protects(file string) bool {
 	return b.profile.Protects(baseName(file)) && b.profile.Protects(".git/"+baseName(file))
 }
 
-// gitDirectories protects the git directories of submodules or worktrees. Their names may have slashes.
+// gitDirectories protects the git directories of submodules or worktrees. Their names may have
+// slashes.
 func (b *builder) gitDirectories(root, dir string, depth int) {
 	entries, err := b.tree.ReadDir(dir)
 	if err != nil || len(entries) == 0 {
@@ -278,7 +288,8 @@ func (b *builder) gitSettings(file string) []repository.Setting {
 	return repository.Parse(text)
 }
 
-// expandHome is a path in which ~ and ~NAME are what they stand for: the home of the person, or of another user that /etc/passwd has.
+// expandHome is a path in which ~ and ~NAME are what they stand for: the home of the person, or of
+// another user that /etc/passwd has.
 func (b *builder) expandHome(name string) string {
 	if name == "" || name[0] != '~' {
 		return name

@@ -26,8 +26,8 @@ func strays(dirs ...string) (list []string) {
 	return list
 }
 
-// git writes to where a link in its directories leads: the person's "git commit" would append a line of the command's to ~/.bashrc. In the
-// scripts, $V is a file of the person's.
+// git writes to where a link in its directories leads: the person's "git commit" would append a
+// line of the command's to ~/.bashrc. In the scripts, $V is a file of the person's.
 func TestLinksInGitDirectoriesAreSetAside(t *testing.T) {
 	const links = `rm -f logs/HEAD; ln -s $V logs/HEAD; ln -sf $V COMMIT_EDITMSG; ln -sf $V FETCH_HEAD; rm -f packed-refs; ln -s $V packed-refs; ln -s $V refs/heads/n
 ln -sfn .. logs/refs; mkfifo MERGE_MSG; mkdir -p rebase-merge; ln -s $V rebase-merge/message; printf 'me\n' > SQUASH_MSG`
@@ -82,7 +82,8 @@ ln -sfn .. logs/refs; mkfifo MERGE_MSG; mkdir -p rebase-merge; ln -s $V rebase-m
 	}
 }
 
-// "git commit" brings what .git/MERGE_AUTOSTASH names into the working tree, also where nobody merges.
+// "git commit" brings what .git/MERGE_AUTOSTASH names into the working tree, also where nobody
+// merges.
 func TestAStashThatGitWouldApplyIsSetAside(t *testing.T) {
 	const plant = `B=$(echo evil | git hash-object -w --stdin); export GIT_INDEX_FILE=/tmp/i; git read-tree HEAD; I=$(git commit-tree HEAD^{tree} -p HEAD -m i)
 git update-index --add --cacheinfo 100644,$B,.envrc; C=$(git commit-tree $(git write-tree) -p HEAD -p $I -m s); `
@@ -139,7 +140,8 @@ func TestLinksThatWereInAGitDirectoryStay(t *testing.T) {
 	}
 }
 
-// Inside, a repository's settings are a link to a copy of them, and whoever copies the repository copies that.
+// Inside, a repository's settings are a link to a copy of them, and whoever copies the repository
+// copies that.
 func TestACopyOfARepositoryHasItsSettings(t *testing.T) {
 	for name, script := range map[string]string{
 		"cp":                   "cp -a . ../r/copy",
@@ -177,7 +179,8 @@ func TestACopyOfARepositoryHasItsSettings(t *testing.T) {
 	}
 }
 
-// git obeys the settings of where a file .git leads. In the scripts, $O is a repository of the person's outside of the workspace.
+// git obeys the settings of where a file .git leads. In the scripts, $O is a repository of the
+// person's outside of the workspace.
 func TestAFileGitLeadsToWhatTheCommandMayWrite(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -226,8 +229,8 @@ func TestAFileGitLeadsToWhatTheCommandMayWrite(t *testing.T) {
 	}
 }
 
-// "git worktree repair" writes a file .git wherever a worktree's gitdir says that there is one. That is where the command could write it, too,
-// or nowhere.
+// "git worktree repair" writes a file .git wherever a worktree's gitdir says that there is one.
+// That is where the command could write it, too, or nowhere.
 func TestANewWorktreeIsWhereTheCommandCouldWrite(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace

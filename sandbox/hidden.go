@@ -13,12 +13,14 @@ import (
 // maxKept bounds how many files of one covered directory are shown again.
 const maxKept = 64
 
-// hide covers the profile's hidden paths, as far as a grant above them shows them. It comes after all grants: one for a
-// hidden path itself, or below it, or an explicit one above it, stands.
+// hide covers the profile's hidden paths, as far as a grant above them shows them. It comes after
+// all grants: one for a hidden path itself, or below it, or an explicit one above it, stands.
 //
-// What is only read is shown entry by entry where something in it is hidden: so what hides cannot be taken away by anybody, and
-// what does not exist yet does not appear. What is seen copy on write has a veil between the host's and the command's for that. In what the
-// command may write, something that does not exist cannot be covered: there is nothing to mount on, and nothing is made on the host for it.
+// What is only read is shown entry by entry where something in it is hidden: so what hides cannot
+// be taken away by anybody, and what does not exist yet does not appear. What is seen copy on write
+// has a veil between the host's and the command's for that. In what the command may write,
+// something that does not exist cannot be covered: there is nothing to mount on, and nothing is
+// made on the host for it.
 func (b *builder) hide() {
 	hidden := slices.Clone(b.profile.Hidden)
 	slices.SortStableFunc(hidden, func(x, y profile.HiddenPath) int { return depth(x.Path) - depth(y.Path) })
@@ -67,7 +69,8 @@ func (b *builder) hideAt(path string, h profile.HiddenPath) {
 	}
 }
 
-// enumerate shows a directory, and those above it, entry by entry, as far as they are a grant's and only read.
+// enumerate shows a directory, and those above it, entry by entry, as far as they are a grant's and
+// only read.
 func (b *builder) enumerate(dir string) {
 	for {
 		above := b.layers.at(dir)
@@ -98,7 +101,8 @@ func (b *builder) cover(w walk, mode uint32, keep []string, origin profile.Origi
 	}
 }
 
-// matching lists the names in dir that a pattern means, in order. The pattern may have one directory before it.
+// matching lists the names in dir that a pattern means, in order. The pattern may have one
+// directory before it.
 func (b *builder) matching(dir, pattern string) []string {
 	if !strings.Contains(pattern, "*") {
 		return []string{pattern}

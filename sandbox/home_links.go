@@ -14,12 +14,15 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// Programs read their settings anywhere below the home's directories that begin with a dot, and people keep those in a directory of their
-// own, with links to it. So all links below are looked for, the shallow directories first, in each program's directory up to a bound. What
-// was seen is remembered in the state directory: a directory that has the same identity and time of change has the same names.
+// Programs read their settings anywhere below the home's directories that begin with a dot, and
+// people keep those in a directory of their own, with links to it. So all links below are looked
+// for, the shallow directories first, in each program's directory up to a bound. What was seen is
+// remembered in the state directory: a directory that has the same identity and time of change has
+// the same names.
 
 const (
-	// maxHomeUnit is how many directories of one program are looked through for links: ~/.vim, ~/.config/Code, ~/.local/share/nvim.
+	// maxHomeUnit is how many directories of one program are looked through for links: ~/.vim,
+	// ~/.config/Code, ~/.local/share/nvim.
 	maxHomeUnit = 128
 	// maxHomeLinked is how many links are followed.
 	maxHomeLinked = 16384
@@ -34,8 +37,9 @@ const (
 // unitParents hold what belongs to many programs.
 var unitParents = []string{".config", ".local", ".local/share", ".local/state"}
 
-// homeLinks protects what links in the home lead to. Those in a directory of PATH are programs that a person types: where one leads into a
-// project, it is the project's own, as its other programs are.
+// homeLinks protects what links in the home lead to. Those in a directory of PATH are programs that
+// a person types: where one leads into a project, it is the project's own, as its other programs
+// are.
 func (b *builder) homeLinks(origin profile.Origin) {
 	entries, err := b.tree.ReadDir(b.profile.Home)
 	if err != nil {
@@ -84,7 +88,8 @@ func (b *builder) homeLinks(origin profile.Origin) {
 	seen.save()
 }
 
-// homeDirectory protects what links in a directory lead to, and returns the directories in it that are looked through, too.
+// homeDirectory protects what links in a directory lead to, and returns the directories in it that
+// are looked through, too.
 func (b *builder) homeDirectory(dir string, seen *homeMemory, origin profile.Origin) (below []string) {
 	if b.writable(dir) { // what is in it is looked through as all that a command may write
 		return nil
@@ -115,7 +120,8 @@ func (b *builder) homeDirectory(dir string, seen *homeMemory, origin profile.Ori
 	return below
 }
 
-// homeRepository protects what a repository in the home names in its working tree, if that is elsewhere: people keep their settings so.
+// homeRepository protects what a repository in the home names in its working tree, if that is
+// elsewhere: people keep their settings so.
 func (b *builder) homeRepository(dir string) {
 	if text, err := b.tree.ReadFile(join(dir, "config"), maxGitFile); err == nil && strings.Contains(strings.ToLower(text), "worktree") {
 		b.leadsOf(dir, "")

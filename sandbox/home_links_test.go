@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What was seen of the home's directories is remembered, and counts as long as a directory has not changed.
+// What was seen of the home's directories is remembered, and counts as long as a directory has not
+// changed.
 func TestWhatIsRememberedOfTheHomeIsNoOlderThanItsDirectories(t *testing.T) {
 	h := newHost(t)
 	deep := h.mkdir(h.profile.Home + "/.config/a/b/c")
@@ -65,7 +66,8 @@ func TestWhatIsRememberedOfTheHomeIsNoOlderThanItsDirectories(t *testing.T) {
 	}
 }
 
-// Of each program so many directories are looked through, the shallow ones first, and what is not is said.
+// Of each program so many directories are looked through, the shallow ones first, and what is not
+// is said.
 func TestTheHomeIsLookedThroughUpToABound(t *testing.T) {
 	h := newHost(t)
 	for i := range maxHomeUnit + 5 {

@@ -47,7 +47,8 @@ func TestAnEphemeralHomeIsGoneWithTheSandbox(t *testing.T) {
 	}
 }
 
-// What an earlier command put into the home leads no mount out of the sandbox, and keeps no grant from being seen.
+// What an earlier command put into the home leads no mount out of the sandbox, and keeps no grant
+// from being seen.
 func TestALinkInAHomeOfTheAgentsOwnLeadsNoMountOutside(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)
@@ -73,7 +74,8 @@ func TestALinkInAHomeOfTheAgentsOwnLeadsNoMountOutside(t *testing.T) {
 	}
 }
 
-// bwrap by itself mounts by names, and would follow what an earlier command left in a home that lasts.
+// bwrap by itself mounts by names, and would follow what an earlier command left in a home that
+// lasts.
 func TestWithoutAMounterNoHomeLasts(t *testing.T) {
 	h := newHost(t)
 	h.launcher.byBwrap = true

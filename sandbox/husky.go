@@ -11,9 +11,10 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
-// husky makes the hooks in .husky/_ anew at each "npm install", and has that fail where it cannot. What a person keeps in .husky is
-// protected; .husky/_ is in no commit. So the command has a directory of its own there, in memory, which begins with what the host has in
-// it. What it makes of it the host never sees.
+// husky makes the hooks in .husky/_ anew at each "npm install", and has that fail where it cannot.
+// What a person keeps in .husky is protected; .husky/_ is in no commit. So the command has a
+// directory of its own there, in memory, which begins with what the host has in it. What it makes
+// of it the host never sees.
 const (
 	huskyDirectory = ".husky"
 	huskyMade      = "_"
@@ -22,7 +23,8 @@ const (
 	huskySize      = 8 << 20 // of all that is there
 )
 
-// privateHooks puts that directory into the trees. Where the host has something else there than a few files, it stays read-only.
+// privateHooks puts that directory into the trees. Where the host has something else there than a
+// few files, it stays read-only.
 func (a *attempt) privateHooks() {
 	for i := range a.requests {
 		tree := a.requests[i].Tree

@@ -11,12 +11,14 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// asHusky does what "husky" (9.1) does at each "npm install": each step has the install fail that fails.
+// asHusky does what "husky" (9.1) does at each "npm install": each step has the install fail that
+// fails.
 const asHusky = `set -e; git config core.hooksPath .husky/_; rm -f .husky/_/husky.sh; mkdir -p .husky/_; echo '*' >.husky/_/.gitignore
 	printf '#!/bin/sh\necho from the sandbox; sh .husky/pre-commit\n' >.husky/_/pre-commit; chmod 755 .husky/_/pre-commit; echo deprecated >.husky/_/husky.sh
 	`
 
-// A project's install makes husky's hooks anew, and they run inside. The host has what it had, and what a person keeps in .husky nobody changes.
+// A project's install makes husky's hooks anew, and they run inside. The host has what it had, and
+// what a person keeps in .husky nobody changes.
 func TestHuskyMakesItsHooksInASandbox(t *testing.T) {
 	for name, try := range map[string]struct {
 		before string // what the host has in .husky/_

@@ -14,8 +14,9 @@ const swapInIndex = `swap() { python3 -c 'import hashlib, sys
 p, old, new = sys.argv[1:]; b = open(p, "rb").read()[:-20].replace(bytes.fromhex(old), bytes.fromhex(new)); open(p, "wb").write(b + hashlib.sha1(b).digest())' "$1" "$2" "$3"; }
 `
 
-// git believes the paths in an index: "git checkout ." of the person's would write, and execute, .git/hooks/post-checkout. patch OLD NEW changes a
-// path in the index to another one of the same length.
+// git believes the paths in an index: "git checkout ." of the person's would write, and execute,
+// .git/hooks/post-checkout. patch OLD NEW changes a path in the index to another one of the same
+// length.
 func TestAnIndexWithPathsThatNoCommitHasIsSetAside(t *testing.T) {
 	needProgram(t, "python3")
 	functions := swapInIndex + `patch() { python3 -c 'import hashlib, sys
@@ -70,8 +71,9 @@ add() { mkdir -p "$1/hooks"; printf '#!/bin/sh\ntouch '$V'\n' > "$1/hooks/post-c
 	}
 }
 
-// git commits the trees that an index names without a look at its entries. Those are taken out, and the entries stay: without an index, the person's "git commit -a"
-// would commit that all files are removed.
+// git commits the trees that an index names without a look at its entries. Those are taken out, and
+// the entries stay: without an index, the person's "git commit -a" would commit that all files are
+// removed.
 func TestTreesThatAreNotThoseOfAnIndexAreTakenOut(t *testing.T) {
 	needProgram(t, "python3")
 	const evil = `evil() { printf '100644 blob %s\tevil\n' $(git hash-object -w --stdin </dev/null) | git mktree; }
@@ -178,7 +180,8 @@ git init -q --object-format=sha256 long; cd long; echo x > x; git add x; git com
 	}
 }
 
-// git copies what is at a path in MERGE_RR to rr-cache at the person's next commit, where a command reads it.
+// git copies what is at a path in MERGE_RR to rr-cache at the person's next commit, where a command
+// reads it.
 func TestConflictsThatNoMergeHasAreSetAside(t *testing.T) {
 	const id = "0123456789012345678901234567890123456789"
 	for name, c := range map[string]struct {

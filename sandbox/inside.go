@@ -13,15 +13,15 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
-// inside is the file system as the command will find it: a plan laid over the host's tree. It answers before anything is
-// mounted, because a sandbox shows nothing that the plan does not name.
+// inside is the file system as the command will find it: a plan laid over the host's tree. It
+// answers before anything is mounted, because a sandbox shows nothing that the plan does not name.
 type inside struct {
 	plan *Plan
 	host Tree
 }
 
-// decides returns the step that makes path what it is: the last one in mounting order at or above it. It is nil on the
-// empty root. A seal changes nothing but writing.
+// decides returns the step that makes path what it is: the last one in mounting order at or above
+// it. It is nil on the empty root. A seal changes nothing but writing.
 func (p *Plan) decides(path string) *Step {
 	for i := len(p.Steps) - 1; i >= 0; i-- {
 		if step := &p.Steps[i]; step.Kind != Seal && within(path, step.Path) {
@@ -55,8 +55,8 @@ func (in inside) Lstat(path string) (Object, error) {
 	case step != nil && step.Kind == Device:
 		return in.host.Lstat(step.Source)
 	case inProcesses(path):
-		// The sandbox has its own processes. What the host has under these names is not looked at: there are links from there to
-		// wherever a process is.
+		// The sandbox has its own processes. What the host has under these names is not looked at:
+		// there are links from there to wherever a process is.
 		return Object{Mode: fs.ModeDir | 0o555}, nil
 	case step != nil && (step.Kind == Proc || step.Kind == Dev):
 		if name, below := strings.CutPrefix(path, "/dev/"); step.Kind == Dev && below && !in.hasBelow(path) {
@@ -71,8 +71,9 @@ func (in inside) Lstat(path string) (Object, error) {
 	return Object{}, &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
 }
 
-// layered looks at what is seen copy on write: what commands changed, over what the host has. Whether they made a directory above anew is
-// not looked at, so something may be taken for there that they removed with all around it.
+// layered looks at what is seen copy on write: what commands changed, over what the host has.
+// Whether they made a directory above anew is not looked at, so something may be taken for there
+// that they removed with all around it.
 func (in inside) layered(step *Step, path string) (Object, error) {
 	changed, err := in.kept(step.changed(path))
 	switch {
@@ -116,7 +117,8 @@ func inProcesses(path string) bool {
 	return below && (name == "self" || name == "thread-self" || strings.Trim(name, "0123456789") == "")
 }
 
-// hasBelow reports whether a step is at path or below it, so that path is at least a directory that leads there.
+// hasBelow reports whether a step is at path or below it, so that path is at least a directory that
+// leads there.
 func (in inside) hasBelow(path string) bool {
 	return path == "/" || slices.ContainsFunc(in.plan.Steps, func(step Step) bool { return within(step.Path, path) })
 }
@@ -160,8 +162,8 @@ type PathStatus struct {
 	OnHost   bool           `json:"onHost" jsonschema:"whether the host has the path; if it does and the sandbox does not, a grant would show it"`
 }
 
-// Look answers for one absolute path whether it can be seen inside, and which rule decides. A file's own permissions may
-// still refuse what the sandbox allows.
+// Look answers for one absolute path whether it can be seen inside, and which rule decides. A
+// file's own permissions may still refuse what the sandbox allows.
 func (p *Plan) Look(host Tree, path string) PathStatus {
 	w, err := follow(inside{p, host}, path)
 	_, hostErr := follow(withoutProcesses{host}, path)
@@ -274,8 +276,8 @@ func (p *Plan) checkWorkingDirectory(host Tree) error {
 	return nil
 }
 
-// Find looks a command up as execvp(3) will inside: a name without a slash in the PATH of the sandbox, anything else from
-// the working directory. The error is a *CommandError.
+// Find looks a command up as execvp(3) will inside: a name without a slash in the PATH of the
+// sandbox, anything else from the working directory. The error is a *CommandError.
 func (p *Plan) Find(host Tree, name string) error {
 	view := inside{p, host}
 	if name == "" {

@@ -5,9 +5,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/landlock"
 )
 
-// The Landlock layer on files: rules from the same plan as the mounts. Should a mount show more than it was meant to, the kernel still refuses
-// to open it. The trampoline adds the rules inside, for the very objects that stand at the paths of the plan, right before it becomes the
-// command.
+// The Landlock layer on files: rules from the same plan as the mounts. Should a mount show more
+// than it was meant to, the kernel still refuses to open it. The trampoline adds the rules inside,
+// for the very objects that stand at the paths of the plan, right before it becomes the command.
 
 // locksFiles reports whether the plan's files get the Landlock layer here.
 func (p *Plan) locksFiles() bool {
@@ -15,11 +15,13 @@ func (p *Plan) locksFiles() bool {
 	return !p.NestedNamespaces && landlock.ABI() >= landlock.FilesABI
 }
 
-// landlockRules are the rules for what the sandbox shows, by its paths inside. live says that what is shown can change.
+// landlockRules are the rules for what the sandbox shows, by its paths inside. live says that what
+// is shown can change.
 func (p *Plan) landlockRules(live bool) []landlock.Rule {
 	if live {
-		// One rule, for the root: rules cannot be added when a grant comes. It allows what is mounted below the root at the time,
-		// and so nothing that is not: a stream that leads out, or what is held of a grant that was taken away.
+		// One rule, for the root: rules cannot be added when a grant comes. It allows what is
+		// mounted below the root at the time, and so nothing that is not: a stream that leads out,
+		// or what is held of a grant that was taken away.
 		return []landlock.Rule{{Path: "/", Rights: landlock.ReadWrite}}
 	}
 	rules := []landlock.Rule{{Path: "/", Rights: landlock.ReadDir}} // names may be listed, as far as the mounts show them

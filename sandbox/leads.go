@@ -10,14 +10,17 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
-// What a person's programs execute, or obey, is often named somewhere else: git's settings name hooks, programs and further settings, a
-// link in the home leads into a directory of dotfiles. Whatever leads so into a directory that the command may write is protected
-// there, whether it exists or not.
+// What a person's programs execute, or obey, is often named somewhere else: git's settings name
+// hooks, programs and further settings, a link in the home leads into a directory of dotfiles.
+// Whatever leads so into a directory that the command may write is protected there, whether it
+// exists or not.
 
 const (
-	// maxGitFiles is how many files of settings, with all that they include, are read for one repository.
+	// maxGitFiles is how many files of settings, with all that they include, are read for one
+	// repository.
 	maxGitFiles = 256
-	// maxHomeDirectories is how many directories of the home are looked through for links, all together.
+	// maxHomeDirectories is how many directories of the home are looked through for links, all
+	// together.
 	maxHomeDirectories = 2048
 	// maxLinked is how many symbolic links in protected directories, and in the home, are followed.
 	maxLinked = 4096
@@ -27,8 +30,9 @@ const (
 	linkedLevels = 12
 )
 
-// lead protects what a path leads to, if a command could write it: it is read-only, or set aside when it comes into being. So are
-// the links on the way. isRoot says that it leads to a writable directory itself, which stays so.
+// lead protects what a path leads to, if a command could write it: it is read-only, or set aside
+// when it comes into being. So are the links on the way. isRoot says that it leads to a writable
+// directory itself, which stays so.
 func (b *builder) lead(name string, origin profile.Origin) (isRoot bool) {
 	return b.leadOn(name, origin, false)
 }
@@ -70,8 +74,9 @@ func (b *builder) leadOn(name string, origin profile.Origin, file bool) (isRoot 
 	return false
 }
 
-// awaitMissing has what does not exist set aside when it comes into being, and links that would lead past it. What is no directory where one
-// would have to be counts as if nothing were there: a command may replace it. It returns where the way goes on behind "..", if it does.
+// awaitMissing has what does not exist set aside when it comes into being, and links that would
+// lead past it. What is no directory where one would have to be counts as if nothing were there: a
+// command may replace it. It returns where the way goes on behind "..", if it does.
 func (b *builder) awaitMissing(w walk, file bool) (next string) {
 	b.holdWay(w.Real)
 	at := w.Real
@@ -89,7 +94,8 @@ func (b *builder) awaitMissing(w walk, file bool) (next string) {
 	return ""
 }
 
-// awaitNoDirectory protects a path at which a directory is, that is the project's own: another thing in its place is set aside.
+// awaitNoDirectory protects a path at which a directory is, that is the project's own: another
+// thing in its place is set aside.
 func (b *builder) awaitNoDirectory(w walk) {
 	if b.writable(w.Real) && !b.isRoot(w.Real) {
 		b.protection.names.AddNew(protect.Name{Path: baseName(w.Real), In: parent(w.Real), Rule: baseName(w.Real), Leaf: true})
@@ -99,7 +105,8 @@ func (b *builder) awaitNoDirectory(w walk) {
 	b.holdLeft(w)
 }
 
-// holdWay keeps directories on the way to what does not exist from being replaced: by renaming, or by a link.
+// holdWay keeps directories on the way to what does not exist from being replaced: by renaming, or
+// by a link.
 func (b *builder) holdWay(dir string) {
 	b.anchor(dir)
 	for ; b.writable(dir) && b.writable(parent(dir)) && !b.isRoot(dir); dir = parent(dir) {
@@ -107,7 +114,8 @@ func (b *builder) holdWay(dir string) {
 	}
 }
 
-// holdLeft has links set aside in the place of directories that a path leaves by "..": they would lead to another one's parent.
+// holdLeft has links set aside in the place of directories that a path leaves by "..": they would
+// lead to another one's parent.
 func (b *builder) holdLeft(w walk) {
 	for _, dir := range w.Left {
 		if b.writable(dir) && !b.isRoot(dir) {
@@ -126,8 +134,8 @@ func (b *builder) isRoot(path string) bool {
 	return step != nil && step.Kind == Bind && step.Access == profile.ReadWrite && step.Purpose != Anchors
 }
 
-// leadAll is lead for all links in a directory, some levels deep. What a link to a directory leads to is the project's own, unless
-// directories count.
+// leadAll is lead for all links in a directory, some levels deep. What a link to a directory leads
+// to is the project's own, unless directories count.
 func (b *builder) leadAll(dir string, origin profile.Origin, levels int, directories bool) {
 	entries, err := b.tree.ReadDir(dir)
 	if err != nil {
@@ -159,8 +167,9 @@ func (b *builder) leadLink(name string, origin profile.Origin, directories bool)
 	b.lead(name, origin)
 }
 
-// gitLeads protects what the settings of a repository, and those that count in all, name: where the hooks are, which files are read as
-// settings, too, and what git executes. tree is the repository's working tree, if it has one.
+// gitLeads protects what the settings of a repository, and those that count in all, name: where the
+// hooks are, which files are read as settings, too, and what git executes. tree is the repository's
+// working tree, if it has one.
 func (b *builder) gitLeads(tree string, files ...string) {
 	read := b.readGit(append(files, b.personsGit()...), b.personsSettings()...)
 	for _, f := range read.files[len(files):] {
@@ -223,8 +232,8 @@ func (b *builder) gitLead(tree string, s repository.Setting) {
 // onlyShown are files that git puts into what the person reads, and no more.
 var onlyShown = []string{"commit.template", "blame.ignorerevsfile", "diff.orderfile"}
 
-// obeyed reports whether a setting may name a file in a working tree that git obeys: whom it trusts, what it filters. Where it fetches from is no file, and
-// a submodule no setting.
+// obeyed reports whether a setting may name a file in a working tree that git obeys: whom it
+// trusts, what it filters. Where it fetches from is no file, and a submodule no setting.
 func obeyed(s repository.Setting, tree string) bool {
 	switch {
 	case slices.Contains(onlyShown, s.Key), strings.HasSuffix(s.Key, "url"), strings.HasPrefix(s.Key, "submodule."), strings.IndexByte(s.Value, 0) >= 0:
@@ -237,12 +246,14 @@ func obeyed(s repository.Setting, tree string) bool {
 		slices.ContainsFunc([]string{"file", "path", "cainfo", "cert", "key"}, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
-// isProgram reports whether what a setting has is executed, by git or by one of the programs that it is extended with.
+// isProgram reports whether what a setting has is executed, by git or by one of the programs that
+// it is extended with.
 func isProgram(s repository.Setting) bool {
 	return repository.Judge(s.Key, s.Value) == repository.Executes || strings.HasPrefix(s.Key, "lfs.customtransfer.") || strings.HasPrefix(s.Key, "lfs.extension.")
 }
 
-// A gitRead is what was read of git's settings: the files, and those that they include, and all that is in them.
+// A gitRead is what was read of git's settings: the files, and those that they include, and all
+// that is in them.
 type gitRead struct {
 	files    []string
 	settings []repository.Setting
@@ -289,7 +300,8 @@ func (b *builder) personsSettings() []repository.Setting {
 	return list
 }
 
-// personsOwn protects what leads from the person's home, environment and settings into what the command may write.
+// personsOwn protects what leads from the person's home, environment and settings into what the
+// command may write.
 func (b *builder) personsOwn() {
 	origin := profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"}
 	b.gitLeads("")
@@ -344,12 +356,14 @@ func (b *builder) leadsOf(dir, tree string) {
 	b.hookLeads(join(common, "hooks"), tree)
 }
 
-// personsRelative is relativeTo of the settings that count in all repositories: also in one that a command makes.
+// personsRelative is relativeTo of the settings that count in all repositories: also in one that a
+// command makes.
 func (b *builder) personsRelative() []protect.Name {
 	return b.relativeTo(b.readGit(b.personsGit(), b.personsSettings()...).settings)
 }
 
-// shadows are the names of programs that a command could put before others: in a directory that it may write, and that the caller's PATH has.
+// shadows are the names of programs that a command could put before others: in a directory that it
+// may write, and that the caller's PATH has.
 func (b *builder) shadows() []protect.Name {
 	var before, relative, others []string
 	for _, dir := range b.profile.PersonsPath {
@@ -389,8 +403,9 @@ func (b *builder) shadows() []protect.Name {
 	return names
 }
 
-// relativeTo is where settings have hooks and programs in a working tree, whichever it is: a worktree that a command adds has the same
-// settings, and so has a directory with a file .git that leads to their repository.
+// relativeTo is where settings have hooks and programs in a working tree, whichever it is: a
+// worktree that a command adds has the same settings, and so has a directory with a file .git that
+// leads to their repository.
 func (b *builder) relativeTo(settings []repository.Setting) []protect.Name {
 	var names []protect.Name
 	for _, s := range settings {
@@ -406,11 +421,13 @@ func (b *builder) relativeTo(settings []repository.Setting) []protect.Name {
 	return names
 }
 
-// isAlias reports whether a setting is an alias: what it names in a project is executed when the person types that name, as any script of
-// the project. What it names in one by its whole path, it executes elsewhere, too.
+// isAlias reports whether a setting is an alias: what it names in a project is executed when the
+// person types that name, as any script of the project. What it names in one by its whole path, it
+// executes elsewhere, too.
 func isAlias(s repository.Setting) bool { return strings.HasPrefix(s.Key, "alias.") }
 
-// relative is the name of what lies in a working tree, or beside it, if a path is relative. A program is no directory.
+// relative is the name of what lies in a working tree, or beside it, if a path is relative. A
+// program is no directory.
 func (b *builder) relative(name string, program bool) []protect.Name {
 	if name == "" {
 		return nil
@@ -435,8 +452,8 @@ func (b *builder) addLate(names []protect.Name) {
 	}
 }
 
-// guardLate makes read-only what there is under such names: programs in other working trees of a repository, or where a command of git's goes
-// before it executes them.
+// guardLate makes read-only what there is under such names: programs in other working trees of a
+// repository, or where a command of git's goes before it executes them.
 func (b *builder) guardLate() {
 	if b.again != nil { // what the first look had is protected
 		b.late = slices.DeleteFunc(b.late, func(name protect.Name) bool { return b.again.late[name] || slices.Contains(b.again.names.List, name) })

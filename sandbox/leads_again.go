@@ -18,13 +18,15 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
-// What a person's settings, links and environment name in a workspace may change while a command runs, or between two calls of a session:
-// "git config filter.x.clean tools/x". So what was read to find out is watched. When it changes, it is worked out again what it leads to,
-// and what is new is protected from then on: what there is becomes read-only, what is not there yet is set aside when it comes into being.
-// What is not named any more stays protected until the end.
+// What a person's settings, links and environment name in a workspace may change while a command
+// runs, or between two calls of a session: "git config filter.x.clean tools/x". So what was read to
+// find out is watched. When it changes, it is worked out again what it leads to, and what is new is
+// protected from then on: what there is becomes read-only, what is not there yet is set aside when
+// it comes into being. What is not named any more stays protected until the end.
 
 const (
-	// leadsAfter is how long a command runs before that begins: what has changed by then is found, and shorter commands pay nothing.
+	// leadsAfter is how long a command runs before that begins: what has changed by then is found,
+	// and shorter commands pay nothing.
 	leadsAfter = 100 * time.Millisecond
 	// leadsRest is for how many times as long as it took it is not worked out again.
 	leadsRest = 8
@@ -36,7 +38,8 @@ const (
 	unwatchedEvery = 2 * time.Second
 )
 
-// A leadsWatch keeps what is protected because something else names it as it should be, while a command runs.
+// A leadsWatch keeps what is protected because something else names it as it should be, while a
+// command runs.
 type leadsWatch struct {
 	attempt *attempt
 	inotify *os.File
@@ -100,8 +103,9 @@ func (l layers) clone() layers {
 	return same
 }
 
-// sources is the host, and tells what was looked at: in a directory, a name, or all. What was not there when it came to be named is never
-// there: the watch looks after what comes, and it may be the command's.
+// sources is the host, and tells what was looked at: in a directory, a name, or all. What was not
+// there when it came to be named is never there: the watch looks after what comes, and it may be
+// the command's.
 type sources struct {
 	Host
 	used   func(dir, name string)
@@ -150,7 +154,8 @@ func newLeadsWatch(a *attempt, p *Protection) *leadsWatch {
 	return l
 }
 
-// open opens what the kernel tells by. The mounter, which starts after that, has it open as well: see commandWatch.close.
+// open opens what the kernel tells by. The mounter, which starts after that, has it open as well:
+// see commandWatch.close.
 func (l *leadsWatch) open() {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err == nil {
@@ -281,7 +286,8 @@ func (l *leadsWatch) settle() {
 	}
 }
 
-// counts reports whether events of the kernel's (inotify(7)) are about something that was looked at.
+// counts reports whether events of the kernel's (inotify(7)) are about something that was looked
+// at.
 func (l *leadsWatch) counts(events []byte) (counts bool) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		wd, mask := int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:])
@@ -405,8 +411,8 @@ func (l *leadsWatch) protect(found protectedAgain) {
 	}
 }
 
-// namesOf are for what is read-only by a mount only since the command runs: the directories above are no mounts, so that the command can
-// rename them, and make others.
+// namesOf are for what is read-only by a mount only since the command runs: the directories above
+// are no mounts, so that the command can rename them, and make others.
 func (p *Protection) namesOf(guards []string) (names []protect.Name) {
 	for _, path := range guards {
 		names = append(names, protect.Name{Path: baseName(path), In: parent(path), Rule: baseName(path)})
@@ -496,7 +502,8 @@ func (l *leadsWatch) end() []Notice {
 	return l.notices
 }
 
-// withAgain adds to what is protected what came to be since, for what is looked through only at the end.
+// withAgain adds to what is protected what came to be since, for what is looked through only at the
+// end.
 func (p *Protection) withAgain() (*Protection, error) {
 	found, err := p.look(Host{})
 	if err != nil || found.names == nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// What the person names in the workspace while a session goes on is protected before its next command begins. In the scripts, $W is the
-// workspace, $HOME the home, plant writes a program, settings a file of git's settings that executes one.
+// What the person names in the workspace while a session goes on is protected before its next
+// command begins. In the scripts, $W is the workspace, $HOME the home, plant writes a program,
+// settings a file of git's settings that executes one.
 func TestWhatThePersonNamesDuringASessionIsProtected(t *testing.T) {
 	needMounts(t)
 	const commits = "git add -A; git commit -q --allow-empty -m x"
@@ -130,7 +131,8 @@ func TestWhatThePersonNamesDuringARunIsProtected(t *testing.T) {
 	}
 }
 
-// A directory that the person names while a command runs becomes read-only, and stays where it is, whatever is in it.
+// A directory that the person names while a command runs becomes read-only, and stays where it is,
+// whatever is in it.
 func TestADirectoryThatThePersonNamesDuringARunStays(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)
@@ -175,7 +177,8 @@ func TestADirectoryThatThePersonNamesDuringARunStays(t *testing.T) {
 	}
 }
 
-// With --protect-mode strict, what is looked through at the end is looked through by what the person names then.
+// With --protect-mode strict, what is looked through at the end is looked through by what the
+// person names then.
 func TestStrictGoesByWhatThePersonNamesAtTheEnd(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)
@@ -201,7 +204,8 @@ func TestStrictGoesByWhatThePersonNamesAtTheEnd(t *testing.T) {
 	}
 }
 
-// What git makes in its own directory while a command runs, and writes again later, is looked after as what comes into being is: nobody named it.
+// What git makes in its own directory while a command runs, and writes again later, is looked after
+// as what comes into being is: nobody named it.
 func TestWhatGitMakesIsNothingThatThePersonNames(t *testing.T) {
 	const looked = "sleep 0.4" // the watch begins after leadsAfter, and looks again when something has changed
 	for name, line := range map[string]string{
@@ -221,8 +225,8 @@ func TestWhatGitMakesIsNothingThatThePersonNames(t *testing.T) {
 	}
 }
 
-// What was awaited is set aside when the command makes it, however it does, and never becomes what was there before, because a look that the making
-// itself brings about finds it there.
+// What was awaited is set aside when the command makes it, however it does, and never becomes what
+// was there before, because a look that the making itself brings about finds it there.
 func TestWhatIsAwaitedIsNotTakenForThePersonsWhenItComesIntoBeing(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, made string
@@ -262,7 +266,8 @@ if test `+c.made+` = hk/pre-commit; then mv n/d hk; else mkdir -p $(dirname `+c.
 	}
 }
 
-// What is not there when it comes to be named is set aside when a command makes it, and never taken for the person's by a later look.
+// What is not there when it comes to be named is set aside when a command makes it, and never taken
+// for the person's by a later look.
 func TestWhatACommandMakesUnderANameIsNotThePersons(t *testing.T) {
 	for name, c := range map[string]struct {
 		before string // the person; $W is the workspace

@@ -8,10 +8,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
-// ExecutedIn says of changes in a directory that was seen copy on write why something outside would execute them, or do as they say: what would
-// be protected there if the command had written the directory itself. That is by its name, or because the person's settings, links and tools
-// lead there, as they are when the first change is asked about. It is empty for any other change. If it cannot be worked out, no
-// change is any other.
+// ExecutedIn says of changes in a directory that was seen copy on write why something outside would
+// execute them, or do as they say: what would be protected there if the command had written the
+// directory itself. That is by its name, or because the person's settings, links and tools lead
+// there, as they are when the first change is asked about. It is empty for any other change. If it
+// cannot be worked out, no change is any other.
 func ExecutedIn(p profile.Profile, dir string, tree Tree) func(changes.Change) string {
 	look := sync.OnceValues(func() (*Protection, map[string]bool) {
 		b := builder{profile: p, tree: newMemory(tree)}
@@ -36,7 +37,8 @@ func ExecutedIn(p profile.Profile, dir string, tree Tree) func(changes.Change) s
 	}
 }
 
-// holds names what protects something that changed below a directory, or is empty. guarded is what is there and protected.
+// holds names what protects something that changed below a directory, or is empty. guarded is what
+// is there and protected.
 func (p *Protection) holds(guarded map[string]bool, dir string, c changes.Change) string {
 	path := join(dir, c.Path)
 	if c.Kind != changes.Deleted {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// A person's hook is often one line: exec ./scripts/check.sh. It is the script that git executes then, so what a hook executes of the working tree is
-// protected as what a setting names. It counts where a command stands, and nowhere else: what a hook looks through is the project's own.
+// A person's hook is often one line: exec ./scripts/check.sh. It is the script that git executes
+// then, so what a hook executes of the working tree is protected as what a setting names. It counts
+// where a command stands, and nowhere else: what a hook looks through is the project's own.
 
 const (
 	maxHooks    = 64
@@ -16,7 +17,8 @@ const (
 	maxMoves = 8
 )
 
-// madeAnew are directories of what builds and package managers make: what is in them has to stay writable.
+// madeAnew are directories of what builds and package managers make: what is in them has to stay
+// writable.
 var madeAnew = []string{"build", "dist", "out", "target", "_build", "bazel-bin", ".next", ".tox", ".nox", ".venv", "venv", "coverage"}
 
 // hookLeads protects what the hooks in a directory execute in a working tree.
@@ -55,7 +57,8 @@ func (b *builder) isMadeAnew(file string) bool {
 	return err == nil || b.protection.names.InPackages(file)
 }
 
-// isShellScript reports whether git has a shell read a hook: it does so where no program is named, too.
+// isShellScript reports whether git has a shell read a hook: it does so where no program is named,
+// too.
 func isShellScript(text string) bool {
 	first, _, _ := strings.Cut(text, "\n")
 	if strings.IndexByte(text, 0) >= 0 {
@@ -68,7 +71,8 @@ func isShellScript(text string) bool {
 // before are words behind which a command stands.
 var before = []string{"if", "then", "else", "elif", "do", "while", "until", "!", "time", "exec", "command", "env", "nohup", "eval"}
 
-// executedIn are the paths that a shell's script executes, or reads as a part of itself. Behind "cd", they count from there, too: moved.
+// executedIn are the paths that a shell's script executes, or reads as a part of itself. Behind
+// "cd", they count from there, too: moved.
 func executedIn(script string) (files, moved []string) {
 	var dirs []string
 	add := func(file string) {
@@ -124,7 +128,8 @@ func isAssignment(word string) bool {
 	return is && name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+") == ""
 }
 
-// scriptOf is the script among an interpreter's arguments, if it is given one: the first that looks like a file, or else the first that is no option.
+// scriptOf is the script among an interpreter's arguments, if it is given one: the first that looks
+// like a file, or else the first that is no option.
 func scriptOf(interpreter string, words []string) (script string) {
 	for _, word := range words {
 		switch {

@@ -8,9 +8,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
-// What a command of git's settings does with a plain name, only its program knows: "tool -c rules" may read the file rules, or do what is called
-// so. So of each word that is no program's name, the file in the root of the working tree counts: what is there is read-only, and what is not
-// there is set aside. Some programs need no name at all: what they go by lies in the working tree, and that is told.
+// What a command of git's settings does with a plain name, only its program knows: "tool -c rules"
+// may read the file rules, or do what is called so. So of each word that is no program's name, the
+// file in the root of the working tree counts: what is there is read-only, and what is not there is
+// set aside. Some programs need no name at all: what they go by lies in the working tree, and that
+// is told.
 
 const (
 	// maxShellWords bounds how many words of one command are looked at.
@@ -25,7 +27,8 @@ type shellWord struct {
 	program bool // it stands where a program's name does
 }
 
-// shellWords are the words of a line, and of the lines in its words. What a variable stands for is not known, and left as it is.
+// shellWords are the words of a line, and of the lines in its words. What a variable stands for is
+// not known, and left as it is.
 func shellWords(line string, depth int) (words []shellWord) {
 	var text strings.Builder
 	var around []byte // what is quoted around a command whose output is a part of a word
@@ -119,11 +122,13 @@ func plainNames(command string) (names []string) {
 	return names
 }
 
-// projectRunners go by files of the directory in which they are started, whatever they are asked for.
+// projectRunners go by files of the directory in which they are started, whatever they are asked
+// for.
 var projectRunners = []string{"make", "gmake", "just", "task", "npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx", "cargo", "go", "rake", "bundle", "gradle", "mvn", "sbt", "lein",
 	"tox", "nox", "uv", "uvx", "poetry", "pipenv", "hatch", "pdm", "rye", "pixi", "nix", "mise", "composer", "mix", "dotnet", "bazel", "cmake", "ninja", "scons", "docker", "podman"}
 
-// goesByTree says how a command goes by more in a working tree than what it names, and what does not. It is empty for any other.
+// goesByTree says how a command goes by more in a working tree than what it names, and what does
+// not. It is empty for any other.
 func (b *builder) goesByTree(tree, command string) (how, instead string) {
 	python, takesNext := "", false
 	for _, word := range shellWords(strings.TrimPrefix(command, "!"), 0) {

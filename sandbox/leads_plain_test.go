@@ -74,7 +74,8 @@ func TestGitThatGoesByTheWorkingTreeIsTold(t *testing.T) {
 	}
 }
 
-// Python looks for a module in the directory in which git starts it, the working tree's top: as deep as a project has one of that name, it is the project's.
+// Python looks for a module in the directory in which git starts it, the working tree's top: as
+// deep as a project has one of that name, it is the project's.
 func TestAModuleCountsInTheTopOfAWorkingTree(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		h := gitHost(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// What shells, editors and ssh start with in a home often reads more from elsewhere: ". ~/project/aliases". Words are looked for, as each
-// program has a language of its own: what is a whole path to something that the command may write is protected, as what a variable names.
+// What shells, editors and ssh start with in a home often reads more from elsewhere: ".
+// ~/project/aliases". Words are looked for, as each program has a language of its own: what is a
+// whole path to something that the command may write is protected, as what a variable names.
 
 // startupTexts are such files, and directories of them, in the home.
 var startupTexts = []string{
@@ -30,7 +31,8 @@ const (
 	maxStartupDepth = 4
 )
 
-// typed begin lines of which the person types the name, and knows what it is of: they may name scripts of a project.
+// typed begin lines of which the person types the name, and knows what it is of: they may name
+// scripts of a project.
 var typed = []string{"#", "alias ", "abbr ", "bind ", "bind-key ", "bindkey ", "cd "}
 
 func (b *builder) startupLeads(origin profile.Origin) {
@@ -116,7 +118,8 @@ func (b *builder) startupLeads(origin profile.Origin) {
 	}
 }
 
-// withoutComments leaves out the lines that say nothing: most do, and each is looked at several times.
+// withoutComments leaves out the lines that say nothing: most do, and each is looked at several
+// times.
 func withoutComments(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -127,7 +130,8 @@ func withoutComments(text string) string {
 	return b.String()
 }
 
-// startupLeadsOf are the whole paths in a text: of each line, and those that it goes to behind "cd".
+// startupLeadsOf are the whole paths in a text: of each line, and those that it goes to behind
+// "cd".
 func (b *builder) startupLeadsOf(text string, v *assigned) (words []string) {
 	var moves strings.Builder
 	for line := range strings.Lines(text) {
@@ -149,8 +153,8 @@ func (b *builder) startupLeadsOf(text string, v *assigned) (words []string) {
 	return words
 }
 
-// startupLead protects what a word leads to. One with a pattern leads to the directory, whatever is made there; or, where that is all that the command
-// writes, to what there is of it.
+// startupLead protects what a word leads to. One with a pattern leads to the directory, whatever is
+// made there; or, where that is all that the command writes, to what there is of it.
 func (b *builder) startupLead(word string, origin profile.Origin) {
 	i := strings.IndexAny(word, "*?[")
 	if i < 0 {
@@ -183,7 +187,8 @@ func (b *builder) startupLead(word string, origin profile.Origin) {
 	}
 }
 
-// compiledFrom are the files that zsh, and Emacs, take in the place of one. zsh does so for a directory of functions as well.
+// compiledFrom are the files that zsh, and Emacs, take in the place of one. zsh does so for a
+// directory of functions as well.
 func compiledFrom(file string) []string {
 	list := []string{file + ".zwc"}
 	switch path.Ext(file) {
@@ -195,7 +200,8 @@ func compiledFrom(file string) []string {
 	return list
 }
 
-// assigned are variables that startup files set: to whole paths, and to one or more other words, in a loop, too.
+// assigned are variables that startup files set: to whole paths, and to one or more other words, in
+// a loop, too.
 type assigned struct {
 	paths map[string]string
 	lists map[string][]string
@@ -220,11 +226,13 @@ var (
 const (
 	maxAssigned = 256
 	maxExpanded = 8 << 10
-	// maxAlternatives is how many words one variable may stand for, and how many lines may come of one.
+	// maxAlternatives is how many words one variable may stand for, and how many lines may come of
+	// one.
 	maxAlternatives = 32
 )
 
-// assign remembers what a line sets: a=/b, export a=/b, and fish's "set -gx a /b"; and words that are no whole paths.
+// assign remembers what a line sets: a=/b, export a=/b, and fish's "set -gx a /b"; and words that
+// are no whole paths.
 func (v *assigned) assign(line string) {
 	if !strings.Contains(line, "=") && !strings.Contains(line, "for") && !strings.Contains(line, "set") && !strings.ContainsAny(line, "~/") {
 		return
@@ -271,7 +279,8 @@ func (v *assigned) expand(line string) string {
 	})
 }
 
-// lines are a line with each value that its variables may have, and each of the words that braces stand for.
+// lines are a line with each value that its variables may have, and each of the words that braces
+// stand for.
 func (v *assigned) lines(line string) []string {
 	list := []string{v.expand(line)}
 	if !strings.ContainsAny(list[0], "${") {
@@ -290,7 +299,8 @@ func (v *assigned) lines(line string) []string {
 	return list
 }
 
-// alternatives are what comes of a line by the first of its variables, or braces, that stand for words.
+// alternatives are what comes of a line by the first of its variables, or braces, that stand for
+// words.
 func (v *assigned) alternatives(line string) []string {
 	if len(line) > maxExpanded || !strings.ContainsAny(line, "${") {
 		return []string{line}

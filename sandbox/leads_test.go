@@ -12,8 +12,9 @@ import (
 	review "github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
-// What a person's settings, links and environment name in a workspace is what their programs execute: a command neither writes nor makes it.
-// In the scripts, $W is the workspace, $HOME the home, plant writes a program, settings a file of git's settings that executes one.
+// What a person's settings, links and environment name in a workspace is what their programs
+// execute: a command neither writes nor makes it. In the scripts, $W is the workspace, $HOME the
+// home, plant writes a program, settings a file of git's settings that executes one.
 func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 	const commits = "git add -A; git commit -q --allow-empty -m x"
 	for name, c := range map[string]struct {

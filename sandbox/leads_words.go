@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// A command in git's settings is a line for a shell, and what that makes of it depends on more than can be known here. So all words of it count
-// that may name a program, or what one executes.
+// A command in git's settings is a line for a shell, and what that makes of it depends on more than
+// can be known here. So all words of it count that may name a program, or what one executes.
 
 // maxOutputs bounds how many outputs of other commands are looked into.
 const maxOutputs = 64
 
-// words are those of a command of git's. What stands behind a variable or another command's output counts as relative, what is quoted also as a whole, and
-// behind "cd", plain names, too; so do those that look like a script's, or stand where an interpreter takes one. modules are those of Python's: it looks for them
-// in the working tree's top, and nowhere else.
+// words are those of a command of git's. What stands behind a variable or another command's output
+// counts as relative, what is quoted also as a whole, and behind "cd", plain names, too; so do
+// those that look like a script's, or stand where an interpreter takes one. modules are those of
+// Python's: it looks for them in the working tree's top, and nowhere else.
 func (b *builder) words(command string) (words, modules []string) {
 	command = strings.NewReplacer("${HOME}/", "~/", "$HOME/", "~/", `\ `, " ").Replace(strings.TrimPrefix(command, "!"))
 	for _, text := range commandsIn(command) {
@@ -24,7 +25,8 @@ func (b *builder) words(command string) (words, modules []string) {
 	return words, modules
 }
 
-// commandsIn are a command, in which "$_" stands for each variable with a default and for the output of another command, and those other commands and defaults.
+// commandsIn are a command, in which "$_" stands for each variable with a default and for the
+// output of another command, and those other commands and defaults.
 func commandsIn(command string) []string {
 	var others []string
 	put := func(from, to int, text string) { command = command[:from] + text + command[to:] }

@@ -20,7 +20,8 @@ type HeldLimit = limits.Held
 // hostCgroups are this machine's.
 var hostCgroups = limits.Host()
 
-// cgroups are where a cgroup for the plan's limits can be made, after this process has moved where it must to have them.
+// cgroups are where a cgroup for the plan's limits can be made, after this process has moved where
+// it must to have them.
 func (p *Plan) cgroups() (map[profile.Limit]limits.Place, error) {
 	places, err := hostCgroups.Ready(p.Limits)
 	if err != nil {
@@ -29,7 +30,8 @@ func (p *Plan) cgroups() (map[profile.Limit]limits.Place, error) {
 	return places, nil
 }
 
-// HeldLimits says of each limit that the plan has what holds it on this host. The time limit is not among them.
+// HeldLimits says of each limit that the plan has what holds it on this host. The time limit is not
+// among them.
 func (p *Plan) HeldLimits() []HeldLimit {
 	places, _ := hostCgroups.Reach(p.Limits)
 	return limits.HeldBy(p.Limits, process.ChooseGuard(), places)
@@ -60,7 +62,8 @@ func (a *attempt) checkOpenFiles() error {
 		Hint: fmt.Sprintf("--limit openFiles=%d, or fewer grants", need)}
 }
 
-// limit holds a bwrap that has not read its options yet to the plan's limits, and with it all that it starts.
+// limit holds a bwrap that has not read its options yet to the plan's limits, and with it all that
+// it starts.
 func (a *attempt) limit(pid int) error {
 	err := a.cgroup.Join(pid)
 	for _, r := range limits.Rlimits(a.plan.Limits, a.cgroup) {
@@ -107,7 +110,8 @@ func (a *attempt) limitsReached(result Result) []Notice {
 	return notices
 }
 
-// throughPIDsTrampoline makes bwrap start through the trampoline. It is the last that is passed to the child.
+// throughPIDsTrampoline makes bwrap start through the trampoline. It is the last that is passed to
+// the child.
 func (a *attempt) throughPIDsTrampoline() error {
 	report, writer, err := descriptor.Pipe()
 	if err != nil {

@@ -124,7 +124,8 @@ func TestAMemoryHogEndsInsideItsLimit(t *testing.T) {
 	}
 }
 
-// forkBomb starts at most 500 processes, and says of each that it runs. They wait for their input, which ends with it.
+// forkBomb starts at most 500 processes, and says of each that it runs. They wait for their input,
+// which ends with it.
 const forkBomb = `mkfifo f; (i=0; while [ $i -lt 500 ]; do { echo started; read x <&3; } & i=$((i+1)); done) 3<>f; wait; echo after`
 
 func TestAForkBombEndsInsideItsLimit(t *testing.T) {
@@ -148,7 +149,8 @@ func TestAForkBombEndsInsideItsLimit(t *testing.T) {
 	}
 }
 
-// crash leaves a core dump where nothing keeps it from that, and the host's core_pattern writes one at all.
+// crash leaves a core dump where nothing keeps it from that, and the host's core_pattern writes one
+// at all.
 func TestACrashInsideDumpsNoCore(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &before); err != nil {
@@ -174,7 +176,8 @@ func TestACrashInsideDumpsNoCore(t *testing.T) {
 	}
 }
 
-// Where the hard limit is 0, which hands core dumps to a handler all the same, only who may raise it can have 1.
+// Where the hard limit is 0, which hands core dumps to a handler all the same, only who may raise
+// it can have 1.
 func TestAHardLimitOfZeroIsToldOrRaised(t *testing.T) {
 	out, err := helperCommand(t, "no-core").CombinedOutput()
 	want := "0 0 no file, but"

@@ -16,16 +16,18 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
-// A Live is a sandbox whose grants can change while its command runs. Hand a new one to Launcher.Live before Run, and call
-// Show, from any goroutine, with each new profile.
+// A Live is a sandbox whose grants can change while its command runs. Hand a new one to
+// Launcher.Live before Run, and call Show, from any goroutine, with each new profile.
 //
-// What is granted appears at its real path in a moment, complete with what hides and protects below it. What is taken away is
-// gone from every path; nothing can be changed there any more, also through a directory that a process holds, and where Landlock
-// locks files (Linux 6.2) nothing more opened. A process that has a file open for writing there is ended. What is open for reading
-// stays open, as no kernel can take it back: Show says who holds what. If something cannot be taken away, the sandbox is ended.
+// What is granted appears at its real path in a moment, complete with what hides and protects below
+// it. What is taken away is gone from every path; nothing can be changed there any more, also
+// through a directory that a process holds, and where Landlock locks files (Linux 6.2) nothing more
+// opened. A process that has a file open for writing there is ended. What is open for reading stays
+// open, as no kernel can take it back: Show says who holds what. If something cannot be taken away,
+// the sandbox is ended.
 //
-// The Landlock layer of a Live sandbox is a weaker one: it allows what is mounted, whatever that comes to be, because its rules
-// cannot be added to. Needs Linux 5.12.
+// The Landlock layer of a Live sandbox is a weaker one: it allows what is mounted, whatever that
+// comes to be, because its rules cannot be added to. Needs Linux 5.12.
 type Live struct {
 	mu      sync.Mutex
 	attempt *attempt
@@ -44,7 +46,8 @@ type Live struct {
 // ErrNotLive means that the sandbox has ended, or never came to be.
 var ErrNotLive = errors.New("the sandbox has ended")
 
-// A LiveError says that a path could not be made visible in a running sandbox. What was visible before still is.
+// A LiveError says that a path could not be made visible in a running sandbox. What was visible
+// before still is.
 type LiveError struct {
 	Path string
 	Err  error
@@ -140,8 +143,8 @@ func (l *Live) running(ctx context.Context) (init int, err error) {
 	}
 }
 
-// executed reports whether the trampoline has become the command: before, it still enters directories and makes rules. Its report's
-// other end is closed by that.
+// executed reports whether the trampoline has become the command: before, it still enters
+// directories and makes rules. Its report's other end is closed by that.
 func (a *attempt) executed() bool {
 	if a.report == 0 {
 		return true
@@ -151,12 +154,15 @@ func (a *attempt) executed() bool {
 	return err == nil && n > 0
 }
 
-// Show makes the running sandbox show what a profile grants, no more and no less. It waits until the command runs. The
-// notices are about grants that lead nowhere, and about what the command still holds of those that were taken away.
+// Show makes the running sandbox show what a profile grants, no more and no less. It waits until
+// the command runs. The notices are about grants that lead nowhere, and about what the command
+// still holds of those that were taken away.
 //
-// Of several calls, the last one to begin counts: whoever calls from several goroutines makes sure that it has the newest profile.
+// Of several calls, the last one to begin counts: whoever calls from several goroutines makes sure
+// that it has the newest profile.
 //
-// The error is a *LiveError for a path that could not be made visible, ErrNotLive, or that of Build, or of ctx.
+// The error is a *LiveError for a path that could not be made visible, ErrNotLive, or that of
+// Build, or of ctx.
 func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	init, err := l.running(ctx)
 	if err != nil {
@@ -199,7 +205,8 @@ func (l *Live) Show(ctx context.Context, p profile.Profile) ([]Notice, error) {
 	return notices, nil
 }
 
-// watch has what is about to be writable watched, before the command sees it, and lets go what is not any more.
+// watch has what is about to be writable watched, before the command sees it, and lets go what is
+// not any more.
 func (l *Live) watch(plan *Plan) error {
 	w := l.attempt.watch
 	if plan.Protection == nil || plan.Protection.strict {
@@ -217,7 +224,8 @@ func (l *Live) watch(plan *Plan) error {
 	return nil
 }
 
-// unwatch lets go what the command may not write any more, and has what came watched for being replaced.
+// unwatch lets go what the command may not write any more, and has what came watched for being
+// replaced.
 func (l *Live) unwatch(plan *Plan) {
 	w := l.attempt.watch
 	if w == nil {

@@ -34,7 +34,8 @@ func (p *Plan) access(name string) profile.Access {
 // AccessTo is what the plan's grants let a command do at a path of the host's.
 func (p *Plan) AccessTo(path string) profile.Access { return p.access(path) }
 
-// decisive are the steps that a change of the grants can change, by their paths: what grants show, and what hides below them.
+// decisive are the steps that a change of the grants can change, by their paths: what grants show,
+// and what hides below them.
 func decisive(steps []Step) map[string]Step {
 	shown := map[string]Step{}
 	for _, step := range steps {
@@ -91,8 +92,9 @@ func topmost(list []string) []string {
 
 // reconcile makes the sandbox what the plan says. It reports whether anything was taken away.
 //
-// Layers that a change lies in, above or below are taken off, the last one first, and what the plan has there is mounted
-// anew over what bwrap made. Only a layer at the very path of the one change is replaced without a gap.
+// Layers that a change lies in, above or below are taken off, the last one first, and what the plan
+// has there is mounted anew over what bwrap made. Only a layer at the very path of the one change
+// is replaced without a gap.
 func (l *Live) reconcile(plan *Plan) (took bool, err error) {
 	changed := differences(l.view(l.layers), plan)
 	related := l.related(changed)
@@ -110,7 +112,8 @@ func (l *Live) reconcile(plan *Plan) (took bool, err error) {
 		}
 		l.layers = slices.Delete(l.layers, i, i+1)
 	}
-	// What is kept below a change is taken over as it is, and changed in the next round: as many rounds as grants lie in each other.
+	// What is kept below a change is taken over as it is, and changed in the next round: as many
+	// rounds as grants lie in each other.
 	for range maxRounds {
 		tops := topmost(differences(l.view(l.layers), plan))
 		if len(tops) == 0 {
@@ -130,7 +133,8 @@ func (l *Live) reconcile(plan *Plan) (took bool, err error) {
 // maxRounds bounds how deep grants may lie in each other.
 const maxRounds = 64
 
-// related are the layers that changes at these paths lie in, above or below; and what is mounted in one of those goes with it.
+// related are the layers that changes at these paths lie in, above or below; and what is mounted in
+// one of those goes with it.
 func (l *Live) related(changed []string) []int {
 	var list []int
 	for i, layer := range l.layers {
@@ -224,8 +228,8 @@ func narrowing(was Step, tree mounts.Tree) narrowed {
 	return narrowAll
 }
 
-// narrow makes what is mounted read-only, for whoever is in it. What is open for writing there keeps the kernel from it: then the
-// processes that have it open are ended.
+// narrow makes what is mounted read-only, for whoever is in it. What is open for writing there
+// keeps the kernel from it: then the processes that have it open are ended.
 func (l *Live) narrow(m mounts.Mounted, how narrowed) error {
 	if how == narrowNothing || m.ID == 0 {
 		return nil
@@ -238,8 +242,9 @@ func (l *Live) narrow(m mounts.Mounted, how narrowed) error {
 	return err
 }
 
-// takeAway takes away what is mounted. It is made read-only first: who stands there, or has a directory there open, can change
-// nothing there afterwards, neither content nor permissions nor times.
+// takeAway takes away what is mounted. It is made read-only first: who stands there, or has a
+// directory there open, can change nothing there afterwards, neither content nor permissions nor
+// times.
 func (l *Live) takeAway(m mounts.Mounted, place mounts.Place) error {
 	if m.ID == 0 {
 		return errors.New("it is not known what is mounted there")
@@ -269,7 +274,8 @@ func (l *Live) change(plan *Plan, top string) error {
 		if !now.inOwn(top) || plan.access(top) == profile.NoAccess {
 			return l.remove(top, now.place(top))
 		}
-		// What covers it is a directory or a file of the sandbox's own: it can only be covered in its turn.
+		// What covers it is a directory or a file of the sandbox's own: it can only be covered in
+		// its turn.
 		shown := plan.leadingTo(top)
 		if object, err := (Host{}).Lstat(top); err == nil {
 			shown.file = !object.Mode.IsDir()
@@ -278,7 +284,8 @@ func (l *Live) change(plan *Plan, top string) error {
 		steps, tree = []Step{*shown}, mounts.Tree{m}
 	}
 	if slices.ContainsFunc(have, func(s Step) bool { return s.Path == top && s.Kind == Empty && !now.inOwn(top) }) {
-		// The kernel mounts nothing on a file that nobody has a name for. The file below is one that was granted.
+		// The kernel mounts nothing on a file that nobody has a name for. The file below is one
+		// that was granted.
 		if err := l.remove(top, mounts.Place{}); err != nil {
 			return err
 		}
@@ -348,13 +355,15 @@ func (l *Live) remove(name string, place mounts.Place) error {
 	return nil
 }
 
-// inOwn reports whether what a path is in is the sandbox's own directory, in which nothing need be mounted to be there.
+// inOwn reports whether what a path is in is the sandbox's own directory, in which nothing need be
+// mounted to be there.
 func (p *Plan) inOwn(name string) bool {
 	above := p.decides(parent(name))
 	return above != nil && (above.Kind == Mask || above.Entries)
 }
 
-// leadTo is the directory of the sandbox's own, in one of the command's, that leads to a path; or nothing.
+// leadTo is the directory of the sandbox's own, in one of the command's, that leads to a path; or
+// nothing.
 func (p *Plan) leadTo(name string) string {
 	for _, step := range p.Steps {
 		if step.Kind == Mask && step.Purpose == Anchors && within(name, step.Path) {

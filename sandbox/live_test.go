@@ -392,8 +392,8 @@ func TestALiveGrantNeverShowsWhatItHides(t *testing.T) {
 	s.expect("touch stop; wait; cat leak", "")
 }
 
-// What leads to a grant below the command's own /tmp is a mount, and nothing that the command could move, with its own directory
-// in the place of it.
+// What leads to a grant below the command's own /tmp is a mount, and nothing that the command could
+// move, with its own directory in the place of it.
 func TestWhatLeadsToAGrantInTmpStaysWhereItIs(t *testing.T) {
 	base, err := os.MkdirTemp("/tmp", "clai-sandbox-test-")
 	if err != nil {
@@ -423,8 +423,8 @@ func TestWhatLeadsToAGrantInTmpStaysWhereItIs(t *testing.T) {
 	s.expect("echo x > /tmp/own && cat /tmp/own", "x")
 }
 
-// As long as something inside has a file open for writing, the kernel does not make a mount read-only. Who has is ended; and where
-// nobody can be found, the sandbox.
+// As long as something inside has a file open for writing, the kernel does not make a mount
+// read-only. Who has is ended; and where nobody can be found, the sandbox.
 func TestWhatCannotBeTakenAwayEndsTheSandbox(t *testing.T) {
 	needProgram(t, "python3")
 	h := newHost(t)
@@ -451,7 +451,8 @@ import os; os.closerange(3, 100); open("mapped", "w").write("x"); time.sleep(100
 	s.expectEnd(dir)
 }
 
-// expectEnd expects that the sandbox was ended because a path could not be taken away, and that its result says so.
+// expectEnd expects that the sandbox was ended because a path could not be taken away, and that its
+// result says so.
 func (s *liveShell) expectEnd(path string) {
 	s.t.Helper()
 	select {
@@ -475,7 +476,8 @@ func (s *liveShell) mistake(unmounted, gone string) {
 	at(unmounted).mounted[unmounted] = wrong
 }
 
-// The kernel's word that something was unmounted is not believed: if the mount is still in the list of mounts, the sandbox is ended.
+// The kernel's word that something was unmounted is not believed: if the mount is still in the list
+// of mounts, the sandbox is ended.
 func TestWhatIsNotProvedGoneEndsTheSandbox(t *testing.T) {
 	h := newHost(t)
 	first, second := h.mkdir(h.outside()+"/first"), h.mkdir(h.outside()+"/second")
@@ -509,8 +511,9 @@ func TestWhatIsNotProvedReplacedEndsTheSandbox(t *testing.T) {
 	s.expectEnd(first)
 }
 
-// A grant that arrives before the command has begun waits: until then the trampoline enters the working directory and makes the rules of
-// the Landlock layer, for what is mounted at that moment. Its report's other end is closed when it has become the command.
+// A grant that arrives before the command has begun waits: until then the trampoline enters the
+// working directory and makes the rules of the Landlock layer, for what is mounted at that moment.
+// Its report's other end is closed when it has become the command.
 func TestAGrantThatArrivesBeforeTheCommandHasBegunWaits(t *testing.T) {
 	// As bwrap, pid 1 inside, and the trampoline are: each the other's only child.
 	out, said, err := os.Pipe()
@@ -546,7 +549,8 @@ func TestAGrantThatArrivesBeforeTheCommandHasBegunWaits(t *testing.T) {
 	}
 }
 
-// What was put together for the sandbox does not stay mounted in the mounter: a layer, for one, may be the next sandbox's.
+// What was put together for the sandbox does not stay mounted in the mounter: a layer, for one, may
+// be the next sandbox's.
 func TestNothingStaysWhereTreesArePutTogether(t *testing.T) {
 	h := newHost(t)
 	secret := h.write(h.outside()+"/data/secret", "key")
@@ -662,7 +666,8 @@ func TestALiveSandboxShowsWhatANewOneWould(t *testing.T) {
 			}
 			slices.SortStableFunc(h.profile.Grants, func(a, b profile.Grant) int { return depth(a.Path) - depth(b.Path) })
 		}
-		// What a grant for a file that is hidden by an empty one shows is told from it by its length.
+		// What a grant for a file that is hidden by an empty one shows is told from it by its
+		// length.
 		probe := "for f in " + strings.Join(files, " ") + "; do r=-; w=-; [ -s $f ] && r=r && [ -w $f ] && w=w; echo $r$w; done"
 		choose()
 		s := h.liveShell()
@@ -718,7 +723,8 @@ func TestWhatCouldNotBeLessenedIsTold(t *testing.T) {
 	}
 }
 
-// What the settings of a repository name that is granted while the command runs is set aside there as well.
+// What the settings of a repository name that is granted while the command runs is set aside there
+// as well.
 func TestWhatIsAwaitedInALiveGrantIsSetAside(t *testing.T) {
 	h := newHost(t)
 	dir := h.repository(h.outside() + "/project")

@@ -7,9 +7,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
-// tree is what the plan has at top and below it: as steps, and as a tree for the mounter. What the sandbox has there already and
-// keeps is carried over as it is, with all that is mounted below it. The tree is empty if the plan mounts nothing at top, and
-// nothing has to be kept below.
+// tree is what the plan has at top and below it: as steps, and as a tree for the mounter. What the
+// sandbox has there already and keeps is carried over as it is, with all that is mounted below it.
+// The tree is empty if the plan mounts nothing at top, and nothing has to be kept below.
 func (l *Live) tree(plan *Plan, top string, have []Step) (steps []Step, tree mounts.Tree) {
 	var below []Step
 	var root *Step
@@ -56,11 +56,12 @@ func (l *Live) tree(plan *Plan, top string, have []Step) (steps []Step, tree mou
 	return append([]Step{*root}, steps...), append(mounts.Tree{m}, tree...)
 }
 
-// decides reports whether the step is one that a change of the grants may have to take away for itself.
+// decides reports whether the step is one that a change of the grants may have to take away for
+// itself.
 func (s *Step) decides() bool { return s.Kind == Bind || s.Kind == Mask || s.Kind == Empty }
 
-// leadingTo is a step for a directory that the plan has none for, to put something below it: the same as is shown there by a grant
-// above, or an empty directory.
+// leadingTo is a step for a directory that the plan has none for, to put something below it: the
+// same as is shown there by a grant above, or an empty directory.
 func (p *Plan) leadingTo(dir string) *Step {
 	if above := p.decides(dir); above != nil && above.Kind == Bind {
 		return &Step{Kind: Bind, Path: dir, Source: dir, Access: above.Access, Origin: above.Origin, Pinned: true, Purpose: Anchors, noExec: above.noExec}
@@ -78,7 +79,8 @@ func stepsWithin(steps []Step, dir string) []Step {
 	return list
 }
 
-// mountLive is a step as the mounter makes it in a running sandbox, where nothing is left out: what cannot be shown is told.
+// mountLive is a step as the mounter makes it in a running sandbox, where nothing is left out: what
+// cannot be shown is told.
 func (s *Step) mountLive() (mounts.Mount, bool) {
 	m, ok := s.mount()
 	m.Optional = false

@@ -10,9 +10,10 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
-// A repository that a command made is the commands' own until a person, or anything else outside, uses it for something that git writes down. Until then the
-// next command may do with it what the first one could, as to remove it: the watch looks after it as after any that comes into being. From then on
-// its settings and hooks are the person's, and read-only.
+// A repository that a command made is the commands' own until a person, or anything else outside,
+// uses it for something that git writes down. Until then the next command may do with it what the
+// first one could, as to remove it: the watch looks after it as after any that comes into being.
+// From then on its settings and hooks are the person's, and read-only.
 
 const (
 	madeName    = "repositories" // beside the account of what could be written

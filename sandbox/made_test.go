@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What a command made is the next one's to remove and to make again, and executes nothing; from when the person has used it, it is the person's.
+// What a command made is the next one's to remove and to make again, and executes nothing; from
+// when the person has used it, it is the person's.
 func TestARepositoryIsTheCommandsUntilThePersonUsesIt(t *testing.T) {
 	const plant = "mkdir -p $g/hooks; echo x > $g/hooks/pre-commit; git config -f $g/config core.fsmonitor x; git config -f $g/config user.name Somebody; sleep 0.05; "
 	for name, c := range map[string]struct {

@@ -20,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that a test needs to run in a process of its own.
+// TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that a test needs to run
+// in a process of its own.
 func TestMain(m *testing.M) {
 	InsideMain()
 	if len(os.Args) == 2 && os.Args[1] == agentProgram {
@@ -39,7 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// agentProgram makes the test binary the program that serves a sandbox's ssh-agent, which has no variables.
+// agentProgram makes the test binary the program that serves a sandbox's ssh-agent, which has no
+// variables.
 const agentProgram = "ssh-agent"
 
 // helpers are programs inside the test binary, by name.
@@ -53,7 +55,8 @@ func helperCommand(t testing.TB, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// host is a home and a workspace of a test's own, with the profile that a new agent would have there.
+// host is a home and a workspace of a test's own, with the profile that a new agent would have
+// there.
 type host struct {
 	t       testing.TB
 	profile profile.Profile
@@ -222,7 +225,8 @@ func needRoot(t *testing.T) {
 
 func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
 
-// needMounts skips what does not hold where the kernel refuses package mounts (docs/security.md says so).
+// needMounts skips what does not hold where the kernel refuses package mounts (docs/security.md
+// says so).
 func needMounts(t *testing.T) {
 	t.Helper()
 	if os.Getenv(nomount.Variable) != "" {

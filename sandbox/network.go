@@ -16,10 +16,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// A filtered network is a network namespace with a loopback interface and nothing else. One listener stands in it, and
-// this process, which is outside, serves it with the proxy of package egress. The trampoline opens the listener before it
-// becomes the command, and hands it out through a socket; so no program of ours stays inside, and a command that does
-// not ask the proxy is as cut off as with no network.
+// A filtered network is a network namespace with a loopback interface and nothing else. One
+// listener stands in it, and this process, which is outside, serves it with the proxy of package
+// egress. The trampoline opens the listener before it becomes the command, and hands it out through
+// a socket; so no program of ours stays inside, and a command that does not ask the proxy is as cut
+// off as with no network.
 
 const (
 	proxyAddress = "127.0.0.1:" + proxyPortText
@@ -42,9 +43,9 @@ func (b *builder) network() {
 	}
 }
 
-// proxyVariables tell programs of the proxy. By HTTP everywhere, because some programs refuse to start if they are told of
-// a SOCKS proxy and lack a library for it. The sandbox's own loopback interface is left out, unless the rules
-// allow the host's.
+// proxyVariables tell programs of the proxy. By HTTP everywhere, because some programs refuse to
+// start if they are told of a SOCKS proxy and lack a library for it. The sandbox's own loopback
+// interface is left out, unless the rules allow the host's.
 func proxyVariables(p *profile.Profile) []profile.Variable {
 	const url = "http://" + proxyAddress
 	direct := "localhost,127.0.0.1,::1"
@@ -74,12 +75,14 @@ func proxied(p *profile.Profile, list []profile.Variable) []profile.Variable {
 	return append(list, ours...)
 }
 
-// namesProxy reports whether a variable would name another proxy: it could not be reached, and may hold a password.
+// namesProxy reports whether a variable would name another proxy: it could not be reached, and may
+// hold a password.
 func namesProxy(variable string) bool {
 	return strings.HasSuffix(strings.ToLower(variable), "_proxy")
 }
 
-// listenForProxy lists the calls that open the proxy's listener, at a descriptor that must be free, and send it through the channel.
+// listenForProxy lists the calls that open the proxy's listener, at a descriptor that must be free,
+// and send it through the channel.
 func listenForProxy(p *trampoline.List, channel, listener int) {
 	socket := p.Call(0, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	p.Call(0, unix.SYS_FCNTL, p.Result(socket), unix.F_DUPFD_CLOEXEC, uint64(listener))
@@ -97,7 +100,8 @@ func rights(p *trampoline.List, fd int) uint64 {
 	return p.Words(0, 0, vector, 1, control, space, 0)
 }
 
-// receiveListener takes the listener out of the channel, and closes that: what comes later may be the command's.
+// receiveListener takes the listener out of the channel, and closes that: what comes later may be
+// the command's.
 func receiveListener(channel *net.UnixConn) (net.Listener, error) {
 	defer channel.Close()
 	fd, err := descriptor.Receive(channel)
@@ -109,15 +113,16 @@ func receiveListener(channel *net.UnixConn) (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-// A Reach is what a filtered network reaches while its command runs. Hand a new one to Launcher.Reach before Run, and call Set, from any
-// goroutine.
+// A Reach is what a filtered network reaches while its command runs. Hand a new one to
+// Launcher.Reach before Run, and call Set, from any goroutine.
 type Reach struct {
 	mu    sync.Mutex
 	proxy *egress.Proxy
 	rules *profile.Domains // what was set before there was a proxy
 }
 
-// Set makes the network reach what these rules allow. Connections that they do not allow are ended before it returns.
+// Set makes the network reach what these rules allow. Connections that they do not allow are ended
+// before it returns.
 func (r *Reach) Set(rules profile.Domains) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,8 +142,8 @@ func (r *Reach) begin(p *egress.Proxy) {
 	}
 }
 
-// serveNetwork serves the listener once it comes, until endNetwork. If none comes, the sandbox has ended before its
-// command began.
+// serveNetwork serves the listener once it comes, until endNetwork. If none comes, the sandbox has
+// ended before its command began.
 func (a *attempt) serveNetwork() {
 	if a.proxy == nil {
 		return
@@ -166,8 +171,8 @@ func (a *attempt) endNetwork() {
 	}
 }
 
-// connectMain is the program that ssh reaches the proxy with: it connects its streams to host and port, and returns its
-// exit status.
+// connectMain is the program that ssh reaches the proxy with: it connects its streams to host and
+// port, and returns its exit status.
 func connectMain(host, port string) int {
 	if _, err := profile.ParsePort(port); err != nil {
 		fmt.Fprintf(os.Stderr, "clai-sandbox: %v\n", err)

@@ -30,8 +30,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// filtered gives the host's profile a filtered network. allowed and denied are rules with spaces between them. All names
-// that end in .example are on this machine's loopback interface, and no other name is anywhere.
+// filtered gives the host's profile a filtered network. allowed and denied are rules with spaces
+// between them. All names that end in .example are on this machine's loopback interface, and no
+// other name is anywhere.
 func (h *host) filtered(allowed, denied string) {
 	h.t.Helper()
 	h.profile.Network, h.profile.Domains = profile.NetworkFiltered, profile.Domains{}
@@ -66,7 +67,8 @@ func needProgram(t *testing.T, name string) {
 	t.Skipf("this machine has no %s in its system directories", name)
 }
 
-// hello serves "hello from HOST" over HTTP, or HTTPS, on the host's loopback interface, and returns the port.
+// hello serves "hello from HOST" over HTTP, or HTTPS, on the host's loopback interface, and returns
+// the port.
 func hello(t *testing.T, start func(http.Handler) *httptest.Server) int {
 	t.Helper()
 	server := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -177,7 +179,8 @@ func TestGitClonesOverHTTPAndHTTPS(t *testing.T) {
 
 func portOf(server *httptest.Server) int { return server.Listener.Addr().(*net.TCPAddr).Port }
 
-// sshServer starts a real sshd on the loopback interface, which lets in whoever has the key that it returns.
+// sshServer starts a real sshd on the loopback interface, which lets in whoever has the key that it
+// returns.
 func (h *host) sshServer(t *testing.T) (port int, key string) {
 	h.t.Helper()
 	sshd, err := exec.LookPath("/usr/sbin/sshd")
@@ -291,8 +294,9 @@ func TestTheProgramForSSHCarriesBytesAndSaysWhyNot(t *testing.T) {
 	}
 }
 
-// What a program tries that does not ask the proxy. Each is Python that ends with status 0 if it got out, and with
-// notAllowed if the kernel or the proxy said no: anything else is a mistake in the attempt, which would tell nothing.
+// What a program tries that does not ask the proxy. Each is Python that ends with status 0 if it
+// got out, and with notAllowed if the kernel or the proxy said no: anything else is a mistake in
+// the attempt, which would tell nothing.
 const notAllowed = "3"
 
 func TestAProgramThatIgnoresTheProxyReachesNothing(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lies are shell functions that put another content in the place of an object: git does not look when it reads one. O is the object's name, V the
-// other content's, P the first one's path in .git/objects.
+// lies are shell functions that put another content in the place of an object: git does not look
+// when it reads one. O is the object's name, V the other content's, P the first one's path in
+// .git/objects.
 const lies = `path() { echo .git/objects/$(echo $1 | sed 's,..,&/,'); }
 O=$(git rev-parse HEAD:file); P=$(path $O); V=$(echo evil | git hash-object -w --stdin); L=$(path $V)
 packed() { git cat-file blob $O > /tmp/f; git repack -adq; git prune-packed; test ! -e $P; }
@@ -26,7 +27,8 @@ index = b"\xfftOc" + struct.pack(">I", 2) + b"".join(struct.pack(">I", int(i >= 
 open(to + ".pack", "wb").write(pack + end); open(to + ".idx", "wb").write(index + hashlib.sha1(index).digest())' $O $1; }
 `
 
-// git shows and takes what is in a file for what the file's name says: a commit that the person knows would bring what a command wrote.
+// git shows and takes what is in a file for what the file's name says: a commit that the person
+// knows would bring what a command wrote.
 func TestObjectsThatAreNotWhatTheirNamesSayAreSetAside(t *testing.T) {
 	needProgram(t, "python3")
 	for name, c := range map[string]struct{ inside, told string }{
@@ -213,7 +215,8 @@ func TestObjectsOfAKilledLaunchersCommandAreSetAsideByTheNextRun(t *testing.T) {
 	}
 }
 
-// In a session they are looked through when a call has ended, and again if another one writes them later.
+// In a session they are looked through when a call has ended, and again if another one writes them
+// later.
 func TestASessionSetsObjectsAsideThatAreNotWhatTheirNamesSay(t *testing.T) {
 	needProgram(t, "python3")
 	h := gitHost(t)
@@ -269,7 +272,8 @@ func TestALinkLeadsToNoObjectsThatAnotherCommandWrote(t *testing.T) {
 	}
 }
 
-// A clone that shares the objects of a repository that no command could write goes on, inside and outside.
+// A clone that shares the objects of a repository that no command could write goes on, inside and
+// outside.
 func TestACloneThatSharesObjectsGoesOn(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		h := gitHost(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// plainOnATerminal starts a shell script without a guard namespace, as on a host whose AppArmor lets bwrap alone make user
-// namespaces. What it shows is read until a deadline.
+// plainOnATerminal starts a shell script without a guard namespace, as on a host whose AppArmor
+// lets bwrap alone make user namespaces. What it shows is read until a deadline.
 func (h *host) plainOnATerminal(script string) (*exec.Cmd, *os.File) {
 	h.t.Helper()
 	for _, s := range append([]syscall.Signal{syscall.SIGHUP}, terminalSignals...) {

@@ -10,11 +10,12 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/bus"
 )
 
-// A Plan is a sandbox before it exists: what is mounted where, in which order and why, and with which options the
-// command starts. It is plain data. Build makes it and Run carries it out.
+// A Plan is a sandbox before it exists: what is mounted where, in which order and why, and with
+// which options the command starts. It is plain data. Build makes it and Run carries it out.
 type Plan struct {
-	// Steps in the order in which bwrap carries them out. Binds, private directories and links stand shallowest first
-	// (Build's last act; a step never covers an earlier one that is deeper), then masks, then seals.
+	// Steps in the order in which bwrap carries them out. Binds, private directories and links
+	// stand shallowest first (Build's last act; a step never covers an earlier one that is deeper),
+	// then masks, then seals.
 	Steps []Step
 
 	// Rootfs is the image that stands in place of the host's system. Nil: there is none.
@@ -33,11 +34,13 @@ type Plan struct {
 	WorkingDirectory string
 	Limits           profile.Limits
 
-	// Hidden are the paths that are not to be seen although something above them is, and not all of them exist.
+	// Hidden are the paths that are not to be seen although something above them is, and not all of
+	// them exist.
 	Hidden []string
 	// ForGood are those of Hidden that no grant shows.
 	ForGood []string `json:",omitempty"`
-	// NetworkBy is the file that bounds the network, which nobody here loosens. Empty: there is none.
+	// NetworkBy is the file that bounds the network, which nobody here loosens. Empty: there is
+	// none.
 	NetworkBy string `json:",omitempty"`
 	// Protection is what is watched while the command runs.
 	Protection *Protection
@@ -88,15 +91,16 @@ type Step struct {
 	Mode   fs.FileMode    `json:"mode,omitempty" jsonschema:"of private, mask, empty, copy and dir: the permission bits"`
 	Origin profile.Origin `json:"origin" jsonschema:"why it is there"`
 	Typed  string         `json:"typed,omitempty" jsonschema:"the path as the person wrote it, where that leads to it through symbolic links"`
-	// Pinned binds are opened without following any symbolic link and bound by descriptor: something that the inside
-	// could have written may stand in the path.
+	// Pinned binds are opened without following any symbolic link and bound by descriptor:
+	// something that the inside could have written may stand in the path.
 	Pinned bool `json:"-"`
 	// Purpose says what a step is for that the grants alone would not have.
 	Purpose Purpose `json:"purpose,omitempty" jsonschema:"of what no grant asks for: what it is for"`
-	// Entries binds of a directory show what the host has in it when the sandbox begins, entry by entry: what comes later is
-	// not seen, whatever it is called.
+	// Entries binds of a directory show what the host has in it when the sandbox begins, entry by
+	// entry: what comes later is not seen, whatever it is called.
 	Entries bool `json:"entries,omitempty" jsonschema:"of a bind: the entries that the host has at the start, each for itself"`
-	// Settings are git's, of a repository: where the launcher can mount, the command has a copy of its own in their place.
+	// Settings are git's, of a repository: where the launcher can mount, the command has a copy of
+	// its own in their place.
 	Settings bool `json:"settings,omitempty" jsonschema:"git's settings: inside there is a copy that the command may write; what does no harm is carried over after the run"`
 	// Image says that an image is shown, or what stands in one in place of its own.
 	Image bool `json:"image,omitempty" jsonschema:"of an image, and not of the host's system"`
@@ -128,7 +132,8 @@ const (
 	Caches   Purpose = "cache"     // what tools download and build for their person
 )
 
-// A NoticeKind tells programs what a notice is about. The names are the same in every interface of the project.
+// A NoticeKind tells programs what a notice is about. The names are the same in every interface of
+// the project.
 type NoticeKind string
 
 const (
@@ -159,6 +164,6 @@ type Notice struct {
 	Text   string     `json:"text" jsonschema:"for a person, in one line"`
 }
 
-// printable makes text safe for a terminal and a log: what is not printable, and invisible or reordering characters
-// among them, is escaped as in Go source. A file name may hold any of them.
+// printable makes text safe for a terminal and a log: what is not printable, and invisible or
+// reordering characters among them, is escaped as in Go source. A file name may hold any of them.
 func printable(s string) string { return text.Name(s) }

@@ -19,7 +19,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
-// planted lists what stands under a protected name below a directory, and what git would execute in repositories there.
+// planted lists what stands under a protected name below a directory, and what git would execute in
+// repositories there.
 func planted(t *testing.T, dir string) []string {
 	t.Helper()
 	var list []string
@@ -122,7 +123,8 @@ func TestNothingThatACommandShapesDecidesWhatIsProtected(t *testing.T) {
 	}
 }
 
-// The person's git status in the project above finds the repository that the command hid, and executes nothing of it.
+// The person's git status in the project above finds the repository that the command hid, and
+// executes nothing of it.
 func TestARepositoryThatWasHiddenExecutesNothingOnTheHost(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace
@@ -429,7 +431,8 @@ func plant() {
 // worktreeOf makes a worktree of the repository gd, which needs no HEAD for that.
 const worktreeOf = "echo ref: refs/heads/main > gd/worktrees/w/HEAD; echo ../.. > gd/worktrees/w/commondir; echo gitdir: $PWD/gd/worktrees/w > $d/.git"
 
-// One command makes half of a repository, and the next one the other half: neither half is a repository that was there.
+// One command makes half of a repository, and the next one the other half: neither half is a
+// repository that was there.
 func TestARepositoryThatIsMadeInHalvesIsDisarmed(t *testing.T) {
 	for name, halves := range map[string][2]string{
 		"bare, HEAD last":         {"mkdir -p $d/objects $d/refs; echo \"$c\" > $d/config", "echo ref: refs/heads/main > $d/HEAD"},
@@ -507,7 +510,8 @@ func TestABareRepositoryThatAPersonCompletesIsDisarmed(t *testing.T) {
 	}
 }
 
-// What a command writes in its caches is on the host, in this program's own directory, where nobody looks: no link may lead a person there.
+// What a command writes in its caches is on the host, in this program's own directory, where nobody
+// looks: no link may lead a person there.
 func TestALinkIntoOurOwnDirectoryIsSetAside(t *testing.T) {
 	for name, c := range map[string]struct{ inside, link string }{
 		"there":                       {"ln -s $S/layers/p p", "p"},

@@ -13,9 +13,10 @@ import (
 // insideDirectory is where a sandbox has what is this program's.
 const insideDirectory = "/run/clai-sandbox/"
 
-// ShowProgram shows a program read-only at /run/clai-sandbox/NAME inside, and returns that path: source on the host, which
-// has no symbolic link in its path, or where that is empty the program that carries the plan out. It is executed there as
-// any other command of the plan, and can do no more than one.
+// ShowProgram shows a program read-only at /run/clai-sandbox/NAME inside, and returns that path:
+// source on the host, which has no symbolic link in its path, or where that is empty the program
+// that carries the plan out. It is executed there as any other command of the plan, and can do no
+// more than one.
 func (p *Plan) ShowProgram(name, source string) string {
 	step := Step{Kind: Bind, Path: insideDirectory + name, Source: source, Access: profile.ReadOnly, Origin: baseline, Pinned: true, file: true}
 	if source == "" {
@@ -25,8 +26,9 @@ func (p *Plan) ShowProgram(name, source string) string {
 	return step.Path
 }
 
-// StandIn puts the program that carries the plan out in place of a program of the system's, inside: whoever starts that starts this. The path is
-// that of the file itself, without a symbolic link in it.
+// StandIn puts the program that carries the plan out in place of a program of the system's, inside:
+// whoever starts that starts this. The path is that of the file itself, without a symbolic link in
+// it.
 func (p *Plan) StandIn(path string) {
 	p.insert(Step{Kind: Bind, Path: path, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
 }
@@ -40,8 +42,9 @@ func (p *Plan) insert(step Step) {
 	p.Steps = slices.Insert(slices.Clone(p.Steps), at, step)
 }
 
-// openProgram opens the file that this process executes, to be bound. bwrap looks for the path of what it binds, and has no
-// capability to do so in other users' directories: where they let nobody in, the file is open for reading, to be copied.
+// openProgram opens the file that this process executes, to be bound. bwrap looks for the path of
+// what it binds, and has no capability to do so in other users' directories: where they let nobody
+// in, the file is open for reading, to be copied.
 func openProgram() (file descriptor.File, reachable bool, err error) {
 	flags := unix.O_PATH
 	path, err := os.Readlink(ownProgram)
@@ -52,7 +55,8 @@ func openProgram() (file descriptor.File, reachable bool, err error) {
 	return descriptor.File(max(fd, 0)), reachable, err
 }
 
-// searchable reports whether this process's user may look into the directories above a path without any capability.
+// searchable reports whether this process's user may look into the directories above a path without
+// any capability.
 func searchable(path string) bool {
 	for path != "/" {
 		path = parent(path)

@@ -15,8 +15,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
-// What something outside the sandbox executes later, or does as it says, is read-only in writable directories: git's hooks
-// and settings, editors' tasks, agents' settings, what shells start with. Three things hold it:
+// What something outside the sandbox executes later, or does as it says, is read-only in writable
+// directories: git's hooks and settings, editors' tasks, agents' settings, what shells start with.
+// Three things hold it:
 //
 //   - what there is of it, at any depth, is mounted read-only;
 //   - each directory between it and the writable one is a mount of its own, because a mount cannot be renamed: "mv .git x;
@@ -28,13 +29,15 @@ import (
 // maxGuarded bounds what is protected in one plan, each for itself.
 const maxGuarded = 1024
 
-// maxClosed bounds how many directories are read-only as a whole, because there is too much in them.
+// maxClosed bounds how many directories are read-only as a whole, because there is too much in
+// them.
 const maxClosed = 64
 
 // repositoryWeight is how many mounts a repository takes, about.
 const repositoryWeight = 4
 
-// A Protection is what a watch of the command's directories has to know. It is nil where the command writes nothing.
+// A Protection is what a watch of the command's directories has to know. It is nil where the
+// command writes nothing.
 type Protection struct {
 	Roots  []string // the directories that the command may write, and all below them
 	names  *protect.Names
@@ -56,8 +59,9 @@ type Protection struct {
 	unseen           []string              // directories of the home, in which not all links were looked for
 }
 
-// A Lookout is the host, for a plan that is run next: the directories that its command may write are watched from before Build looks
-// through them, so that Run need not look through them again. Whatever comes into being under a protected name from then on is set aside.
+// A Lookout is the host, for a plan that is run next: the directories that its command may write
+// are watched from before Build looks through them, so that Run need not look through them again.
+// Whatever comes into being under a protected name from then on is set aside.
 type Lookout struct {
 	Host
 	watch atomic.Pointer[protect.Watch]
@@ -89,8 +93,8 @@ func (l *Lookout) take() (*protect.Watch, error) {
 	return protect.NewWatch()
 }
 
-// protect makes what is protected read-only wherever the grants make it writable. It comes after all grants: one for a
-// protected path itself stands.
+// protect makes what is protected read-only wherever the grants make it writable. It comes after
+// all grants: one for a protected path itself stands.
 func (b *builder) protect() {
 	before := *b
 	before.layers = b.layers.clone()
@@ -284,7 +288,8 @@ func (b *builder) protectIn(root string) {
 	}
 }
 
-// stray is about a symbolic link, or the like, that a person has in a git directory, where git makes none.
+// stray is about a symbolic link, or the like, that a person has in a git directory, where git
+// makes none.
 func (b *builder) stray(name string) {
 	object, err := b.tree.Lstat(name)
 	switch {
@@ -326,7 +331,8 @@ func (b *builder) originOf(rule string) profile.Origin {
 	return profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"}
 }
 
-// tooMany names directories that hold what is more than can be protected each for itself. The shallow ones are.
+// tooMany names directories that hold what is more than can be protected each for itself. The
+// shallow ones are.
 func tooMany(found []protect.Found, root string) []protect.Closed {
 	weight := 0
 	byDepth := slices.Clone(found)
@@ -344,7 +350,8 @@ func tooMany(found []protect.Found, root string) []protect.Closed {
 	return protect.RollUp(rest, root, maxClosed)
 }
 
-// close makes a directory read-only as a whole, because what is in it cannot be protected each for itself.
+// close makes a directory read-only as a whole, because what is in it cannot be protected each for
+// itself.
 func (b *builder) close(root string, closed protect.Closed) {
 	if !b.writable(closed.Path) {
 		return
@@ -392,7 +399,8 @@ func (b *builder) guard(path string, origin profile.Origin) {
 	}
 }
 
-// anchor makes a directory and those above it mounts of their own, as far as the command could rename them.
+// anchor makes a directory and those above it mounts of their own, as far as the command could
+// rename them.
 func (b *builder) anchor(dir string) {
 	for ; b.writable(dir) && b.writable(parent(dir)); dir = parent(dir) {
 		switch step := b.layers[dir]; {
@@ -408,8 +416,8 @@ func (b *builder) anchor(dir string) {
 	}
 }
 
-// protectTarget protects what a symbolic link leads to, where that is writable. A link cannot be a mount: another one in its place
-// is set aside.
+// protectTarget protects what a symbolic link leads to, where that is writable. A link cannot be a
+// mount: another one in its place is set aside.
 func (b *builder) protectTarget(link string, origin profile.Origin) {
 	b.lead(link, origin)
 	b.anchor(parent(link))
@@ -420,7 +428,8 @@ func (b *builder) await(path string) {
 	b.protection.names.Add(protect.Name{Path: baseName(path), In: parent(path), Rule: baseName(path)})
 }
 
-// awaitLinks protects the symbolic links on the way to what is protected: another thing in the place of one leads elsewhere, and is set aside.
+// awaitLinks protects the symbolic links on the way to what is protected: another thing in the
+// place of one leads elsewhere, and is set aside.
 func (b *builder) awaitLinks(w walk) {
 	for _, link := range w.Links {
 		if b.writable(link.Path) {
@@ -431,7 +440,8 @@ func (b *builder) awaitLinks(w walk) {
 	}
 }
 
-// SetsAside reports whether what a command would make at a path would be set aside, and what leaves the path writable.
+// SetsAside reports whether what a command would make at a path would be set aside, and what leaves
+// the path writable.
 func (p *Plan) SetsAside(host Tree, path string) (rule string, is bool) {
 	w, err := follow(inside{p, host}, path)
 	if err != nil {

@@ -76,7 +76,8 @@ func (h *host) quarantined() []protect.Entry {
 	return list
 }
 
-// setAside runs a shell script, and expects that what it makes at paths of the workspace is not there, but in the quarantine.
+// setAside runs a shell script, and expects that what it makes at paths of the workspace is not
+// there, but in the quarantine.
 func (h *host) setAside(script string, paths ...string) ran {
 	h.t.Helper()
 	r := h.run("/bin/sh", "-c", script)
@@ -144,7 +145,8 @@ func TestWhatIsExecutedOutsideCannotBeChangedOrMovedAside(t *testing.T) {
 	}
 }
 
-// keepsSettings runs scripts that change what executes in a repository's settings, and expects those of the host as they were.
+// keepsSettings runs scripts that change what executes in a repository's settings, and expects
+// those of the host as they were.
 func (h *host) keepsSettings(repository string, scripts ...string) {
 	h.t.Helper()
 	file := repository + "/config"
@@ -362,7 +364,8 @@ func TestWhatSettingsNameIsProtectedToo(t *testing.T) {
 	h.sh("touch tools/other")
 }
 
-// Hooks are often links to scripts of the project, which git would execute as the command left them.
+// Hooks are often links to scripts of the project, which git would execute as the command left
+// them.
 func TestWhatLinksInProtectedDirectoriesLeadToIsProtectedToo(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace
@@ -390,7 +393,8 @@ func TestWhatLinksInProtectedDirectoriesLeadToIsProtectedToo(t *testing.T) {
 	h.sh("echo x > scripts/other; " + commit)
 }
 
-// Who has hooks below each working tree (core.hooksPath, a relative one) has them in a repository that a command makes, too.
+// Who has hooks below each working tree (core.hooksPath, a relative one) has them in a repository
+// that a command makes, too.
 func TestHooksThatThePersonsSettingsNameAreProtectedInNewRepositories(t *testing.T) {
 	h := newHost(t)
 	h.write(h.profile.Home+"/.gitconfig", "[include]\n path = more\n")
@@ -399,7 +403,8 @@ func TestHooksThatThePersonsSettingsNameAreProtectedInNewRepositories(t *testing
 	h.sh("mkdir hooks && echo x > hooks/pre-commit")
 }
 
-// Some keep what their shell and git read at home in a directory with other names, and have links to it.
+// Some keep what their shell and git read at home in a directory with other names, and have links
+// to it.
 func TestWhatThePersonsShellAndGitReadInTheWorkspaceIsProtected(t *testing.T) {
 	h := newHost(t)
 	work, home := h.profile.Workspace, h.profile.Home
@@ -516,7 +521,8 @@ func TestAWorkspaceThatCannotBeWrittenRunsWithoutANotice(t *testing.T) {
 	}
 }
 
-// The bounds hold: of a workspace of many repositories, what cannot be protected each for itself is read-only.
+// The bounds hold: of a workspace of many repositories, what cannot be protected each for itself is
+// read-only.
 func TestManyRepositoriesAreProtectedUpToABoundAndTheRestIsReadOnly(t *testing.T) {
 	h := newHost(t)
 	for i := range 300 {

@@ -15,7 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/publish"
 )
 
-// ports are those of a sandbox's own network that the host reaches, and those at which something listens in vain. The zero value has none.
+// ports are those of a sandbox's own network that the host reaches, and those at which something
+// listens in vain. The zero value has none.
 type ports struct {
 	mu       sync.Mutex
 	attempt  *attempt
@@ -37,8 +38,8 @@ type begunPort struct {
 	inside   uint16
 }
 
-// listenPublished listens at the ports that are published, before anything runs. What the configuration publishes for each of an agent's
-// sandboxes may be another one's already.
+// listenPublished listens at the ports that are published, before anything runs. What the
+// configuration publishes for each of an agent's sandboxes may be another one's already.
 func (a *attempt) listenPublished(l Launcher) error {
 	a.ports.attempt, a.ports.stays = a, l.session != nil
 	for _, port := range a.plan.Published {
@@ -88,8 +89,8 @@ func another(port uint16) int {
 	return int(port) + 1
 }
 
-// servePublished leads to the ports inside from now on. The sandbox's network is there as soon as bwrap has made the namespaces, and the
-// command has not begun.
+// servePublished leads to the ports inside from now on. The sandbox's network is there as soon as
+// bwrap has made the namespaces, and the command has not begun.
 func (a *attempt) servePublished() error {
 	if len(a.ports.begun) == 0 {
 		return nil
@@ -142,8 +143,8 @@ func (p *ports) enter() (*publish.Dialer, error) {
 	return p.dialer, err
 }
 
-// networkNamespace opens the sandbox's. That of this process is refused: pid 1 of the sandbox may have gone, and its number been given to
-// another.
+// networkNamespace opens the sandbox's. That of this process is refused: pid 1 of the sandbox may
+// have gone, and its number been given to another.
 func (a *attempt) networkNamespace() (int, error) {
 	fd, err := -1, error(publish.ErrClosed)
 	a.process.While(func(int) {
@@ -162,7 +163,8 @@ func (a *attempt) networkNamespace() (int, error) {
 	return fd, nil
 }
 
-// lookEvery is how often it is looked what listens inside. What does so for two looks is told: a test's server comes and goes.
+// lookEvery is how often it is looked what listens inside. What does so for two looks is told: a
+// test's server comes and goes.
 const lookEvery = 1500 * time.Millisecond
 
 // maxPortsTold bounds of how many ports it is said that nothing outside reaches them.
@@ -292,8 +294,8 @@ func (p *ports) close() {
 	}
 }
 
-// Publish leads from a port of the host's loopback interface to one of the session's sandbox, as long as that stays. The error is a
-// *SetupError, or ErrSessionEnded.
+// Publish leads from a port of the host's loopback interface to one of the session's sandbox, as
+// long as that stays. The error is a *SetupError, or ErrSessionEnded.
 func (s *Session) Publish(port profile.PublishedPort) error {
 	s.settling.Lock()
 	defer s.settling.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
-// freePort is a port of the host's loopback interface that nothing has. It is none of those that the kernel gives out by itself: who connects
-// to one of those may be connected to itself.
+// freePort is a port of the host's loopback interface that nothing has. It is none of those that
+// the kernel gives out by itself: who connects to one of those may be connected to itself.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	for range 100 {

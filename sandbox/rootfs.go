@@ -14,11 +14,13 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/image"
 )
 
-// An image's files stand where the host's system would. Its directories at the root are shown read-only by plain binds; what a person
-// granted, which is the host's, stands in them where it stands on the host. A directory of the image's that has such a thing in it is shown
-// entry by entry, in one of the sandbox's own, so that there is a place to mount on.
+// An image's files stand where the host's system would. Its directories at the root are shown
+// read-only by plain binds; what a person granted, which is the host's, stands in them where it
+// stands on the host. A directory of the image's that has such a thing in it is shown entry by
+// entry, in one of the sandbox's own, so that there is a place to mount on.
 //
-// Copy on write, each directory at the root has a layer for each agent. Nobody brings those to the image: they count as caches.
+// Copy on write, each directory at the root has a layer for each agent. Nobody brings those to the
+// image: they count as caches.
 
 // notOfImage are directories at the root that every sandbox has of its own.
 var notOfImage = []string{"/proc", "/sys", "/dev", "/tmp", "/run"}
@@ -117,7 +119,8 @@ func (b *builder) temporaryInImage() {
 	b.layers.put(Step{Kind: Private, Path: varTmp, Mode: sticky, Origin: baseline, Image: true})
 }
 
-// leadThroughImage makes ways through the image to what is not its own. It comes when all else is decided.
+// leadThroughImage makes ways through the image to what is not its own. It comes when all else is
+// decided.
 func (b *builder) leadThroughImage() error {
 	if b.rootfs == nil {
 		return nil

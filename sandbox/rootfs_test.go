@@ -16,7 +16,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/image"
 )
 
-// anImage makes an image with a few of the host's programs, and has the sandbox use it. It returns the image's root.
+// anImage makes an image with a few of the host's programs, and has the sandbox use it. It returns
+// the image's root.
 func (h *host) anImage() string {
 	h.t.Helper()
 	h.profile.Image, h.profile.Images = "tiny", filepath.Join(h.profile.Home, ".local/state/clai-sandbox/images")
@@ -90,7 +91,8 @@ func TestAnImageStandsInPlaceOfTheHostsSystem(t *testing.T) {
 	}
 }
 
-// What is the host's is granted as ever, wherever the image has something, and hidden and protected as ever.
+// What is the host's is granted as ever, wherever the image has something, and hidden and protected
+// as ever.
 func TestGrantsStandInAnImage(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)

@@ -24,35 +24,39 @@ import (
 // A Launcher carries out plans with one bwrap.
 type Launcher struct {
 	Bwrap Bwrap
-	// State is the directory of this program's state, or empty: there are the quarantine, for what the command makes under protected
-	// names, and a record of the run, should this process be killed.
+	// State is the directory of this program's state, or empty: there are the quarantine, for what
+	// the command makes under protected names, and a record of the run, should this process be
+	// killed.
 	State string
-	// Grace is how long a command may take to end after SIGTERM, before SIGKILL. 0 means DefaultGrace.
+	// Grace is how long a command may take to end after SIGTERM, before SIGKILL. 0 means
+	// DefaultGrace.
 	Grace time.Duration
-	// Relay are the signals that are passed on to the command while it runs. Before it runs they have their usual effect,
-	// and the sandbox ends with this process.
+	// Relay are the signals that are passed on to the command while it runs. Before it runs they
+	// have their usual effect, and the sandbox ends with this process.
 	Relay []os.Signal
-	// Terminal says that the command shares the caller's controlling terminal: it stays in the caller's session, so that
-	// job control works, and this process does nothing about SIGINT and SIGQUIT while it runs, since the terminal sends
-	// them to the command too. See ControlsTerminal.
+	// Terminal says that the command shares the caller's controlling terminal: it stays in the
+	// caller's session, so that job control works, and this process does nothing about SIGINT and
+	// SIGQUIT while it runs, since the terminal sends them to the command too. See
+	// ControlsTerminal.
 	Terminal bool
-	// Job says that this process is a job of somebody's shell and runs one command: when the terminal stops the job, everything
-	// inside stops first.
+	// Job says that this process is a job of somebody's shell and runs one command: when the
+	// terminal stops the job, everything inside stops first.
 	Job bool
-	// AskNetwork has somebody asked about a connection of a filtered network that no rule names; see egress.Proxy. Nil asks nobody.
+	// AskNetwork has somebody asked about a connection of a filtered network that no rule names;
+	// see egress.Proxy. Nil asks nobody.
 	AskNetwork func(context.Context, profile.Destination) (why string)
 	// JudgedNetwork hears what became of each connection of a filtered network; see egress.Proxy.
 	JudgedNetwork func(to string, allowed bool, rule, why string)
 	// Reach, if there is one, can change what a filtered network of this run reaches.
 	Reach *Reach
 
-	// SSHAgent is the program that serves a sandbox's ssh-agent, with its arguments: see package sshagent. AskSSH decides about a host
-	// that nobody named for a key; nil refuses.
+	// SSHAgent is the program that serves a sandbox's ssh-agent, with its arguments: see package
+	// sshagent. AskSSH decides about a host that nobody named for a key; nil refuses.
 	SSHAgent []string
 	AskSSH   func(context.Context, sshagent.Question) sshagent.Answer
 
-	// Unpublished, if it is not nil, is told while the command runs of a port of its own network at which it listens and that nothing
-	// outside reaches.
+	// Unpublished, if it is not nil, is told while the command runs of a port of its own network at
+	// which it listens and that nothing outside reaches.
 	Unpublished func(Notice)
 	// AskPublish decides whether such a port is published; nil: nobody is asked.
 	AskPublish func(ctx context.Context, port uint16) bool
@@ -76,14 +80,17 @@ type Launcher struct {
 const (
 	// DefaultGrace is the time between SIGTERM and SIGKILL.
 	DefaultGrace = 2 * time.Second
-	// killTimeout bounds the wait for processes that were killed: one in an uninterruptible system call stays.
+	// killTimeout bounds the wait for processes that were killed: one in an uninterruptible system
+	// call stays.
 	killTimeout = 10 * time.Second
 )
 
-// Stdio are the command's standard streams. An *os.File is handed over as it is: no byte passes through this process.
+// Stdio are the command's standard streams. An *os.File is handed over as it is: no byte passes
+// through this process.
 type Stdio = process.Stdio
 
-// checkStreams refuses a directory as a stream: it would lead the command out, to all that lies below.
+// checkStreams refuses a directory as a stream: it would lead the command out, to all that lies
+// below.
 func checkStreams(s Stdio) error {
 	for name, stream := range map[string]any{"input": s.In, "output": s.Out, "error": s.Err} {
 		if file, ok := stream.(*os.File); ok && file != nil {
@@ -106,7 +113,8 @@ const (
 	Cancelled Outcome = "cancelled" // the context ended
 )
 
-// overflowed is a command that was ended for its output, or for what it wrote. In its Result it comes to an end like any other, with a notice.
+// overflowed is a command that was ended for its output, or for what it wrote. In its Result it
+// comes to an end like any other, with a notice.
 const overflowed = Outcome("overflowed")
 
 // A Result is a command that was run.
@@ -118,7 +126,8 @@ type Result struct {
 	Notices  []Notice
 }
 
-// Run runs a command in a new sandbox of the plan's, with the bwrap that FindBwrap finds. See Launcher.Run.
+// Run runs a command in a new sandbox of the plan's, with the bwrap that FindBwrap finds. See
+// Launcher.Run.
 func Run(ctx context.Context, plan Plan, command []string, stdio Stdio) (Result, error) {
 	bwrap, err := FindBwrap("", "")
 	if err != nil {
@@ -127,13 +136,15 @@ func Run(ctx context.Context, plan Plan, command []string, stdio Stdio) (Result,
 	return Launcher{Bwrap: bwrap}.Run(ctx, plan, command, stdio)
 }
 
-// Run runs command in a new sandbox of the plan's and waits until all of it has ended. If ctx ends first, or the plan's
-// timeout passes, every process inside gets SIGTERM, and after the grace SIGKILL.
+// Run runs command in a new sandbox of the plan's and waits until all of it has ended. If ctx ends
+// first, or the plan's timeout passes, every process inside gets SIGTERM, and after the grace
+// SIGKILL.
 //
-// With a limit that takes a cgroup, an ordinary user's process may be moved into a scope of that user's systemd, where it stays.
+// With a limit that takes a cgroup, an ordinary user's process may be moved into a scope of that
+// user's systemd, where it stays.
 //
-// An error means that nothing was run: *UnavailableError, *SetupError or *CommandError. If this process is killed, the
-// sandbox is killed with it.
+// An error means that nothing was run: *UnavailableError, *SetupError or *CommandError. If this
+// process is killed, the sandbox is killed with it.
 func (l Launcher) Run(ctx context.Context, plan Plan, command []string, stdio Stdio) (Result, error) {
 	if len(command) == 0 {
 		return Result{}, &SetupError{Why: "no command given"}
@@ -192,7 +203,8 @@ func (l Launcher) once(ctx context.Context, plan *Plan, command []string, stdio 
 	}
 	done := make(chan finished, 2)
 	go func() {
-		// Never unlocked, so that the thread ends with this goroutine: what it was confined to, it cannot be let out of.
+		// Never unlocked, so that the thread ends with this goroutine: what it was confined to, it
+		// cannot be let out of.
 		runtime.LockOSThread()
 		result, err := l.attend(ctx, a, stdio, done)
 		done <- finished{result, err}
@@ -206,9 +218,10 @@ type finished struct {
 	err    error
 }
 
-// attend starts what was prepared, stays with it, and says what became of it. The thread's Landlock domain and
-// capabilities are the child's, and the kernel ends the child when the thread that started it is gone: so all of this
-// happens on one thread. What cannot be killed is told through stuck, because the wait for it may never end.
+// attend starts what was prepared, stays with it, and says what became of it. The thread's Landlock
+// domain and capabilities are the child's, and the kernel ends the child when the thread that
+// started it is gone: so all of this happens on one thread. What cannot be killed is told through
+// stuck, because the wait for it may never end.
 func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck chan<- finished) (Result, error) {
 	if err := a.confineThread(); err != nil {
 		return Result{}, err
@@ -288,7 +301,8 @@ func (l Launcher) attend(ctx context.Context, a *attempt, stdio Stdio, stuck cha
 	return l.conclude(a, result)
 }
 
-// watch ends the attempt early if it must, and before it does, it tells why. The error means that it could not be ended.
+// watch ends the attempt early if it must, and before it does, it tells why. The error means that
+// it could not be ended.
 func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Signal, stops chan os.Signal, interrupted *atomic.Value) error {
 	var timeout, kill, again, empty <-chan time.Time
 	var pending []syscall.Signal
@@ -335,7 +349,8 @@ func (l Launcher) watch(ctx context.Context, a *attempt, received <-chan os.Sign
 		case s := <-stops:
 			a.stop(s.(syscall.Signal), stops)
 		case <-again:
-			// There is no command to give it to yet, or no more: then it has ended, and so has the wait.
+			// There is no command to give it to yet, or no more: then it has ended, and so has the
+			// wait.
 			for len(pending) > 0 && a.relay(pending[0]) {
 				pending = pending[1:]
 			}
@@ -399,8 +414,9 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	return result, nil
 }
 
-// diagnose finds out why an attempt came to nothing. bwrap told it to the command's stderr, which is not ours to read: so
-// the same sandbox is set up once more, to execute the root directory, which never works.
+// diagnose finds out why an attempt came to nothing. bwrap told it to the command's stderr, which
+// is not ours to read: so the same sandbox is set up once more, to execute the root directory,
+// which never works.
 func (l Launcher) diagnose(failed *attempt) error {
 	l.bare = true
 	again, err := l.prepare(failed.plan, []string{"/"})

@@ -412,7 +412,8 @@ func TestNoDescriptorOrThreadStays(t *testing.T) {
 	}
 }
 
-// Somebody who ends the sandbox from outside, an administrator or the kernel for want of memory, is not the command's mistake.
+// Somebody who ends the sandbox from outside, an administrator or the kernel for want of memory, is
+// not the command's mistake.
 func TestASandboxThatIsKilledFromOutsideSaysSo(t *testing.T) {
 	h := newHost(t)
 	read, write, err := os.Pipe()

@@ -25,10 +25,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// A Session is a sandbox that stays, and in which commands are started one after the other or side by side. Each costs little more than
-// without a sandbox. All of them see the same files, processes and network: what one leaves is there for the next, and they can
-// signal each other, as those of one user can. What starts them none of them can reach; see package server. Into each other's memory and
-// descriptors they cannot (Linux 5.19).
+// A Session is a sandbox that stays, and in which commands are started one after the other or side
+// by side. Each costs little more than without a sandbox. All of them see the same files, processes
+// and network: what one leaves is there for the next, and they can signal each other, as those of
+// one user can. What starts them none of them can reach; see package server. Into each other's
+// memory and descriptors they cannot (Linux 5.19).
 type Session struct {
 	plan       Plan
 	server     atomic.Pointer[server.Server]
@@ -64,8 +65,9 @@ func (p *Plan) CanStay() string {
 	return ""
 }
 
-// Open makes a sandbox of the plan's and returns when commands can be started in it. It ends with ctx, with Close, and with this process.
-// The plan's timeout is the caller's to hold, because it is each command's.
+// Open makes a sandbox of the plan's and returns when commands can be started in it. It ends with
+// ctx, with Close, and with this process. The plan's timeout is the caller's to hold, because it is
+// each command's.
 //
 // The error is ErrNoSession, or as Run's.
 func (l Launcher) Open(ctx context.Context, plan Plan) (*Session, error) {
@@ -106,8 +108,9 @@ func (l Launcher) Open(ctx context.Context, plan Plan) (*Session, error) {
 // pauseTimeout bounds the wait for the sandbox's first process, which has nothing to wait for.
 const pauseTimeout = 10 * time.Second
 
-// pausing makes the command that bwrap executes, as pid 1, a program that does nothing. It can be asked for nothing: it cannot be traced
-// nor signalled from inside, and has nothing open. The children of those that are gone become its own, and the kernel takes them away.
+// pausing makes the command that bwrap executes, as pid 1, a program that does nothing. It can be
+// asked for nothing: it cannot be traced nor signalled from inside, and has nothing open. The
+// children of those that are gone become its own, and the kernel takes them away.
 func (a *attempt) pausing(p *trampoline.List) ([]string, error) {
 	report, writer, err := descriptor.Pipe()
 	if err != nil {
@@ -140,8 +143,8 @@ func (a *attempt) pausing(p *trampoline.List) ([]string, error) {
 	return []string{"/proc/self/fd/" + a.pass(descriptor.File(program))}, nil
 }
 
-// begin starts the server of a sandbox that is complete. It is called on the thread that started bwrap: what that was confined to, the
-// server is, too.
+// begin starts the server of a sandbox that is complete. It is called on the thread that started
+// bwrap: what that was confined to, the server is, too.
 func (s *Session) begin(a *attempt) error {
 	if err := awaitByte(a.paused, pauseTimeout); err != nil {
 		return &SetupError{Why: "the sandbox's first process: " + err.Error(), Hint: "try again"}
@@ -186,7 +189,8 @@ func (s *Session) begin(a *attempt) error {
 	return nil
 }
 
-// limitServer holds the server, and so its children, to the plan's limits. How long it computes is its own: it stays.
+// limitServer holds the server, and so its children, to the plan's limits. How long it computes is
+// its own: it stays.
 func (a *attempt) limitServer(pid int) error {
 	if err := a.cgroup.Join(pid); err != nil {
 		return fmt.Errorf("limit the commands: %w", err)
@@ -238,8 +242,8 @@ func (s *Session) Ended() <-chan struct{} { return s.ended }
 // Result is how the sandbox ended, and what is to be told about it. It has ended.
 func (s *Session) Result() (Result, error) { return s.result, s.failure }
 
-// News is what has happened since the last News that a person would be told of: what was set aside, and at which ports something
-// listens that nothing outside reaches.
+// News is what has happened since the last News that a person would be told of: what was set aside,
+// and at which ports something listens that nothing outside reaches.
 func (s *Session) News() []Notice {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -273,8 +277,9 @@ func (s *Session) isOver() {
 	}
 }
 
-// Settle carries over to the host's repositories what commands have changed of their settings, as else the end does. All that runs is
-// stopped meanwhile, some milliseconds. It returns what was left out.
+// Settle carries over to the host's repositories what commands have changed of their settings, as
+// else the end does. All that runs is stopped meanwhile, some milliseconds. It returns what was
+// left out.
 func (s *Session) Settle() (notices []Notice) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -296,13 +301,15 @@ func (s *Session) Settle() (notices []Notice) {
 	return notices
 }
 
-// Close ends the sandbox: what runs in it gets SIGTERM, and after the launcher's grace SIGKILL. It returns when it has ended.
+// Close ends the sandbox: what runs in it gets SIGTERM, and after the launcher's grace SIGKILL. It
+// returns when it has ended.
 func (s *Session) Close() {
 	s.cancel()
 	<-s.ended
 }
 
-// Keep keeps the originals of what commands changed where they see it copy on write, as when one of them has ended: see changes.Keep.
+// Keep keeps the originals of what commands changed where they see it copy on write, as when one of
+// them has ended: see changes.Keep.
 func (s *Session) Keep() {
 	if layers := s.layers.Load(); layers != nil {
 		layers.keep()
@@ -313,7 +320,8 @@ func (s *Session) Keep() {
 type Command struct {
 	Argv []string
 	Dir  string // where it starts, absolute; empty: the plan's
-	// The streams are pipes or sockets; nil: /dev/null. A file could be written, or read on from, by its name in /proc.
+	// The streams are pipes or sockets; nil: /dev/null. A file could be written, or read on from,
+	// by its name in /proc.
 	In, Out, Err *os.File
 	Extra        *os.File // becomes its descriptor ExtraFD
 	ExtraFD      int      // above 8
@@ -395,8 +403,8 @@ func checkSessionStream(file *os.File) error {
 	return nil
 }
 
-// Wait waits until the command has ended. What it left in the background may go on. The error means that it was not run: *CommandError or
-// *SetupError; or that the sandbox ended, ErrSessionEnded.
+// Wait waits until the command has ended. What it left in the background may go on. The error means
+// that it was not run: *CommandError or *SetupError; or that the sandbox ended, ErrSessionEnded.
 func (p *Process) Wait() (Result, error) {
 	status, err := p.process.Wait()
 	p.session.Keep()
@@ -450,11 +458,12 @@ func (p *Process) Ended() <-chan struct{} { return p.process.Ended() }
 // PID is the command's process, by its number outside. It is its own only until Wait returns.
 func (p *Process) PID() int { return p.process.PID() }
 
-// Signal sends a signal to the command and what shares its process group. It reports false if the command has ended.
+// Signal sends a signal to the command and what shares its process group. It reports false if the
+// command has ended.
 func (p *Process) Signal(s syscall.Signal) bool { return p.process.Signal(s) }
 
-// End sends a signal to the command, and to all that it started and that is still its descendant. Those that are stopped are woken. It
-// reports false if the command has ended.
+// End sends a signal to the command, and to all that it started and that is still its descendant.
+// Those that are stopped are woken. It reports false if the command has ended.
 func (p *Process) End(s syscall.Signal) bool {
 	return p.process.While(func(pid int) {
 		for _, child := range process.Descendants(pid) {
@@ -467,8 +476,8 @@ func (p *Process) End(s syscall.Signal) bool {
 	})
 }
 
-// Descendants are the numbers, outside, of what the command has started and what that has started, as far as it has not been left by
-// those in between.
+// Descendants are the numbers, outside, of what the command has started and what that has started,
+// as far as it has not been left by those in between.
 func (p *Process) Descendants() (list []int) {
 	p.process.While(func(pid int) { list = process.Descendants(pid) })
 	return list
@@ -486,7 +495,8 @@ func (p *Process) EndDescendants(s syscall.Signal, spare []int) {
 	})
 }
 
-// Stopped reports whether the command itself was stopped, as by SIGSTOP, and does not go on by itself.
+// Stopped reports whether the command itself was stopped, as by SIGSTOP, and does not go on by
+// itself.
 func (p *Process) Stopped() (is bool) {
 	p.process.While(func(pid int) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -539,7 +549,8 @@ func jobsOf(pids []int) (list []Job) {
 	return list
 }
 
-// SignalJob sends a signal to the descendant that has a number inside. It reports false if there is none.
+// SignalJob sends a signal to the descendant that has a number inside. It reports false if there is
+// none.
 func (p *Process) SignalJob(inside int, s syscall.Signal) (sent bool) {
 	p.process.While(func(pid int) {
 		for _, child := range process.Descendants(pid) {

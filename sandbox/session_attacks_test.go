@@ -18,8 +18,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// What a session's command could do to what starts commands, and to another command. Each line says "through" where it got through; a
-// victim runs beside it, whose output and end must be its own. processes(n) are the numbers that it could mean.
+// What a session's command could do to what starts commands, and to another command. Each line says
+// "through" where it got through; a victim runs beside it, whose output and end must be its own.
+// processes(n) are the numbers that it could mean.
 const attackTools = `import ctypes, os, resource, signal, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -231,7 +232,8 @@ func TestASessionsCommandsThatEndOrStopAllOthersEndNothingElse(t *testing.T) {
 	}
 }
 
-// A process that is traced by its parent, which PTRACE_TRACEME makes the server, has not ended when it stops.
+// A process that is traced by its parent, which PTRACE_TRACEME makes the server, has not ended when
+// it stops.
 func TestASessionsCommandThatStopsHasNotEnded(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("no python3")
@@ -281,7 +283,8 @@ func TestASessionsForkBombIsEndedAndTheServerLives(t *testing.T) {
 	if !full {
 		t.Error("nothing held it")
 	}
-	// What was for a command that was not started, nobody keeps open. Others of the user's may end meanwhile, and leave room for one.
+	// What was for a command that was not started, nobody keeps open. Others of the user's may end
+	// meanwhile, and leave room for one.
 	refused := false
 	for range 400 {
 		out, write, err := os.Pipe()

@@ -62,8 +62,8 @@ func (s *Session) sh(t testing.TB, line string) (string, Result) {
 	return out, r
 }
 
-// inSessions is a variable with which all tests run what they run in a session's sandbox, one for each command: to see that it holds what
-// any other holds.
+// inSessions is a variable with which all tests run what they run in a session's sandbox, one for
+// each command: to see that it holds what any other holds.
 const inSessions = "CLAI_SANDBOX_TEST_SESSIONS"
 
 // runInSession is runPlan in a session's sandbox, which ends with the command.
@@ -142,7 +142,8 @@ umask; cat /proc/self/limits; ls -l /proc/self/fd | sed 's/.* 9 //' | grep -c . 
 	}
 }
 
-// What takes a command's rights away it must have before it is the command: so the server, whose fork it is, has it from the start.
+// What takes a command's rights away it must have before it is the command: so the server, whose
+// fork it is, has it from the start.
 func TestASessionsServerIsHeldToWhatItsCommandsAre(t *testing.T) {
 	h := newHost(t)
 	h.limit(profile.LimitOpenFiles, 300)
@@ -197,7 +198,8 @@ func TestASessionsServerIsHeldToWhatItsCommandsAre(t *testing.T) {
 	if out, _ := without.openSession().sh(t, "readlink /proc/self/ns/net"); err != nil || out == host+"\n" || !strings.HasPrefix(out, "net:[") {
 		t.Errorf("without a network, its namespace is %s inside, and %s outside (%v)", out, host, err)
 	}
-	// What a command gets is what it was given: nothing of the server's, nothing of the command's before.
+	// What a command gets is what it was given: nothing of the server's, nothing of the command's
+	// before.
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +316,8 @@ func TestASessionSettlesWhatItChangedOfAHostsRepository(t *testing.T) {
 	}
 }
 
-// While settings are carried over, nothing inside can change what has been looked at, and nothing comes to be that could.
+// While settings are carried over, nothing inside can change what has been looked at, and nothing
+// comes to be that could.
 func TestNothingRunsNorStartsWhileASessionSettles(t *testing.T) {
 	h, _ := settingsHost(t)
 	s := h.openSession()

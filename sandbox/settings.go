@@ -19,13 +19,15 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
-// A repository's settings say what git executes, and "git remote add", "git push -u" and "git branch -D" write them. So the command has
-// a copy of its own: a symbolic link is mounted over .git/config and leads to a file in memory, which git reads, locks and replaces as
-// any other. The host's file is not touched while the command runs. When all of it has ended, what changed in the copy is held
-// against what it was given, and package repository carries over what does no harm.
+// A repository's settings say what git executes, and "git remote add", "git push -u" and "git
+// branch -D" write them. So the command has a copy of its own: a symbolic link is mounted over
+// .git/config and leads to a file in memory, which git reads, locks and replaces as any other. The
+// host's file is not touched while the command runs. When all of it has ended, what changed in the
+// copy is held against what it was given, and package repository carries over what does no harm.
 
 const (
-	// settingsDirectory is where the copies are: in one directory each, because git makes a lock beside the file.
+	// settingsDirectory is where the copies are: in one directory each, because git makes a lock
+	// beside the file.
 	settingsDirectory = insideDirectory + "git"
 	// settingsSize bounds what the command can write there.
 	settingsSize = 16 << 20
@@ -90,8 +92,9 @@ func (s *settings) ofLock(path string) *settingsCopy {
 	return s.of(name)
 }
 
-// copySettings turns the mounts that make settings read-only into links to copies. It comes when the directories are watched already:
-// what the person changes from now on is seen. A file that is not to be read as settings stays read-only.
+// copySettings turns the mounts that make settings read-only into links to copies. It comes when
+// the directories are watched already: what the person changes from now on is seen. A file that is
+// not to be read as settings stays read-only.
 func (a *attempt) copySettings() {
 	s := newSettings()
 	directory := mounts.Mount{Kind: mounts.Private, Path: settingsDirectory, Mode: 0o700, Size: settingsSize}
@@ -182,10 +185,11 @@ func newSettings() *settings {
 	return &settings{alarm: make(chan struct{}), late: make(chan *settingsCopy, 64), stopped: make(chan struct{})}
 }
 
-// When the person's git replaces the file, the kernel takes the link away. It is put back as soon as the kernel tells, and what the
-// person changed is brought into the copy. In the moment between, the command can open the host's file, or put another one in its
-// place. So what happened to the name in that moment is looked at: the kernel tells of each write and each renaming, in their order,
-// and a lease tells whether somebody still has the file open for writing.
+// When the person's git replaces the file, the kernel takes the link away. It is put back as soon
+// as the kernel tells, and what the person changed is brought into the copy. In the moment between,
+// the command can open the host's file, or put another one in its place. So what happened to the
+// name in that moment is looked at: the kernel tells of each write and each renaming, in their
+// order, and a lease tells whether somebody still has the file open for writing.
 
 // cover puts the link back over a file that the host replaced.
 func (s *settings) cover(c *settingsCopy) (uint64, error) {
@@ -196,8 +200,9 @@ func (s *settings) cover(c *settingsCopy) (uint64, error) {
 	return id, err
 }
 
-// happened looks at what happened to the host's file. covered says that the link had to be put back, and later is what the kernel has
-// told since it took the link away; held that somebody has the file open for writing.
+// happened looks at what happened to the host's file. covered says that the link had to be put
+// back, and later is what the kernel has told since it took the link away; held that somebody has
+// the file open for writing.
 func (s *settings) happened(c *settingsCopy, covered, held bool, later []uint32) {
 	now, err := readSettings(c.dir, c.path)
 	c.mu.Lock()
@@ -228,8 +233,8 @@ func (s *settings) happened(c *settingsCopy, covered, held bool, later []uint32)
 	}
 }
 
-// openForWriting reports whether somebody has the host's file open for writing: the kernel gives no lease on such a one. Where there are no
-// leases, nobody can tell.
+// openForWriting reports whether somebody has the host's file open for writing: the kernel gives no
+// lease on such a one. Where there are no leases, nobody can tell.
 func (c *settingsCopy) openForWriting() bool {
 	fd, err := unix.Openat2(int(c.dir), path.Base(c.path), &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
@@ -241,7 +246,8 @@ func (c *settingsCopy) openForWriting() bool {
 	return err == unix.EAGAIN
 }
 
-// heldTimeout is how long the host's file may be open for writing by who renamed it. What is written in that time is told, as all is.
+// heldTimeout is how long the host's file may be open for writing by who renamed it. What is
+// written in that time is told, as all is.
 const heldTimeout = 20 * time.Millisecond
 
 // held reports whether somebody keeps the host's file open for writing.
@@ -254,8 +260,9 @@ func (c *settingsCopy) held() bool {
 	return false
 }
 
-// lockSeen is what was seen of git's lock on the host's file, which is what git renames over it. A command can write into that, or put
-// another one in its place: then somebody opens it besides the one who made it.
+// lockSeen is what was seen of git's lock on the host's file, which is what git renames over it. A
+// command can write into that, or put another one in its place: then somebody opens it besides the
+// one who made it.
 type lockSeen struct {
 	made, odd     bool
 	opens, closes int
@@ -351,7 +358,8 @@ func (s *settings) bring(c *settingsCopy) error {
 	if err != nil {
 		return err
 	}
-	// Whoever changed the copy by git's way since it was read holds the lock, or has given it back: then it is another text.
+	// Whoever changed the copy by git's way since it was read holds the lock, or has given it back:
+	// then it is another text.
 	if err := s.mounter.ReplaceCopy(c.name, inside, text, repository.MaxFile); err != nil {
 		return err
 	}
@@ -374,7 +382,8 @@ const (
 	maxTold = 200
 )
 
-// carryOver brings what the command changed into the host's files, as far as it does no harm. All processes of the command have ended.
+// carryOver brings what the command changed into the host's files, as far as it does no harm. All
+// processes of the command have ended.
 func (s *settings) carryOver(q *protect.Quarantine) []Notice {
 	if s == nil || s.mounter == nil {
 		return nil
@@ -444,8 +453,9 @@ func (s *settings) changed() bool {
 	return false
 }
 
-// settle carries over what the command has changed until now. None of its processes runs meanwhile, so that none is there in the moment in
-// which a file of the host's is replaced and the link to the copy is gone. What cannot be done now, the end does or tells.
+// settle carries over what the command has changed until now. None of its processes runs meanwhile,
+// so that none is there in the moment in which a file of the host's is replaced and the link to the
+// copy is gone. What cannot be done now, the end does or tells.
 func (s *settings) settle(q *protect.Quarantine) (notices []Notice) {
 	for _, c := range s.list {
 		left, err := c.settle(s)
@@ -488,7 +498,8 @@ func (c *settingsCopy) settle(s *settings) (left []repository.Left, err error) {
 	return left, err
 }
 
-// instead puts settings in the place of a link to a copy of them: whoever copies a repository inside ("cp -a", tar) copies that.
+// instead puts settings in the place of a link to a copy of them: whoever copies a repository
+// inside ("cp -a", tar) copies that.
 func (s *settings) instead(mounter *mounts.Mounter, dir int, name string) ([]protect.Taken, bool) {
 	buffer := make([]byte, len(settingsDirectory)+64)
 	n, err := unix.Readlinkat(dir, name, buffer)
@@ -565,8 +576,9 @@ func (c *settingsCopy) left(l repository.Left, q *protect.Quarantine) Notice {
 	return Notice{Kind: NoticeGitSetting, Path: c.path, Text: text + outside(q, c.path, protect.Setting{Key: l.Key, Value: l.Value, Removed: l.Removed}, command...)}
 }
 
-// outside keeps in the quarantine a change of git's settings that was not made, and is the command by which a person makes it. Where it cannot
-// be kept, that is a command of git's, if all that the command inside chose of it can be told as it is.
+// outside keeps in the quarantine a change of git's settings that was not made, and is the command
+// by which a person makes it. Where it cannot be kept, that is a command of git's, if all that the
+// command inside chose of it can be told as it is.
 func outside(q *protect.Quarantine, file string, s protect.Setting, words ...string) string {
 	chosen := s.Key + s.Value
 	isTold := len(chosen) <= maxTold && printable(chosen) == chosen

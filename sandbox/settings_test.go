@@ -17,7 +17,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
-// settingsHost is a host whose workspace is a clone of a repository on the same machine, which may be written.
+// settingsHost is a host whose workspace is a clone of a repository on the same machine, which may
+// be written.
 func settingsHost(t *testing.T) (h *host, remote string) {
 	needMounts(t)
 	h = gitHost(t)
@@ -84,7 +85,8 @@ func TestOrdinaryGitWorksInside(t *testing.T) {
 	}
 }
 
-// What leads git elsewhere than before works inside, and is kept out, told and kept for the person: all that belongs together, and nothing else.
+// What leads git elsewhere than before works inside, and is kept out, told and kept for the person:
+// all that belongs together, and nothing else.
 func TestWhatLeadsGitElsewhereIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -197,7 +199,8 @@ func TestNoSettingThatExecutesReachesTheHost(t *testing.T) {
 	}
 }
 
-// What is not carried over waits in the quarantine, once however often a command sets it, and is told with the command that makes it.
+// What is not carried over waits in the quarantine, once however often a command sets it, and is
+// told with the command that makes it.
 func TestWhatIsNotCarriedOverWaitsForThePerson(t *testing.T) {
 	h, _ := settingsHost(t)
 	set := func() string {
@@ -376,7 +379,8 @@ func TestACommandThatWroteTheHostsSettingsIsEnded(t *testing.T) {
 	}
 }
 
-// TestHowOftenACommandThatWritesSettingsIsNoticed measures, and is no protection: docs/security.md has the figures.
+// TestHowOftenACommandThatWritesSettingsIsNoticed measures, and is no protection: docs/security.md
+// has the figures.
 func TestHowOftenACommandThatWritesSettingsIsNoticed(t *testing.T) {
 	if os.Getenv("CLAI_SANDBOX_MEASURE") == "" {
 		t.Skip("a measurement: CLAI_SANDBOX_MEASURE=1 makes it")
@@ -449,7 +453,8 @@ func measureSettings(t *testing.T, attack string) {
 	t.Logf("of %d versions that the host wrote, %d had something of the command's for a moment; %d runs were ended for it; it was left in %d", done, planted, noticed, left)
 }
 
-// A workspace that is a worktree of a repository elsewhere changes the settings that all worktrees share.
+// A workspace that is a worktree of a repository elsewhere changes the settings that all worktrees
+// share.
 func TestALinkedWorktreeChangesTheSharedSettings(t *testing.T) {
 	h, remote := settingsHost(t)
 	main, tree := h.profile.Workspace, h.profile.Home+"/tree"
@@ -501,7 +506,8 @@ func TestWorktreesAndSubmodulesAreMadeInside(t *testing.T) {
 	}
 }
 
-// Whatever a command makes of its copy, nothing of that is opened but a regular file of a bounded length.
+// Whatever a command makes of its copy, nothing of that is opened but a regular file of a bounded
+// length.
 func TestWhatIsNoFileOfSettingsIsNotCarriedOver(t *testing.T) {
 	for name, script := range map[string]string{
 		"a pipe":            "rm $C && mkfifo $C",

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// "git show 1a2b3c4" shows what a ref has that is called so, and "git reset --hard main" goes where .git/main says. In the scripts, $S is how git abbreviates
-// the first commit, $D what "git describe" makes of it, and $E another commit.
+// "git show 1a2b3c4" shows what a ref has that is called so, and "git reset --hard main" goes where
+// .git/main says. In the scripts, $S is how git abbreviates the first commit, $D what "git
+// describe" makes of it, and $E another commit.
 func TestRefsThatAreCalledAsObjectsAreSetAside(t *testing.T) {
 	const first = `S=$(git rev-parse --short main~1); D=v1-0-g$S; E=$(git commit-tree main^{tree} -m evil); `
 	for name, inside := range map[string]string{
@@ -64,7 +65,8 @@ func TestRefsThatAreCalledAsObjectsAreSetAside(t *testing.T) {
 	}
 }
 
-// Numbers and words are what branches are called, too, and what names a commit after itself misleads nobody.
+// Numbers and words are what branches are called, too, and what names a commit after itself
+// misleads nobody.
 func TestOrdinaryRefsStay(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		t.Run(fmt.Sprintf("strict=%v", strict), func(t *testing.T) {

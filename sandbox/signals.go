@@ -12,8 +12,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
-// init is the process that is pid 1 inside, by its number outside, or 0 if there is none yet: bwrap's only child. The
-// number is its own as long as bwrap has not been reaped, which the process's lock keeps off.
+// init is the process that is pid 1 inside, by its number outside, or 0 if there is none yet:
+// bwrap's only child. The number is its own as long as bwrap has not been reaped, which the
+// process's lock keeps off.
 func (a *attempt) init() int {
 	if children := process.Children(a.process.PID()); len(children) > 0 {
 		return children[0]
@@ -21,7 +22,8 @@ func (a *attempt) init() int {
 	return 0
 }
 
-// relay passes a signal on to the command. It reports false if there is no command, yet or any more.
+// relay passes a signal on to the command. It reports false if there is no command, yet or any
+// more.
 func (a *attempt) relay(s syscall.Signal) bool {
 	sent := false
 	there := a.process.While(func(int) {
@@ -57,8 +59,8 @@ func (c *Control) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Has reports whether a process, by its number outside, is in this run's sandbox. The number is the process's own as long as it has not been waited
-// for, which is the caller's to see to.
+// Has reports whether a process, by its number outside, is in this run's sandbox. The number is the
+// process's own as long as it has not been waited for, which is the caller's to see to.
 func (c *Control) Has(pid int) (is bool) {
 	a := c.attempt.Load()
 	if a == nil {
@@ -97,9 +99,9 @@ func (a *attempt) terminate() {
 	})
 }
 
-// kill ends every process inside: when the first process of a namespace of process ids dies, the kernel kills the rest.
-// With a guard namespace that is bwrap, without it pid 1 inside, and bwrap ends after it. The error says that even so
-// something stayed.
+// kill ends every process inside: when the first process of a namespace of process ids dies, the
+// kernel kills the rest. With a guard namespace that is bwrap, without it pid 1 inside, and bwrap
+// ends after it. The error says that even so something stayed.
 func (a *attempt) kill() error {
 	a.process.While(func(target int) {
 		if first := a.init(); a.attr.Cloneflags == 0 && first != 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
-// A project that is cloned has files that something outside executes, or obeys. They are set aside, and neither the command's nor the person's "git commit -a"
-// commits that they are deleted.
+// A project that is cloned has files that something outside executes, or obeys. They are set aside,
+// and neither the command's nor the person's "git commit -a" commits that they are deleted.
 func TestACommitDoesNotDeleteWhatWasSetAside(t *testing.T) {
 	const protected = ".envrc .husky/pre-commit .vscode/tasks.json sub/.envrc"
 	for _, c := range []struct{ name, inside, tree string }{
@@ -107,7 +107,8 @@ func TestACommitDoesNotDeleteWhatWasSetAside(t *testing.T) {
 	}
 }
 
-// The person goes to another branch while a command runs: what that has under protected names cannot be told from what the command makes.
+// The person goes to another branch while a command runs: what that has under protected names
+// cannot be told from what the command makes.
 func TestAPersonsBranchStaysCleanWhileACommandRuns(t *testing.T) {
 	h := gitHost(t)
 	work := h.profile.Workspace
@@ -135,8 +136,9 @@ func TestAPersonsBranchStaysCleanWhileACommandRuns(t *testing.T) {
 	}
 }
 
-// A worktree that the command adds has the project's own hooks and filters, by the names that the repository's settings say. They are set aside, and git takes the
-// worktree for clean all the same, and removes it.
+// A worktree that the command adds has the project's own hooks and filters, by the names that the
+// repository's settings say. They are set aside, and git takes the worktree for clean all the same,
+// and removes it.
 func TestAWorktreeWithHooksByARelativePathIsAddedAndRemoved(t *testing.T) {
 	for _, how := range []string{"", "session"} {
 		h := gitHost(t)

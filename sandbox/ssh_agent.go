@@ -25,9 +25,10 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/sshagent"
 )
 
-// A person's ssh-agent signs whatever whoever reaches it likes, with every key. A command never reaches it: where keys are named for
-// it, a socket of the launcher's stands in its place, and a program that the launcher starts when somebody connects lets through what
-// package sshagent/serve says.
+// A person's ssh-agent signs whatever whoever reaches it likes, with every key. A command never
+// reaches it: where keys are named for it, a socket of the launcher's stands in its place, and a
+// program that the launcher starts when somebody connects lets through what package sshagent/serve
+// says.
 
 // SSHAgent is what a plan lets a command have signed.
 type SSHAgent struct {
@@ -108,7 +109,8 @@ func (b *builder) sshAgent() SSHAgent {
 	return a
 }
 
-// showForAgent shows a file that ssh reads and that holds nothing secret, where the home is not shown.
+// showForAgent shows a file that ssh reads and that holds nothing secret, where the home is not
+// shown.
 func (b *builder) showForAgent(w walk) {
 	if !b.layers.shows(w.Real) && within(w.Real, b.profile.Home) {
 		b.add(w, Step{Kind: Bind, Path: w.Real, Source: w.Real, Access: profile.ReadOnly, Origin: baseline, Pinned: true, file: true})
@@ -191,8 +193,8 @@ func readPlain(path string, most int64) (string, error) {
 	return string(content), err
 }
 
-// An agentListener is the socket that stands in a sandbox for the ssh-agent. The program that serves it is started when somebody
-// connects.
+// An agentListener is the socket that stands in a sandbox for the ssh-agent. The program that
+// serves it is started when somebody connects.
 type agentListener struct {
 	program []string
 	ask     func(context.Context, sshagent.Question) sshagent.Answer
@@ -378,7 +380,8 @@ func (s *agentListener) notices(list []Notice) []Notice {
 	return list
 }
 
-// agentOperand makes the socket for the plan's agent, and gives it to bwrap. Without one, the command has none and is told.
+// agentOperand makes the socket for the plan's agent, and gives it to bwrap. Without one, the
+// command has none and is told.
 func (a *attempt) agentOperand(l Launcher, step Step, byDescriptor bool) (operand, bool) {
 	var err error
 	if a.agent == nil {

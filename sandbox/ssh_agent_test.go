@@ -15,7 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/sshagent"
 )
 
-// sshHosts are two servers of OpenSSH's on loopback, a person's agent with two keys, and a home that knows the hosts by their hashes.
+// sshHosts are two servers of OpenSSH's on loopback, a person's agent with two keys, and a home
+// that knows the hosts by their hashes.
 type sshHosts struct {
 	*host
 	named, other int // ports
@@ -94,7 +95,8 @@ func (s *sshHosts) outside(name string, args ...string) string {
 	return string(out)
 }
 
-// sshd serves with a host key of its own. Each connection has an sshd, which sees a user database in which whoever tests may sign in.
+// sshd serves with a host key of its own. Each connection has an sshd, which sees a user database
+// in which whoever tests may sign in.
 func (s *sshHosts) sshd(key string) (port int) {
 	s.t.Helper()
 	name := "root"

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Who goes on with a rebase, a cherry-pick or "git am" that has stopped has git obey the files of it. In the scripts, evil is a commit that
-// has .envrc, and ./e a program that leaves a trace.
+// Who goes on with a rebase, a cherry-pick or "git am" that has stopped has git obey the files of
+// it. In the scripts, evil is a commit that has .envrc, and ./e a program that leaves a trace.
 func TestTheStateOfWhatStoppedIsNoCommandsToChoose(t *testing.T) {
 	const prepare = `git switch -q -c evil; echo evil > .envrc; git add -f .envrc; git commit -qm evil; git tag evil-one; git switch -q main; git branch -D -q evil
 git switch -q -c other; echo other > file; git commit -qam other; git format-patch -q -1 --stdout > ../p1; echo 2 > two; git add two; git commit -qm two; git format-patch -q -1 --stdout > ../p2

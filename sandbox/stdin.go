@@ -14,10 +14,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// A file that is open for reading can still be given another mode, owner, time or attribute through its descriptor: what
-// counts for those is the mount that it was opened by, and the host's is writable. So a regular file that is standard
-// input is bound into the sandbox, read-only, and the trampoline opens it there in the place of the descriptor that came from
-// outside. How far it was read the launcher takes over afterwards, as the caller's shell goes on reading there.
+// A file that is open for reading can still be given another mode, owner, time or attribute through
+// its descriptor: what counts for those is the mount that it was opened by, and the host's is
+// writable. So a regular file that is standard input is bound into the sandbox, read-only, and the
+// trampoline opens it there in the place of the descriptor that came from outside. How far it was
+// read the launcher takes over afterwards, as the caller's shell goes on reading there.
 
 // inputPlace is where it stands inside.
 const inputPlace = "/run/clai-sandbox/stdin"
@@ -32,9 +33,9 @@ type inputFile struct {
 	back     *net.UnixConn // where the trampoline sends what it opened
 }
 
-// inputOf finds out whether the stream is such a file; nil: it is not. One without a name any more, as a shell's own
-// temporary file, nobody else can open, and whatever is done to it goes with it. Another user's file that cannot be reached
-// by its name the command could not change either.
+// inputOf finds out whether the stream is such a file; nil: it is not. One without a name any more,
+// as a shell's own temporary file, nobody else can open, and whatever is done to it goes with it.
+// Another user's file that cannot be reached by its name the command could not change either.
 func inputOf(stream any) (*inputFile, error) {
 	file, ok := stream.(*os.File)
 	if !ok || file == nil {
@@ -87,8 +88,8 @@ func (in *inputFile) stand(steps []Step) []Step {
 		Pinned: true, expected: &in.object, Purpose: Protects, file: true})
 }
 
-// open lists the calls that put the file as it stands inside in the place of standard input, and send it out. fds are two
-// descriptors that must be free, and channel the socket's.
+// open lists the calls that put the file as it stands inside in the place of standard input, and
+// send it out. fds are two descriptors that must be free, and channel the socket's.
 func (in *inputFile) open(p *trampoline.List, channel, fd int) {
 	flags := uint32(trampoline.MayFail)
 	if in.required {

@@ -16,9 +16,10 @@ import (
 // maxHolders bounds how many processes are named.
 const maxHolders = 8
 
-// stillOpen finds the processes inside that still have a place of their own in a mount that is not there any more: as working directory,
-// as an open file or directory. Unless files are locked, they can reach from it what lies below. init is pid 1 inside, by its number
-// outside; there are the mounts that were there when the last one was taken away.
+// stillOpen finds the processes inside that still have a place of their own in a mount that is not
+// there any more: as working directory, as an open file or directory. Unless files are locked, they
+// can reach from it what lies below. init is pid 1 inside, by its number outside; there are the
+// mounts that were there when the last one was taken away.
 func stillOpen(init int, processes []int, there map[uint64]bool, locked bool) []Notice {
 	can := "what it has open stays open until it ends"
 	if !locked {
@@ -76,8 +77,8 @@ func mountsOf(processes ...string) map[uint64]bool {
 	return all
 }
 
-// endWriters ends the processes inside that have a file of a mount open for writing: as long as one has, the kernel does not make
-// the mount read-only.
+// endWriters ends the processes inside that have a file of a mount open for writing: as long as one
+// has, the kernel does not make the mount read-only.
 func endWriters(a *attempt, m mounts.Mounted) (notices []Notice) {
 	a.process.While(func(int) {
 		for _, pid := range a.processes() {

@@ -14,24 +14,28 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
-// What is set aside when it is made, covered anew or taken away in time, is so because this process runs. A terminal that
-// stops a job stops this process, and those inside that do nothing about it: the others would go on with nobody looking, while
-// a person is at the shell. The command can bring that about itself: it gives the foreground to a group of its own and reads
-// from the background. So this process stops only when all of the command has.
+// What is set aside when it is made, covered anew or taken away in time, is so because this process
+// runs. A terminal that stops a job stops this process, and those inside that do nothing about it:
+// the others would go on with nobody looking, while a person is at the shell. The command can bring
+// that about itself: it gives the foreground to a group of its own and reads from the background.
+// So this process stops only when all of the command has.
 
 // stopSignals are those by which a terminal stops a job.
 var stopSignals = []syscall.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
 
 const (
-	// stopTimeout is how long programs may take to stop by themselves: some put the terminal back first.
+	// stopTimeout is how long programs may take to stop by themselves: some put the terminal back
+	// first.
 	stopTimeout = 300 * time.Millisecond
 	// freezeTimeout bounds the attempts to stop those that do not.
 	freezeTimeout = 2 * time.Second
-	// quietLooks is how often in a row nothing that runs must be found, as they can wake one another.
+	// quietLooks is how often in a row nothing that runs must be found, as they can wake one
+	// another.
 	quietLooks = 3
 )
 
-// hearStops makes the terminal's stop signals come to a channel, but for those that the caller ignores, until done is called.
+// hearStops makes the terminal's stop signals come to a channel, but for those that the caller
+// ignores, until done is called.
 func hearStops() (heard chan os.Signal, done func()) {
 	heard = make(chan os.Signal, 4)
 	before := map[syscall.Signal]signalAction{}
@@ -49,7 +53,8 @@ func hearStops() (heard chan os.Signal, done func()) {
 	}
 }
 
-// A signalAction is what the kernel does about a signal (struct kernel_sigaction). The zero value is what it does by itself.
+// A signalAction is what the kernel does about a signal (struct kernel_sigaction). The zero value
+// is what it does by itself.
 type signalAction struct {
 	handler, flags, restorer uintptr
 	mask                     uint64
@@ -61,8 +66,8 @@ func setAction(s syscall.Signal, action *signalAction) (before signalAction) {
 	return before
 }
 
-// stop stops everything inside, then this process, as the signal would have, and when that goes on, everything that it stopped.
-// What cannot be stopped is ended.
+// stop stops everything inside, then this process, as the signal would have, and when that goes on,
+// everything that it stopped. What cannot be stopped is ended.
 func (a *attempt) stop(s syscall.Signal, heard chan os.Signal) {
 	select {
 	case <-a.process.Begun(): // or it could begin in between
@@ -84,7 +89,8 @@ func (a *attempt) stop(s syscall.Signal, heard chan os.Signal) {
 	a.thaw(stopped)
 }
 
-// stopSelf stops this process. In the background of no shell the kernel does not stop anybody, and it returns at once.
+// stopSelf stops this process. In the background of no shell the kernel does not stop anybody, and
+// it returns at once.
 func stopSelf(s syscall.Signal) {
 	// To this thread, so that it is stopped before it does anything else.
 	runtime.LockOSThread()
@@ -131,7 +137,8 @@ func (a *attempt) freezeOnce() (found []int) {
 	return found
 }
 
-// thaw lets those go on that freeze has stopped, and no other: a job that was stopped before stays so.
+// thaw lets those go on that freeze has stopped, and no other: a job that was stopped before stays
+// so.
 func (a *attempt) thaw(stopped []int) {
 	a.process.While(func(int) {
 		inside := a.processes()

@@ -23,13 +23,16 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/repository"
 )
 
-// With --protect-mode strict, the command sees each directory that it may write through a layer of this one run. Nothing that it makes is
-// on the host while it runs. When every process of it has ended, what stands under a protected name goes from the layer into the
-// quarantine, repositories that it made lose what git executes, and only then is the rest brought to the host, as package changes does it:
-// what the host changed meanwhile stays as it is, and the command's change of it stays in the layer.
+// With --protect-mode strict, the command sees each directory that it may write through a layer of
+// this one run. Nothing that it makes is on the host while it runs. When every process of it has
+// ended, what stands under a protected name goes from the layer into the quarantine, repositories
+// that it made lose what git executes, and only then is the rest brought to the host, as package
+// changes does it: what the host changed meanwhile stays as it is, and the command's change of it
+// stays in the layer.
 
 const (
-	// maxStrictLayers is how many runs of one agent may have, or have left, changes of one directory.
+	// maxStrictLayers is how many runs of one agent may have, or have left, changes of one
+	// directory.
 	maxStrictLayers = 16
 	strictSuffix    = "-run"
 )
@@ -39,7 +42,8 @@ func (s *Step) strict() bool {
 	return s.Kind == Bind && s.Layer != "" && s.Access == profile.ReadWrite
 }
 
-// keepBack has what the command writes in directories kept in layers, if that is asked for. It comes after all grants.
+// keepBack has what the command writes in directories kept in layers, if that is asked for. It
+// comes after all grants.
 func (b *builder) keepBack() {
 	for _, path := range b.writableRoots() {
 		b.keepBackAt(path)
@@ -134,7 +138,8 @@ func lookAt(dir string) string {
 	return "it is kept: clai-sandbox changes show " + Quote(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir)) + " shows it, and changes apply or discard ends it"
 }
 
-// leftBehind tells of what commands wrote whose launcher was killed before it was brought to the host.
+// leftBehind tells of what commands wrote whose launcher was killed before it was brought to the
+// host.
 func leftBehind(state string) []Notice {
 	layers := filepath.Join(state, "layers")
 	agents, _ := os.ReadDir(layers)
@@ -254,7 +259,8 @@ func (h *homecoming) relative(path string) string {
 // gitSigns are the names by which git knows one of its directories.
 var gitSigns = []string{"HEAD", "objects", "refs", "config", "config.worktree", "commondir", "gitdir", "hooks"}
 
-// read tells the names in a directory of the layer, and of the host's the ones that are git's: half of a repository may be there already.
+// read tells the names in a directory of the layer, and of the host's the ones that are git's: half
+// of a repository may be there already.
 func (h *homecoming) read(path string, each func(name []byte, kind protect.Kind) bool) error {
 	rel := h.relative(path)
 	dir, err := h.upper.Open(rel)
@@ -397,7 +403,8 @@ func (h *homecoming) objects(dirs []string) {
 	}
 }
 
-// shadows sets aside directories of branches and tags that the host has not, and that are called as remote repositories are.
+// shadows sets aside directories of branches and tags that the host has not, and that are called as
+// remote repositories are.
 func (h *homecoming) shadows(dirs []string) {
 	for _, path := range dirs {
 		git, name, _ := protect.MayShadow(path)
@@ -517,7 +524,8 @@ func (h *homecoming) wasPacked(path string) bool {
 	return strings.Contains(string(text), " "+strings.TrimPrefix(path, git+"/")+"\n")
 }
 
-// isObject reports whether the repository that a directory of refs belongs to has an object whose name begins so.
+// isObject reports whether the repository that a directory of refs belongs to has an object whose
+// name begins so.
 func (h *homecoming) isObject(dir, hex string) bool {
 	objects, _ := protect.ObjectsOf(dir)
 	for _, root := range []*os.Root{h.upper, h.host} {
@@ -555,8 +563,8 @@ func (h *homecoming) stash(root *os.Root, path string) (string, error) {
 	return string(text), err
 }
 
-// isWhole reports whether the host has a repository at a path already: the command had copies of its settings, and the rest of what git
-// executes there was read-only.
+// isWhole reports whether the host has a repository at a path already: the command had copies of
+// its settings, and the rest of what git executes there was read-only.
 func (h *homecoming) isWhole(path string) bool {
 	has := func(name string) bool {
 		_, err := h.host.Lstat(filepath.Join(h.relative(path), name))
@@ -629,7 +637,8 @@ func (h *homecoming) isHooks(repository *os.File, in int) bool {
 	return err == nil && err2 == nil && !this.Is(other)
 }
 
-// leave says why a change is not brought to the host. What was to be set aside has been: this is for what could not.
+// leave says why a change is not brought to the host. What was to be set aside has been: this is
+// for what could not.
 func (h *homecoming) leave(c changes.Change) string {
 	path := join(h.path, c.Path)
 	for _, closed := range h.closed {
@@ -686,8 +695,9 @@ func (h *homecoming) apply() error {
 	return err
 }
 
-// awaitTick waits until the clock by which the kernel stamps files has gone on, some milliseconds: what was brought to the host is to be older
-// than the next run's layer, or that would take it for changed meanwhile.
+// awaitTick waits until the clock by which the kernel stamps files has gone on, some milliseconds:
+// what was brought to the host is to be older than the next run's layer, or that would take it for
+// changed meanwhile.
 func awaitTick() {
 	var now unix.Timespec
 	for began := time.Now(); time.Since(began) < 100*time.Millisecond; time.Sleep(time.Millisecond) {

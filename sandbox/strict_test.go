@@ -342,7 +342,8 @@ func TestStrictRunsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// The host has half of a repository with settings, from whoever; a command adds the rest, or removes and makes anew what was there.
+// The host has half of a repository with settings, from whoever; a command adds the rest, or
+// removes and makes anew what was there.
 func TestStrictDisarmsWhatTheHostHasHalfOf(t *testing.T) {
 	for name, script := range map[string]string{
 		"the rest is added":  "mkdir r/objects r/refs; echo ref: refs/heads/main > r/HEAD",

@@ -23,19 +23,20 @@ func ControlsTerminal(files ...*os.File) bool {
 	return false
 }
 
-// terminalSignals are those that a terminal sends to its whole foreground group, and that end a program which does nothing
-// about them. (The other one, SIGTSTP, may stop all of the group, as it would without the sandbox.)
+// terminalSignals are those that a terminal sends to its whole foreground group, and that end a
+// program which does nothing about them. (The other one, SIGTSTP, may stop all of the group, as it
+// would without the sandbox.)
 var terminalSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
 
-// ignoredSignals are those of the terminal's signals that the caller ignores, and so does the command. It is asked once: what
-// signal.Ignore did is not undone for signal.Ignored.
+// ignoredSignals are those of the terminal's signals that the caller ignores, and so does the
+// command. It is asked once: what signal.Ignore did is not undone for signal.Ignored.
 func ignoredSignals() []syscall.Signal {
 	return slices.DeleteFunc(slices.Clone(terminalSignals), func(s syscall.Signal) bool { return !signal.Ignored(s) })
 }
 
-// disregardTerminalSignals makes this process survive what the terminal sends to the whole group. In plain guard bwrap
-// has to survive it too, so they are ignored, which bwrap inherits, and the trampoline restores them for the command. It
-// returns what takes that back.
+// disregardTerminalSignals makes this process survive what the terminal sends to the whole group.
+// In plain guard bwrap has to survive it too, so they are ignored, which bwrap inherits, and the
+// trampoline restores them for the command. It returns what takes that back.
 func (l Launcher) disregardTerminalSignals() func() {
 	received := make(chan os.Signal, 1)
 	var changed []os.Signal
@@ -57,9 +58,9 @@ func (l Launcher) disregardTerminalSignals() func() {
 	}
 }
 
-// keepStreams notes the state that the command's streams share with whoever else has them open, such as the shell that the
-// caller is at, and returns what puts it back: whether reads wait, to whom signals about them go, and a terminal's modes
-// and foreground.
+// keepStreams notes the state that the command's streams share with whoever else has them open,
+// such as the shell that the caller is at, and returns what puts it back: whether reads wait, to
+// whom signals about them go, and a terminal's modes and foreground.
 func keepStreams(stdio Stdio) (putBack func()) {
 	var list []streamState
 	for _, stream := range []any{stdio.In, stdio.Out, stdio.Err} {
@@ -80,10 +81,12 @@ func keepStreams(stdio Stdio) (putBack func()) {
 type streamState struct {
 	file          *os.File
 	flags, signal int // to whom the signals go ends with the command
-	// Of a terminal, if this process was in its foreground or it is not this process's own; then modes is not nil.
+	// Of a terminal, if this process was in its foreground or it is not this process's own; then
+	// modes is not nil.
 	modes *unix.Termios
 	group int // in the foreground; 0 if the terminal does not say
-	// permissions are the terminal's, pipe's or file's: 0666 on a terminal, and every user reads what is typed.
+	// permissions are the terminal's, pipe's or file's: 0666 on a terminal, and every user reads
+	// what is typed.
 	permissions uint32
 	list        []byte // the access control list; empty: none
 }
@@ -165,9 +168,9 @@ func (s *streamState) putBack() {
 	})
 }
 
-// foreground reports whether the terminal's modes are this process's to set. Where the command has left a foreground group
-// that nobody is in any more, it takes the foreground back; where somebody else is in it, this process has been put into
-// the background, and leaves the terminal alone.
+// foreground reports whether the terminal's modes are this process's to set. Where the command has
+// left a foreground group that nobody is in any more, it takes the foreground back; where somebody
+// else is in it, this process has been put into the background, and leaves the terminal alone.
 func (s *streamState) foreground(fd int) bool {
 	if s.group == 0 {
 		return true

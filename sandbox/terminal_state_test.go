@@ -140,8 +140,8 @@ func TestACommandLeavesPipesAndFilesAsTheyWere(t *testing.T) {
 	}
 }
 
-// On the terminal that controls the launcher, which a command changes by any of its streams and by /dev/tty, and whose
-// foreground it can give to a group of its own.
+// On the terminal that controls the launcher, which a command changes by any of its streams and by
+// /dev/tty, and whose foreground it can give to a group of its own.
 func TestACommandLeavesTheControllingTerminalAsItWas(t *testing.T) {
 	needPython(t)
 	for name, change := range map[string]string{

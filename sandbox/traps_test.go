@@ -437,7 +437,8 @@ func TestRunIsNeverShown(t *testing.T) {
 func TestRootInsideIsNotTheMachinesRoot(t *testing.T) {
 	needRoot(t)
 	h := newHost(t)
-	// What an owner may write of /proc and /sys, outside its own processes, but for what takes a capability as well.
+	// What an owner may write of /proc and /sys, outside its own processes, but for what takes a
+	// capability as well.
 	writable := h.sh(`find /proc /sys -path '/proc/[0-9]*' -prune -o -path /proc/self -prune -o -path /proc/thread-self -prune -o -path /proc/pressure -prune -o -path /proc/mtrr -o ! -type l -writable -print 2>/dev/null || true`)
 	if writable != "" {
 		t.Errorf("root inside may write:\n%s", writable)

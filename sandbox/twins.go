@@ -9,11 +9,14 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
-// A file that is read-only under one name is written by another one (a hard link), which an earlier command may have made when nobody had
-// named the file yet. So the other names of what is protected are read-only, too; and so are those of what programs start with, which people
-// keep in a directory of their own: "ln ~/dotfiles/bashrc ~/.bashrc". While a command runs, a copy takes the file's place (protect.Watch.Guard).
+// A file that is read-only under one name is written by another one (a hard link), which an earlier
+// command may have made when nobody had named the file yet. So the other names of what is protected
+// are read-only, too; and so are those of what programs start with, which people keep in a
+// directory of their own: "ln ~/dotfiles/bashrc ~/.bashrc". While a command runs, a copy takes the
+// file's place (protect.Watch.Guard).
 
-// maxTwinsAsked is how many files in protected directories are looked at. Past it, the run is refused.
+// maxTwinsAsked is how many files in protected directories are looked at. Past it, the run is
+// refused.
 const maxTwinsAsked = 1 << 16
 
 var twinOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"}
@@ -86,7 +89,8 @@ func (b *builder) withTwins(path string, files map[[2]uint64]bool, asked *int) {
 	}
 }
 
-// linkedOutside remembers a file that something outside obeys, or executes, if it has other names: the command may write it by one of them.
+// linkedOutside remembers a file that something outside obeys, or executes, if it has other names:
+// the command may write it by one of them.
 func (b *builder) linkedOutside(path string, object Object) {
 	switch {
 	case !object.Mode.IsRegular(), object.Names < 2, b.writable(path):

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// All other names of what is protected are looked for, however many files that are and however deep they lie; past a bound, nothing is run.
+// All other names of what is protected are looked for, however many files that are and however deep
+// they lie; past a bound, nothing is run.
 func TestOtherNamesOfManyProtectedFilesAreReadOnlyUpToABound(t *testing.T) {
 	needMounts(t)
 	h := newHost(t)

@@ -14,12 +14,14 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts"
 )
 
-// What protects or hides something in a directory that the command may write stands on something of the host's. When the person's
-// own tools replace that ("git config" and editors write another file and rename it), the kernel takes the mount away; when they
-// rename it, the mount goes with it. So while the command runs, the directories are watched, and what is there now is covered as
-// soon as the kernel tells.
+// What protects or hides something in a directory that the command may write stands on something of
+// the host's. When the person's own tools replace that ("git config" and editors write another file
+// and rename it), the kernel takes the mount away; when they rename it, the mount goes with it. So
+// while the command runs, the directories are watched, and what is there now is covered as soon as
+// the kernel tells.
 //
-// There is a moment in between, in which a command that waits for it can open the new file. docs/security.md has figures.
+// There is a moment in between, in which a command that waits for it can open the new file.
+// docs/security.md has figures.
 type mountWatch struct {
 	inotify *os.File
 	dirs    map[int32]string
@@ -118,16 +120,16 @@ func (w *mountWatch) descriptor() int {
 	return number
 }
 
-// close closes what is open. The mounter has the inotify instance open as well: closing the last descriptor of one waits for the
-// kernel, some milliseconds, and nobody waits for the mounter.
+// close closes what is open. The mounter has the inotify instance open as well: closing the last
+// descriptor of one waits for the kernel, some milliseconds, and nobody waits for the mounter.
 func (w *mountWatch) close() {
 	if w.inotify != nil {
 		w.inotify.Close()
 	}
 }
 
-// begin covers what was replaced while the mounts were made, and then what is replaced, until the watch ends. mounted is what was
-// mounted.
+// begin covers what was replaced while the mounts were made, and then what is replaced, until the
+// watch ends. mounted is what was mounted.
 func (w *mountWatch) begin(mounter *mounts.Mounter, mounted []mounts.Mounted) {
 	w.mounter, w.done = mounter, make(chan struct{})
 	there := map[string]bool{}

@@ -24,12 +24,14 @@ import (
 
 // A commandWatch watches the directories that the command may write, for as long as it runs.
 //
-// What comes into being there under a protected name is set aside; package protect does that. And what protects or hides something
-// there stands on something of the host's. When the person's own tools replace that ("git config" and editors write another file and
-// rename it), the kernel takes the mount away; when they rename it, the mount goes with it. What is there now is covered as soon as
-// the kernel tells.
+// What comes into being there under a protected name is set aside; package protect does that. And
+// what protects or hides something there stands on something of the host's. When the person's own
+// tools replace that ("git config" and editors write another file and rename it), the kernel takes
+// the mount away; when they rename it, the mount goes with it. What is there now is covered as soon
+// as the kernel tells.
 //
-// There is a moment in between, in which a command that waits for it can open the new file. docs/security.md has figures.
+// There is a moment in between, in which a command that waits for it can open the new file.
+// docs/security.md has figures.
 type commandWatch struct {
 	watch     *protect.Watch
 	record    *protect.Record
@@ -52,8 +54,8 @@ type prepared struct {
 	err    error
 }
 
-// watchDirectories begins to watch what the command may write, and what the plan's mounts stand on. It comes before they are made. What
-// takes longer is left to lookAround, while bwrap starts.
+// watchDirectories begins to watch what the command may write, and what the plan's mounts stand on.
+// It comes before they are made. What takes longer is left to lookAround, while bwrap starts.
 func (a *attempt) watchDirectories(l Launcher) error {
 	w := &commandWatch{covers: map[string]bool{}, elsewhere: map[string]bool{}, prepare: make(chan prepared, 1)}
 	covers := w.coverMounts(a)
@@ -197,7 +199,8 @@ func (s *Step) covers() protect.Cover {
 // hidesAll reports whether nothing of what the host has is to be seen.
 func (s *Step) hidesAll() bool { return s.Kind == Mask || s.Kind == Empty || s.Kind == Socket }
 
-// awaitWatch waits until the record is written and every directory is watched. What could not be is made read-only, before anything is mounted.
+// awaitWatch waits until the record is written and every directory is watched. What could not be is
+// made read-only, before anything is mounted.
 func (a *attempt) awaitWatch() (late []string, err error) {
 	if a.watch == nil {
 		return nil, nil
@@ -249,7 +252,8 @@ func (a *attempt) closeOff(closed protect.Closed) error {
 	return &SetupError{Path: closed.Path, Why: "cannot be watched, and so must not be writable: " + printable(closed.Why), Hint: "make it readable, or remove it"}
 }
 
-// watchedByBwrap waits for the watch before bwrap starts, where bwrap makes all mounts: nothing can be made read-only later.
+// watchedByBwrap waits for the watch before bwrap starts, where bwrap makes all mounts: nothing can
+// be made read-only later.
 func (a *attempt) watchedByBwrap() error {
 	late, err := a.awaitWatch()
 	if err == nil && len(late) > 0 {
@@ -258,7 +262,8 @@ func (a *attempt) watchedByBwrap() error {
 	return err
 }
 
-// mountLate has what has come since the plan was built mounted read-only, too, where it still is then.
+// mountLate has what has come since the plan was built mounted read-only, too, where it still is
+// then.
 func (a *attempt) mountLate(late []string) map[string]bool {
 	mounted := map[string]bool{}
 	for _, path := range late {
@@ -279,7 +284,8 @@ func (a *attempt) mountLate(late []string) map[string]bool {
 	return mounted
 }
 
-// leftOut reports whether a step may be left out because nothing is there any more: what comes to be there is set aside.
+// leftOut reports whether a step may be left out because nothing is there any more: what comes to
+// be there is set aside.
 func (w *commandWatch) leftOut(step *Step, err error) bool {
 	if w == nil || !errors.Is(err, unix.ENOENT) || step != nil && step.Purpose != Protects {
 		return false
@@ -376,7 +382,8 @@ func holds(base string, is func(device, inode uint64) bool) bool {
 	})
 }
 
-// missing names the paths at which nothing is mounted any more. It is for when the kernel could not tell all.
+// missing names the paths at which nothing is mounted any more. It is for when the kernel could not
+// tell all.
 func (w *commandWatch) missing() []string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", w.init))
 	if err != nil {
@@ -459,7 +466,8 @@ func (w *commandWatch) news() []Notice {
 	return reported(nil, w.watch.News())
 }
 
-// end ends the watch, when every process of the command has ended, and returns what there is to tell.
+// end ends the watch, when every process of the command has ended, and returns what there is to
+// tell.
 func (w *commandWatch) end(l Launcher, p *Protection) []Notice {
 	if w == nil {
 		return nil
@@ -477,8 +485,9 @@ func (w *commandWatch) end(l Launcher, p *Protection) []Notice {
 	return notices
 }
 
-// close is for a watch that has nothing more to do, or never began. The mounter has the inotify instance open as well: closing the last
-// descriptor of one waits for the kernel, some milliseconds, and nobody waits for the mounter.
+// close is for a watch that has nothing more to do, or never began. The mounter has the inotify
+// instance open as well: closing the last descriptor of one waits for the kernel, some
+// milliseconds, and nobody waits for the mounter.
 func (w *commandWatch) close() {
 	if w == nil || w.watch == nil {
 		return
@@ -491,7 +500,8 @@ func (w *commandWatch) close() {
 	w.record.Remove()
 }
 
-// Sweep sets aside what commands left whose launcher was killed, and says what. It comes before a plan is built.
+// Sweep sets aside what commands left whose launcher was killed, and says what. It comes before a
+// plan is built.
 func Sweep(state string) []Notice {
 	var notices []Notice
 	for _, dir := range shut.Sweep(state) {
@@ -518,7 +528,8 @@ func (l Launcher) quarantine(p *Protection) *protect.Quarantine {
 	return q
 }
 
-// reported puts what a watch has to tell into notices, and settings that were taken out into the quarantine.
+// reported puts what a watch has to tell into notices, and settings that were taken out into the
+// quarantine.
 func reported(q *protect.Quarantine, r protect.Report) []Notice {
 	var notices []Notice
 	tell := func(path, text string) {

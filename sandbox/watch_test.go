@@ -100,8 +100,9 @@ func TestWhatTheHostReplacesIsCoveredAgain(t *testing.T) {
 	}
 }
 
-// Without Live as well: what is hidden in a directory that may be written is hidden again.
-// A process that is in a directory which the person moves out of the workspace can write there, where nothing is watched.
+// Without Live as well: what is hidden in a directory that may be written is hidden again. A
+// process that is in a directory which the person moves out of the workspace can write there, where
+// nothing is watched.
 func TestACommandInADirectoryThatIsMovedAwayIsEnded(t *testing.T) {
 	needMounts(t)
 	for name, c := range map[string]struct {
@@ -138,7 +139,8 @@ threading.Thread(target=sit).start()' & until test -e sits; do sleep 0.01; done`
 	}
 }
 
-// A mount in the workspace goes with what it stands on. What comes to be in its place is watched, and covered again if it is one to be.
+// A mount in the workspace goes with what it stands on. What comes to be in its place is watched,
+// and covered again if it is one to be.
 func TestWhatTheHostRemovesIsWatchedWhenItIsMadeAgain(t *testing.T) {
 	needMounts(t)
 	plant := "echo x > $d/.envrc; mkdir -p $d/.vscode; echo x > $d/.vscode/tasks.json; evil $d/r/.git; sleep 0.05; "
@@ -210,7 +212,8 @@ func TestWhatIsHiddenAndReplacedIsHiddenAgain(t *testing.T) {
 	}
 }
 
-// In what may only be read there is no such moment: what hides stands in a directory of the sandbox's own.
+// In what may only be read there is no such moment: what hides stands in a directory of the
+// sandbox's own.
 func TestWhatIsHiddenInAReadOnlyDirectoryIsNeverSeen(t *testing.T) {
 	needMounts(t)
 	for _, live := range []bool{false, true} {
@@ -266,7 +269,8 @@ func TestOurOwnDirectoriesAreNotSeenWhenTheyAreReplaced(t *testing.T) {
 	}
 }
 
-// TestHowOftenACommandThatPollsIsQuicker measures, and is no protection: docs/security.md has the figures.
+// TestHowOftenACommandThatPollsIsQuicker measures, and is no protection: docs/security.md has the
+// figures.
 func TestHowOftenACommandThatPollsIsQuicker(t *testing.T) {
 	needMounts(t)
 	if os.Getenv("CLAI_SANDBOX_MEASURE") == "" {
@@ -327,7 +331,8 @@ func TestWhatWasReplacedBeforeTheCommandBeganIsCovered(t *testing.T) {
 	}
 }
 
-// A command that watches all it can leaves enough for other sandboxes, which watch what theirs may write.
+// A command that watches all it can leaves enough for other sandboxes, which watch what theirs may
+// write.
 func TestACommandCannotTakeAllWatchesOfTheUser(t *testing.T) {
 	needMounts(t)
 	needProgram(t, "python3")

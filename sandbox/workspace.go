@@ -11,8 +11,9 @@ const skillsName = "skills"
 
 var skillsOrigin = profile.Origin{Kind: profile.OriginWorkspace, Source: skillsName}
 
-// ownWorkspace puts the workspace of a session's own where commands work that may not write the agent's: at one path for all, because it
-// lies in this program's state. A link leads to the agent's, where that may be read. The agent's skills are seen in it as they are now.
+// ownWorkspace puts the workspace of a session's own where commands work that may not write the
+// agent's: at one path for all, because it lies in this program's state. A link leads to the
+// agent's, where that may be read. The agent's skills are seen in it as they are now.
 func (b *builder) ownWorkspace() {
 	p := &b.profile
 	if !p.OwnsWorkspace() {
@@ -34,8 +35,9 @@ func (b *builder) ownWorkspace() {
 	b.skills()
 }
 
-// skills shows the agent's skills, read-only. What hides in them stands at another path, so they are left out where something does; and a
-// link, which a command in the agent's workspace may have made, is not followed.
+// skills shows the agent's skills, read-only. What hides in them stands at another path, so they
+// are left out where something does; and a link, which a command in the agent's workspace may have
+// made, is not followed.
 func (b *builder) skills() {
 	source := join(b.profile.Workspace, skillsName)
 	w, err := follow(b.tree, source)

@@ -13,10 +13,12 @@ import (
 	"github.com/clairun/clai-sandbox/profile/written"
 )
 
-// Where a symbolic link leads that a command could have made is that command's choice. So a file in the state directory has every directory
-// that any command could write, whatever agent's it was, and a grant that passes through a link in one of them is refused: see package written.
+// Where a symbolic link leads that a command could have made is that command's choice. So a file in
+// the state directory has every directory that any command could write, whatever agent's it was,
+// and a grant that passes through a link in one of them is refused: see package written.
 
-// maxWritten is how many directories are told apart. With more, those that stand beside each other become one: the directory above.
+// maxWritten is how many directories are told apart. With more, those that stand beside each other
+// become one: the directory above.
 const maxWritten = 1024
 
 // couldBeWritten reports whether a command, of any agent, could have made what is at a path.
@@ -38,8 +40,8 @@ func (b *builder) couldBeWritten(where string) bool {
 	})
 }
 
-// recordWritten adds to a file the directories that a plan's command may write, or has a layer over, which may be applied. It comes before the
-// command begins.
+// recordWritten adds to a file the directories that a plan's command may write, or has a layer
+// over, which may be applied. It comes before the command begins.
 func recordWritten(file string, plan *Plan) error {
 	if file == "" {
 		return nil
@@ -108,7 +110,8 @@ func flock(fd int) error {
 	}
 }
 
-// fewer puts one directory in the place of those that stand in it, beginning with the one that holds the most of them, until few are left, and their text is short.
+// fewer puts one directory in the place of those that stand in it, beginning with the one that
+// holds the most of them, until few are left, and their text is short.
 func fewer(list written.List) written.List {
 	for len(list) > maxWritten || len(list.Text()) > written.MaxSize/2 {
 		beside := map[string]int{}

@@ -12,7 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/written"
 )
 
-// A link that another agent's command made, in a directory that this one never writes, leads this one nowhere.
+// A link that another agent's command made, in a directory that this one never writes, leads this
+// one nowhere.
 func TestALinkThatAnyCommandCouldMakeLeadsNoGrantAnywhere(t *testing.T) {
 	for name, prepare := range map[string]func(h *host, other string) string{
 		"in its workspace": func(h *host, other string) string { return other + "/data" },

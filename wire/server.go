@@ -40,7 +40,8 @@ type Route struct {
 	Handle       Handler
 }
 
-// A Handler answers: what it returns is sent as JSON. One that has sent its answer itself returns Streamed.
+// A Handler answers: what it returns is sent as JSON. One that has sent its answer itself returns
+// Streamed.
 type Handler func(w http.ResponseWriter, r *http.Request) (any, error)
 
 // Streamed is the answer of a handler that has sent it.
@@ -69,8 +70,8 @@ type Server struct {
 	answered atomic.Int64
 }
 
-// New returns a server. fail turns an error, which may be a *NotFoundError or a *BodyError, into an answer. Where prepare is not nil, each
-// request goes through it first.
+// New returns a server. fail turns an error, which may be a *NotFoundError or a *BodyError, into an
+// answer. Where prepare is not nil, each request goes through it first.
 func New(routes []Route, fail func(error) (status int, body any), prepare func(*http.Request) *http.Request) *Server {
 	s := &Server{fail: fail}
 	mux := http.NewServeMux()
@@ -106,7 +107,8 @@ func New(routes []Route, fail func(error) (status int, body any), prepare func(*
 // nameKey is under what a request's context has the name of its listener.
 type nameKey struct{}
 
-// Through is the name of the guarded listener that a request came through: who asks is known by it, and by nothing that is said.
+// Through is the name of the guarded listener that a request came through: who asks is known by it,
+// and by nothing that is said.
 func Through(r *http.Request) string {
 	name, _ := r.Context().Value(nameKey{}).(string)
 	return name
@@ -120,8 +122,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown takes no more connections, and ends when those that were taken have their answers, or when the time is over; then it cuts
-// off what streams.
+// Shutdown takes no more connections, and ends when those that were taken have their answers, or
+// when the time is over; then it cuts off what streams.
 func (s *Server) Shutdown(timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -163,8 +165,9 @@ func send(w http.ResponseWriter, status int, answer any) {
 	_, _ = w.Write(append(text.PlainJSON(line), '\n'))
 }
 
-// Receive reads the body, which is one JSON object of known keys, to its end: from there on the connection has no deadline
-// any more (net/http watches it for the peer's leaving), so that an answer may take minutes. The error is a *BodyError.
+// Receive reads the body, which is one JSON object of known keys, to its end: from there on the
+// connection has no deadline any more (net/http watches it for the peer's leaving), so that an
+// answer may take minutes. The error is a *BodyError.
 func Receive(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()

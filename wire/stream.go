@@ -16,8 +16,9 @@ type Stream[E any] struct {
 	named   func(E) (kind, id string)
 }
 
-// NewStream begins an answer that is a stream of events, each with the name of its kind, and with an id where it has one: a reader that comes again
-// says the last one that it had, in the header Last-Event-ID.
+// NewStream begins an answer that is a stream of events, each with the name of its kind, and with
+// an id where it has one: a reader that comes again says the last one that it had, in the header
+// Last-Event-ID.
 func NewStream[E any](w http.ResponseWriter, named func(E) (kind, id string)) *Stream[E] {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -49,8 +50,8 @@ func (s *Stream[E]) write(format string, a ...any) error {
 	return s.control.Flush()
 }
 
-// Follow passes events on until they end or the reader leaves. It says now and then that it is there, and finds out so
-// about a reader that is not.
+// Follow passes events on until they end or the reader leaves. It says now and then that it is
+// there, and finds out so about a reader that is not.
 func (s *Stream[E]) Follow(r *http.Request, events <-chan E) {
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()

@@ -1,4 +1,5 @@
-// Command clai-sandbox-hostexec is put into containers as hostexec; their programs run commands on the host by it, where a person lets them.
+// Command clai-sandbox-hostexec is put into containers as hostexec; their programs run commands on
+// the host by it, where a person lets them.
 package main
 
 import (

@@ -279,7 +279,8 @@ func (a agentRun) add(r *profile.Request, named bool) error {
 	return nil
 }
 
-// findProgram finds a program by PATH, and of one that is not the system's the file that it is: a link to it may lie where commands can write.
+// findProgram finds a program by PATH, and of one that is not the system's the file that it is: a
+// link to it may lie where commands can write.
 func findProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
@@ -291,8 +292,8 @@ func findProgram(name string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// isLed reports whether a program is what a link leads to that is not the person's. One from a directory of programs to what was installed
-// beside it shows no more than that.
+// isLed reports whether a program is what a link leads to that is not the person's. One from a
+// directory of programs to what was installed beside it shows no more than that.
 func (a agentRun) isLed(word, program string) bool {
 	named, err := exec.LookPath(word)
 	if err == nil {
@@ -308,8 +309,8 @@ func (a agentRun) isLed(word, program string) bool {
 	return a.caller.CouldBeChosen(named)
 }
 
-// installed are the files that a program which is not the system's consists of: itself, or all packages that npm put beside it, and the
-// same of what interprets it.
+// installed are the files that a program which is not the system's consists of: itself, or all
+// packages that npm put beside it, and the same of what interprets it.
 func installed(path string, c profile.Caller) (list []profile.Grant) {
 	for ; path != "" && !ofTheSystem(path); path = interpreter(path, c.CouldBeChosen(path)) {
 		shown := path
@@ -334,12 +335,12 @@ func ofTheSystem(path string) bool {
 	return false
 }
 
-// interpreters are programs by whose name alone a script is believed that a command could have written: with any other word, or a path, it
-// would choose what of the person's a sandbox shows.
+// interpreters are programs by whose name alone a script is believed that a command could have
+// written: with any other word, or a path, it would choose what of the person's a sandbox shows.
 var interpreters = []string{"node", "nodejs", "bun", "deno", "tsx", "python", "ruby", "perl", "php", "lua", "Rscript", "julia", "tclsh", "bash", "sh", "zsh", "fish"}
 
-// interpreter is what a script's first line names, by PATH where that is what it says; empty: nothing. Of a script that is not the person's, only
-// "#!/usr/bin/env node" and the like count.
+// interpreter is what a script's first line names, by PATH where that is what it says; empty:
+// nothing. Of a script that is not the person's, only "#!/usr/bin/env node" and the like count.
 func interpreter(path string, chosen bool) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -370,7 +371,8 @@ func interpreter(path string, chosen bool) string {
 	return program
 }
 
-// greet says in a line what the agent may, what its commands reach if that is something else, and where what it asks for appears.
+// greet says in a line what the agent may, what its commands reach if that is something else, and
+// where what it asks for appears.
 func (a agentRun) greet(j job, commands string) {
 	may := "may write nothing"
 	if j.profile.WorkspaceAccess != profile.NoAccess {

@@ -21,10 +21,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// With --commands-apart there are two sandboxes of one session. The agent's has what its preset says, and this program in place of each of the
-// system's shells: whatever the agent starts by a shell goes through a socket, the door, to the launcher, which starts it in the other one. No setting of
-// the agent's, or of the project's, leads round that. From the agent's side come a line, a directory and three pipes, and nothing comes back but what is
-// written to those.
+// With --commands-apart there are two sandboxes of one session. The agent's has what its preset
+// says, and this program in place of each of the system's shells: whatever the agent starts by a
+// shell goes through a socket, the door, to the launcher, which starts it in the other one. No
+// setting of the agent's, or of the project's, leads round that. From the agent's side come a line,
+// a directory and three pipes, and nothing comes back but what is written to those.
 
 // An apartRun is an agent whose commands run apart.
 type apartRun struct {
@@ -84,7 +85,8 @@ func systemsShells() ([]string, error) {
 	return shellsAt(paths)
 }
 
-// shellsAt are the programs that paths of shells lead to, as far as they are there. One that is more than a shell (busybox) has no stand-in.
+// shellsAt are the programs that paths of shells lead to, as far as they are there. One that is
+// more than a shell (busybox) has no stand-in.
 func shellsAt(paths []string) (found []string, err error) {
 	for _, path := range paths {
 		real, err := filepath.EvalSymlinks(path)
@@ -171,7 +173,8 @@ func (r *apartRun) begins(j job) (told, reached string, err error) {
 	return text, reaches(p.Profile, j.session.ID() != ""), nil
 }
 
-// room is the commands' sandbox. It begins with the first command, and anew where a person has ended it.
+// room is the commands' sandbox. It begins with the first command, and anew where a person has
+// ended it.
 func (r *apartRun) room() (rooms.Opened, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +254,8 @@ func (r *apartRun) note(notices []sandbox.Notice) {
 // maxApartNotices bounds what is kept for the end.
 const maxApartNotices = 100
 
-// news is what there is to tell the agent after a command, and a person at the end. What it changed of repositories' settings is carried over to the host.
+// news is what there is to tell the agent after a command, and a person at the end. What it changed
+// of repositories' settings is carried over to the host.
 func (r *apartRun) news() []sandbox.Notice {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,7 +274,8 @@ func (r *apartRun) news() []sandbox.Notice {
 	return list
 }
 
-// ended ends what is left when the agent has ended, and returns what there is to tell. It may be called again.
+// ended ends what is left when the agent has ended, and returns what there is to tell. It may be
+// called again.
 func (r *apartRun) ended() []sandbox.Notice {
 	if r.door == nil {
 		return nil

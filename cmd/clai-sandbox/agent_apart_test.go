@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Nothing stands in for a program that is a shell by one of its names only: it is all the others as well.
+// Nothing stands in for a program that is a shell by one of its names only: it is all the others as
+// well.
 func TestAShellThatIsMoreThanAShellHasNoStandIn(t *testing.T) {
 	dir := t.TempDir()
 	program := func(name string) string {

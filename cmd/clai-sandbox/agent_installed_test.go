@@ -9,7 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A script of the project says in its first line what of the person's a sandbox shows besides: a command may have written that line.
+// A script of the project says in its first line what of the person's a sandbox shows besides: a
+// command may have written that line.
 func TestAScriptOfTheProjectShowsNothingElse(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -29,7 +29,8 @@ An agent's shell: what it is given runs in the agent's sandbox, which is that of
 with the agent's first line and ends with the agent. Where that cannot be, it says why, exits with 125, and runs nothing.
 `
 
-// shellProgram runs a line of an agent's. It returns the exit status. Under its own name it takes what other shells do not.
+// shellProgram runs a line of an agent's. It returns the exit status. Under its own name it takes
+// what other shells do not.
 func shellProgram(name string, args []string) int {
 	agent, hook := "", false
 	for name == shellName && len(args) > 0 && !hook {
@@ -88,8 +89,9 @@ func shellFailed(err error) int {
 	return statusFor(err)
 }
 
-// insideAlready reports whether this process is in a sandbox of ours that shows it a shell, so that there is none to begin. It is believed by
-// what only who may mount can make: the program's own file, mounted where a sandbox has it.
+// insideAlready reports whether this process is in a sandbox of ours that shows it a shell, so that
+// there is none to begin. It is believed by what only who may mount can make: the program's own
+// file, mounted where a sandbox has it.
 func insideAlready() (bool, error) {
 	var there unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, insideShell, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &there); err != nil {
@@ -104,8 +106,9 @@ func insideAlready() (bool, error) {
 // insideShell is where a sandbox that an agent works in has this program.
 const insideShell = "/run/clai-sandbox/" + shellName
 
-// aCommand is what an agent gave its shell, as a command of a sandbox. Where its line ends by noting the directory, note is the agent's file for that,
-// and the command tells the directory by a pipe.
+// aCommand is what an agent gave its shell, as a command of a sandbox. Where its line ends by
+// noting the directory, note is the agent's file for that, and the command tells the directory by a
+// pipe.
 func aCommand(given []string, line int) (c rooms.Command, note string, err error) {
 	if c.Dir, err = os.Getwd(); err != nil {
 		return c, "", &sandbox.SetupError{Why: "the working directory: " + err.Error(), Hint: "change to one that exists"}
@@ -210,8 +213,9 @@ func inAgentsSandbox(agent string, given []string, line int) (int, error) {
 	}
 }
 
-// asStarted gives this process the environment in which the agent was started. By what the agent has read since, a project would choose which
-// configuration is believed, where bwrap is, and what a gateway that is started has for commands outside.
+// asStarted gives this process the environment in which the agent was started. By what the agent
+// has read since, a project would choose which configuration is believed, where bwrap is, and what
+// a gateway that is started has for commands outside.
 func asStarted(owner shell.Owner) error {
 	environ, err := owner.Environment()
 	if err != nil {
@@ -234,7 +238,8 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// noted runs something that has a pipe to tell something by, and returns what it told, which is little.
+// noted runs something that has a pipe to tell something by, and returns what it told, which is
+// little.
 func noted(does bool, run func(extra *os.File) (int, error)) (status int, said []byte, err error) {
 	if !does {
 		status, err = run(nil)
@@ -256,13 +261,15 @@ func noted(does bool, run func(extra *os.File) (int, error)) (status int, said [
 	return status, <-tells, err
 }
 
-// beginTimeout bounds the wait for a sandbox, and for the gateway that may have to be started for it.
+// beginTimeout bounds the wait for a sandbox, and for the gateway that may have to be started for
+// it.
 const beginTimeout = 60 * time.Second
 
 // maxBegun bounds what is said of a sandbox that begins.
 const maxBegun = 16 << 10
 
-// beginAgentsSandbox has another process begin the owner's sandbox, unless there is one but that which has ended, and returns its name.
+// beginAgentsSandbox has another process begin the owner's sandbox, unless there is one but that
+// which has ended, and returns its name.
 func beginAgentsSandbox(dir, agent string, owner shell.Owner, ended string) (string, error) {
 	unlock, err := shell.Lock(dir)
 	if err != nil {
@@ -316,7 +323,8 @@ func told(notices []string) {
 	}
 }
 
-// shellIn is the shell of a sandbox that stays: the person's, if lines for a usual shell mean in it what they say.
+// shellIn is the shell of a sandbox that stays: the person's, if lines for a usual shell mean in it
+// what they say.
 func (j job) shellIn() string {
 	for _, path := range []string{os.Getenv("SHELL"), "/bin/bash", "/usr/bin/bash"} {
 		switch filepath.Base(path) {

@@ -23,11 +23,12 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// holderName is this program as the process that has an agent's sandbox, for clai-shell. It is started by that alone.
+// holderName is this program as the process that has an agent's sandbox, for clai-shell. It is
+// started by that alone.
 const holderName = "clai-shell-sandbox"
 
-// holderProgram has a sandbox as long as its owner runs. On descriptor 3 it says the sandbox's name and what a person would be told, or behind an
-// empty line why there is none.
+// holderProgram has a sandbox as long as its owner runs. On descriptor 3 it says the sandbox's name
+// and what a person would be told, or behind an empty line why there is none.
 func holderProgram(args []string) int {
 	report := os.NewFile(3, "report")
 	unix.CloseOnExec(3)
@@ -135,7 +136,8 @@ func awaitProcess(fd int) {
 	}
 }
 
-// begun says to an agent where its lines run from now on. The program is named in full: Claude Code has its lines begin with a PATH of its own.
+// begun says to an agent where its lines run from now on. The program is named in full: Claude Code
+// has its lines begin with a PATH of its own.
 func begun(j job) string {
 	may := "changes nothing of the machine"
 	if j.profile.WorkspaceAccess != profile.NoAccess {
@@ -144,7 +146,8 @@ func begun(j job) string {
 	return fmt.Sprintf("this and what follows runs in a sandbox, which %s, and reaches %s; what is lacking is asked for with: /run/clai-sandbox/bin/fs_request_grant PATH --reason WHY", may, reaches(j.profile, j.session.ID() != ""))
 }
 
-// news is what there is to tell after a line. What it changed of repositories' settings is carried over to the host soon.
+// news is what there is to tell after a line. What it changed of repositories' settings is carried
+// over to the host soon.
 func (h *holder) news() []sandbox.Notice {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/preset"
 )
 
-// conversations are where agents keep what was said, in all projects, and what they take for instructions the next time.
+// conversations are where agents keep what was said, in all projects, and what they take for
+// instructions the next time.
 var conversations = []string{".claude/projects/-other/memory/MEMORY.md", ".claude/projects/-other/one.jsonl", ".claude/history.jsonl", ".claude/file-history/one/two",
 	".claude/plans/one.md", ".claude/todos/one.json", ".codex/sessions/2026/one.jsonl", ".codex/archived_sessions/one.jsonl", ".codex/history.jsonl",
 	".gemini/tmp/other/memory/MEMORY.md", ".gemini/tmp/bin/rg", ".gemini/history/other/one", ".local/share/goose/sessions/sessions.db", ".local/share/opencode/opencode.db",
@@ -19,7 +20,8 @@ var conversations = []string{".claude/projects/-other/memory/MEMORY.md", ".claud
 
 const otherProjects = "of another project"
 
-// Each preset has a command that must succeed with it, by the real program where that is here, and one that must fail.
+// Each preset has a command that must succeed with it, by the real program where that is here, and
+// one that must fail.
 func TestEachPresetDoesWhatItSays(t *testing.T) {
 	all, err := preset.Load("")
 	if err != nil {

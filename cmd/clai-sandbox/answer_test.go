@@ -14,7 +14,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// An agent's question in words is shown as words, and answered by the number of a choice, by nothing else.
+// An agent's question in words is shown as words, and answered by the number of a choice, by
+// nothing else.
 func TestAPersonAnswersInWords(t *testing.T) {
 	home, runtime := newHome(t), newRuntime(t)
 	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"} {

@@ -65,7 +65,8 @@ func newApp() *cli.App {
 	}
 }
 
-// unknownCommand says what was probably meant: another command of ours, or a program that was to run in a sandbox.
+// unknownCommand says what was probably meant: another command of ours, or a program that was to
+// run in a sandbox.
 func unknownCommand(c *cli.Context) error {
 	word := c.Args().First()
 	e := &usage{"unknown command " + profile.Printable(word), "clai-sandbox --help lists the commands"}
@@ -112,8 +113,8 @@ func helpCommand() *cli.Command {
 	}
 }
 
-// tellAbout lists the commands and options that a topic is a word of, by name or by what is said about them: an option that
-// several commands have once. It reports whether there are any.
+// tellAbout lists the commands and options that a topic is a word of, by name or by what is said
+// about them: an option that several commands have once. It reports whether there are any.
 func tellAbout(to io.Writer, commands []*cli.Command, path []string, topic string, told map[string]bool) bool {
 	word, err := regexp.Compile(`(?i)(^|[^a-z])` + regexp.QuoteMeta(topic) + `([^a-z]|$)`)
 	if err != nil {

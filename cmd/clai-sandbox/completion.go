@@ -8,8 +8,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The library's own completion executes the program that it completes, and with it the action of `run`. The scripts here
-// are written once, from the same definitions as the command line, and never execute it.
+// The library's own completion executes the program that it completes, and with it the action of
+// `run`. The scripts here are written once, from the same definitions as the command line, and
+// never execute it.
 
 func completionCommand() *cli.Command {
 	return &cli.Command{
@@ -30,7 +31,8 @@ func completionCommand() *cli.Command {
 	}
 }
 
-// completionScript is what a shell reads to complete an app's command lines. It is empty for a shell that is not known.
+// completionScript is what a shell reads to complete an app's command lines. It is empty for a
+// shell that is not known.
 func completionScript(app *cli.App, shell string) string {
 	switch shell {
 	case "bash":
@@ -43,7 +45,8 @@ func completionScript(app *cli.App, shell string) string {
 	return ""
 }
 
-// A completedCommand is a command as completion sees it. The program itself is one, with the commands below it.
+// A completedCommand is a command as completion sees it. The program itself is one, with the
+// commands below it.
 type completedCommand struct {
 	path     string // the words that lead to it: "" for the program, "run"
 	name     string
@@ -127,7 +130,8 @@ func completedOptions(flags []cli.Flag) []completedOption {
 	return list
 }
 
-// valueIn reads what may stand behind an option from its help: between backquotes is the name of its value.
+// valueIn reads what may stand behind an option from its help: between backquotes is the name of
+// its value.
 func valueIn(help string) optionValue {
 	_, rest, _ := strings.Cut(help, "`")
 	name, rest, _ := strings.Cut(rest, "`")

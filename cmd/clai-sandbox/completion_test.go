@@ -18,8 +18,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A completingShell is an interactive shell on a terminal, with our completion loaded, in a directory with a few files.
-// The clai-sandbox that it finds only tells with which arguments it was executed.
+// A completingShell is an interactive shell on a terminal, with our completion loaded, in a
+// directory with a few files. The clai-sandbox that it finds only tells with which arguments it was
+// executed.
 type completingShell struct {
 	*terminal
 	executed *bufio.Reader
@@ -28,8 +29,8 @@ type completingShell struct {
 
 const bashCompletionPath = "/usr/share/bash-completion/bash_completion"
 
-// The shells, each with what it reads at its start. $DIR is the directory, and inner-command a program that the shell has
-// a completion for.
+// The shells, each with what it reads at its start. $DIR is the directory, and inner-command a
+// program that the shell has a completion for.
 var completingShells = map[string]struct {
 	command []string
 	start   string
@@ -101,8 +102,9 @@ func startShell(t *testing.T, name string, app *cli.App) *completingShell {
 	return s
 }
 
-// types types a line, with tabs, and wants it to have become the execution of clai-sandbox with some arguments, its first.
-// A directory's last slash and an equals sign behind an option are as the shell likes.
+// types types a line, with tabs, and wants it to have become the execution of clai-sandbox with
+// some arguments, its first. A directory's last slash and an equals sign behind an option are as
+// the shell likes.
 func (s *completingShell) types(t *testing.T, keys, want string) {
 	t.Helper()
 	s.kind(keys + "\n")

@@ -14,8 +14,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// What decides about commands outside the sandbox is too heavy to be part of every start. Another program does it, which lies
-// beside this one; daemonVariable names another than that.
+// What decides about commands outside the sandbox is too heavy to be part of every start. Another
+// program does it, which lies beside this one; daemonVariable names another than that.
 const daemonVariable = profile.DaemonVariable
 
 func approvalsCommand() *cli.Command {
@@ -75,7 +75,8 @@ func handOver(args []string) error {
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, append([]string{delegated.Program}, args...), os.Environ()))
 }
 
-// explainOutside is explain for what the other program knows: commands that leave the sandbox, and tools.
+// explainOutside is explain for what the other program knows: commands that leave the sandbox, and
+// tools.
 func explainOutside(c *cli.Context) error {
 	asks := []string{}
 	for _, name := range []string{"host", "tools", "hostexec"} {

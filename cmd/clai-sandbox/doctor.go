@@ -69,8 +69,8 @@ func doctorAction(c *cli.Context) error {
 	return nil
 }
 
-// examine checks the configuration, and then everything that a run with it needs. The workspace is an empty directory of
-// its own: the caller's may be one that a run would refuse.
+// examine checks the configuration, and then everything that a run with it needs. The workspace is
+// an empty directory of its own: the caller's may be one that a run would refuse.
 func examine() (examination, error) {
 	caller, err := profile.CurrentCaller()
 	if err != nil {

@@ -35,8 +35,8 @@ const (
 // python wraps a script for sh -c.
 func python(script string) string { return "python3 - <<'EOF'\n" + script + "\nEOF" }
 
-// call is a script that makes one system call, and exits with 0 if the kernel does it, or would if its arguments were
-// right: what a filter refuses, it refuses before it looks at them.
+// call is a script that makes one system call, and exits with 0 if the kernel does it, or would if
+// its arguments were right: what a filter refuses, it refuses before it looks at them.
 func call(number, arguments string) string {
 	return python(`import ctypes, errno, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -288,7 +288,8 @@ sys.exit(at in (None, ctypes.c_void_p(-1).value))`), by: byIPC},
 	}, command: `grep -qas 'other[-]sandbox' /proc/[0-9]*/cmdline`, by: byProcess},
 }
 
-// A session bus with something behind it that starts a program when it is called, as systemd's does.
+// A session bus with something behind it that starts a program when it is called, as systemd's
+// does.
 func sessionBus(p *place) {
 	p.write(p.dir+"/services/org.freedesktop.systemd1.service", "[D-BUS Service]\nName=org.freedesktop.systemd1\nExec=/usr/bin/touch "+p.outside+"/started\n")
 	p.write(p.dir+"/bus.conf", `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">

@@ -14,15 +14,17 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
-// The same attempts where the workspace is seen copy on write. Nothing in it is protected by its name there: what is executed later, or
-// made for others, must come to nothing because nothing at all reaches the host.
+// The same attempts where the workspace is seen copy on write. Nothing in it is protected by its
+// name there: what is executed later, or made for others, must come to nothing because nothing at
+// all reaches the host.
 
 var copying = driver{"clai-sandbox", func(p *place, a attempt, script string) []string {
 	argv := ours.argv(p, a, script)
 	return slices.Insert(argv, 2, "--workspace-access", "cow")
 }}
 
-// ofTheWorkspace are the classes that a workspace of another access may change. make escape makes all of them.
+// ofTheWorkspace are the classes that a workspace of another access may change. make escape makes
+// all of them.
 var ofTheWorkspace = []string{"files outside", "secrets", "our own files", "executed later", "made for others"}
 
 // byNoChange are those of which nothing at all may reach the host's workspace.
@@ -72,7 +74,8 @@ func TestEscapesWithAWorkspaceThatIsCopied(t *testing.T) {
 	}
 }
 
-// tree is all that the host has in the project: names, types, permissions, targets of links, content.
+// tree is all that the host has in the project: names, types, permissions, targets of links,
+// content.
 func (p *place) tree() string {
 	var out strings.Builder
 	err := filepath.WalkDir(p.work, func(path string, entry fs.DirEntry, err error) error {

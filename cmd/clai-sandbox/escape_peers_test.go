@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// The scoreboard makes the same attempts in other launchers of sandboxes, as they are installed from npm and Debian, and in
-// bare bwrap with the options that one thinks of first. It is not part of the tests: make scoreboard runs it, as an
-// ordinary user, with CLAI_SANDBOX_PEERS naming the directory of npm's programs.
+// The scoreboard makes the same attempts in other launchers of sandboxes, as they are installed
+// from npm and Debian, and in bare bwrap with the options that one thinks of first. It is not part
+// of the tests: make scoreboard runs it, as an ordinary user, with CLAI_SANDBOX_PEERS naming the
+// directory of npm's programs.
 
 // networkOff reports whether an attempt is one without a network.
 func (a attempt) networkOff() bool { return slices.Contains(a.options, "disabled") }
@@ -40,7 +41,8 @@ var peers = []driver{
 		return []string{"codex", "sandbox", "-c", `sandbox_mode="workspace-write"`, "sh", "-c", script}
 	}},
 	{"firejail", func(p *place, a attempt, script string) []string {
-		// The places lie in /var/tmp, which it makes private, or else read-only, if nobody says otherwise.
+		// The places lie in /var/tmp, which it makes private, or else read-only, if nobody says
+		// otherwise.
 		argv := []string{"firejail", "--quiet", "--keep-var-tmp", "--whitelist=" + p.work, "--read-write=" + p.work}
 		if a.networkOff() {
 			argv = append(argv, "--net=none")

@@ -14,9 +14,11 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
-// The same attempts as a command of a session: in a sandbox that was there before, and is live where it can be, as clai-sandbox mcp has it.
+// The same attempts as a command of a session: in a sandbox that was there before, and is live
+// where it can be, as clai-sandbox mcp has it.
 
-// staysName is this test's binary as a program that takes the options of run, opens a session's sandbox and has one command in it.
+// staysName is this test's binary as a program that takes the options of run, opens a session's
+// sandbox and has one command in it.
 const staysName = "clai-sandbox-stays"
 
 var staying = driver{"clai-sandbox", func(p *place, a attempt, script string) []string {

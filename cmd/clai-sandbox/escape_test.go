@@ -19,16 +19,18 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
-// The suite of escapes: each is a command that a person could type inside, and that tries to get out, to see what it must
-// not, or to leave something behind for others to execute. escape_attempts_test.go has them. Each is made twice: in a
-// sandbox, where it must come to nothing, and without one on a place of its own, where it must work, or the test would show
+// The suite of escapes: each is a command that a person could type inside, and that tries to get
+// out, to see what it must not, or to leave something behind for others to execute.
+// escape_attempts_test.go has them. Each is made twice: in a sandbox, where it must come to
+// nothing, and without one on a place of its own, where it must work, or the test would show
 // nothing.
 //
 // make escape prints the table; docs/escapes.md has it.
 
 var updateEscapes = flag.Bool("update-escapes", false, "write docs/escapes.md anew")
 
-// escapeImages is a directory of images, as in this program's state, on the file system of /var/tmp and of the user who tests.
+// escapeImages is a directory of images, as in this program's state, on the file system of /var/tmp
+// and of the user who tests.
 var escapeImages = flag.String("images", "", "make the escapes in image base of the directory `DIR`")
 
 // An attempt is one way out.
@@ -49,7 +51,8 @@ type attempt struct {
 	byStreams    bool                // it is about a stream that a session's command does not get
 }
 
-// A place is a host of an attempt's own: a home with secrets, a project in it, and a directory outside that nobody grants.
+// A place is a host of an attempt's own: a home with secrets, a project in it, and a directory
+// outside that nobody grants.
 type place struct {
 	t                   *testing.T
 	dir                 string
@@ -244,7 +247,8 @@ func expand(p *place, options []string) []string {
 // escapeLimit bounds one run of an attempt.
 const escapeLimit = 20 * time.Second
 
-// make makes an attempt at a place, and reports whether it got through. The error is about the launcher.
+// make makes an attempt at a place, and reports whether it got through. The error is about the
+// launcher.
 func (a attempt) make(p *place, d driver) (bool, error) {
 	p.t.Helper()
 	if a.prepare != nil {
@@ -370,7 +374,8 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// residue is what a run left in the project that is not the command's: what was set aside goes to the quarantine.
+// residue is what a run left in the project that is not the command's: what was set aside goes to
+// the quarantine.
 func (p *place) residue() string {
 	left, err := filepath.Glob(p.work + "/.clai-sandbox-*")
 	if err != nil {

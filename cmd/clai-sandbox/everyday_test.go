@@ -23,7 +23,8 @@ func npmProgram(t *testing.T, name, file string) string {
 	return " --grant " + modules + " -- node " + filepath.Join(modules, name, file) + " "
 }
 
-// What people and agents do with a project in their first minutes, without any option. Nothing of ours comes into being in it.
+// What people and agents do with a project in their first minutes, without any option. Nothing of
+// ours comes into being in it.
 func TestEverydayWorkInAWorkspace(t *testing.T) {
 	origin := func(p project) {
 		p.write(".gitconfig", "[user]\nname = A Person\nemail = person@example.org\n[init]\ndefaultBranch = main\n")

@@ -10,12 +10,14 @@ import (
 	"testing"
 )
 
-// A first command is one of those that people and agents type before they know anything of a sandbox.
+// A first command is one of those that people and agents type before they know anything of a
+// sandbox.
 type firstCommand struct {
 	program string // without which the line is not run
 	line    string // for bash, in a git repository with a remote
 	said    string // a part of what it prints, outside and inside
-	// differs is for what the sandbox does not do: a part of what is printed inside, which tells why.
+	// differs is for what the sandbox does not do: a part of what is printed inside, which tells
+	// why.
 	differs string
 }
 
@@ -142,7 +144,8 @@ func newFirstProject(t *testing.T) string {
 	return p.home
 }
 
-// Each is tried outside and inside, in a home of its own that is as on the first day, without any option.
+// Each is tried outside and inside, in a home of its own that is as on the first day, without any
+// option.
 func TestTheFirstCommandsOfPeopleAndAgents(t *testing.T) {
 	needProgram(t, "git")
 	first := newFirstProject(t)

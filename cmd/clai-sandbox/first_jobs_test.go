@@ -1,7 +1,7 @@
 package main
 
-// firstJobs are of several steps each, as people and agents do them in a project on the first day. What each does outside and inside is
-// tested as of firstCommands, in the same home.
+// firstJobs are of several steps each, as people and agents do them in a project on the first day.
+// What each does outside and inside is tested as of firstCommands, in the same home.
 var firstJobs = []firstCommand{
 	// servers and the network
 	{"node", `node -e 'const h=require("http");const s=h.createServer((q,r)=>{let b="";q.on("data",d=>b+=d);q.on("end",()=>r.end("got "+b))}).listen(0,"127.0.0.1",()=>h.request({port:s.address().port,method:"POST"},r=>r.on("data",d=>{console.log(""+d);s.close();})).end("this"))'`, "got this", ""},

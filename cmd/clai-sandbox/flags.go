@@ -28,7 +28,8 @@ type job struct {
 // How a job is prepared: to be looked at, or to be run.
 type preparation func(*session.Session, func(*profile.Request)) (*session.Prepared, error)
 
-// prepare reads the configuration and what is stored, and builds the plan. options say more about the session.
+// prepare reads the configuration and what is stored, and builds the plan. options say more about
+// the session.
 func prepare(c *cli.Context, options session.Options, how preparation) (job, error) {
 	request, err := delegated.RequestFrom(c)
 	if err != nil {
@@ -62,8 +63,9 @@ func prepareRequest(request profile.Request, options session.Options, how prepar
 	return j, nil
 }
 
-// makeDirectories makes the directories that this program keeps its files in. A sandbox covers them, and what is not
-// there yet could not be covered: it would show when it comes while the command runs.
+// makeDirectories makes the directories that this program keeps its files in. A sandbox covers
+// them, and what is not there yet could not be covered: it would show when it comes while the
+// command runs.
 func (j job) makeDirectories() error {
 	for _, dir := range []string{j.directories.Config, j.directories.State} {
 		if dir == "" {

@@ -154,7 +154,8 @@ func grantsLog(c *cli.Context) error {
 	})
 }
 
-// grantsRequest asks in a session of its own. Its exit statuses are those of the program that asks from inside.
+// grantsRequest asks in a session of its own. Its exit statuses are those of the program that asks
+// from inside.
 func grantsRequest(c *cli.Context) error {
 	tell := func(status exit, err error) error {
 		fmt.Fprintln(os.Stderr, "clai-sandbox: "+explainError(err))

@@ -47,7 +47,8 @@ func grantsAllow(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		// What it is resolved to as the broker has it: if it leads elsewhere by now, the broker refuses, and the person is told.
+		// What it is resolved to as the broker has it: if it leads elsewhere by now, the broker
+		// refuses, and the person is told.
 		d := grants.Decision{Kind: grants.AllowOnce, Path: r.ResolvedPath, Access: access, Via: via}
 		if c.IsSet("path") {
 			if d.Path, err = pathTyped(c.String("path")); err != nil {

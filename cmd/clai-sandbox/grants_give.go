@@ -139,7 +139,8 @@ func addGrant(ctx context.Context, broker *client.Client, c *cli.Context, agent,
 	return nil
 }
 
-// warnOfGrant says what a person who is asked for a path is told before answering. Who adds one is told at once.
+// warnOfGrant says what a person who is asked for a path is told before answering. Who adds one is
+// told at once.
 func warnOfGrant(g grants.Grant) {
 	elsewhere := func(k grants.WarningKind) bool { return k != grants.WarnElsewhere } // said already
 	if told := warnings(g.Path, g.Access, elsewhere); told != "" {

@@ -85,8 +85,8 @@ func byPrefix[T any](list []T, id func(T) string, typed, what, command string) (
 	return found, &usage{fmt.Sprintf("%d %ss have ids that begin with %s", len(matching), what, profile.Printable(typed)), hint}
 }
 
-// requestBeginning is how much of a request's id has to be typed: an agent may take back what a person has seen, and ask for other things until
-// one of their ids begins alike.
+// requestBeginning is how much of a request's id has to be typed: an agent may take back what a
+// person has seen, and ask for other things until one of their ids begins alike.
 const requestBeginning = 8
 
 func requestNamed(ctx context.Context, broker *client.Client, typed string) (grants.Request, error) {

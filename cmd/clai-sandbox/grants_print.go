@@ -180,7 +180,8 @@ func printRecords(to io.Writer, list []grants.Record) {
 	table.Flush()
 }
 
-// quoteWord is a word for a shell; what a terminal does not show is escaped as bash and zsh read it.
+// quoteWord is a word for a shell; what a terminal does not show is escaped as bash and zsh read
+// it.
 func quoteWord(word string) string {
 	if shown := profile.Printable(word); shown != word {
 		inner := strings.ReplaceAll(shown[1:len(shown)-1], `\"`, `"`)

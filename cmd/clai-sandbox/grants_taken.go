@@ -9,8 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// tellTaken says what still gives an agent that much of a path that was taken away, and which sandboxes show it until they end. It
-// reports whether all were reached.
+// tellTaken says what still gives an agent that much of a path that was taken away, and which
+// sandboxes show it until they end. It reports whether all were reached.
 func tellTaken(t grants.Taking, access profile.Access) bool {
 	if t.Domain != "" {
 		return tellTakenDomain(t)
@@ -28,7 +28,8 @@ func tellTaken(t grants.Taking, access profile.Access) bool {
 	return len(t.Unreached) == 0
 }
 
-// configured is the deepest path of the agent's configuration that gives it that much of a grant's path, or nil.
+// configured is the deepest path of the agent's configuration that gives it that much of a grant's
+// path, or nil.
 func configured(taken grants.Grant, access profile.Access) *profile.Grant {
 	caller, err := profile.CurrentCaller()
 	if err != nil {

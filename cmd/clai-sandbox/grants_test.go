@@ -16,7 +16,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// TestGrantsScripts runs the terminal sessions of testdata/grants, each with a gateway of its own, and $OTHER outside the home.
+// TestGrantsScripts runs the terminal sessions of testdata/grants, each with a gateway of its own,
+// and $OTHER outside the home.
 func TestGrantsScripts(t *testing.T) {
 	root := newHome(t)
 	testscript.Run(t, testscript.Params{

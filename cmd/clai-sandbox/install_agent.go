@@ -186,7 +186,8 @@ func system(c *cli.Context) string {
 	return ""
 }
 
-// checkSystem refuses what cannot be in the machine's settings: everybody's agent would execute what these name.
+// checkSystem refuses what cannot be in the machine's settings: everybody's agent would execute
+// what these name.
 func checkSystem(p preset.Preset) error {
 	if p.Shell.System == "" {
 		return &usage{"nothing is known of settings of " + p.Name + " for the whole machine", "clai-sandbox install-agent " + p.Name + " writes yours"}
@@ -305,7 +306,8 @@ func readSettings(file string) ([]byte, error) {
 	return text, err
 }
 
-// writeSettings writes a file of an agent's as a whole, if it still holds what was shown. Its mode stays; a new file has the one that is given.
+// writeSettings writes a file of an agent's as a whole, if it still holds what was shown. Its mode
+// stays; a new file has the one that is given.
 func writeSettings(file string, shown, text []byte, mode fs.FileMode) error {
 	now, err := readSettings(file)
 	if err != nil {

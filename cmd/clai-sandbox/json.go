@@ -25,7 +25,8 @@ type runResult struct {
 	Error          *errorResult        `json:"error" jsonschema:"why nothing was run; null if the command ran"`
 }
 
-// classification is the one word about a run: an outcome, or the kind of error that kept the command from running.
+// classification is the one word about a run: an outcome, or the kind of error that kept the
+// command from running.
 type classification string
 
 const (
@@ -46,7 +47,8 @@ type errorResult struct {
 	Hint    string         `json:"hint,omitempty" jsonschema:"what mends it"`
 }
 
-// newRunResult joins a run and its error. Notices are never null, so that a reader may always walk them.
+// newRunResult joins a run and its error. Notices are never null, so that a reader may always walk
+// them.
 func newRunResult(err error, result sandbox.Result) runResult {
 	r := runResult{Classification: classification(result.Outcome), ExitCode: statusAfter(err, result),
 		DurationMs: float64(result.Duration.Microseconds()) / 1000, Notices: result.Notices}
@@ -78,7 +80,8 @@ func newRunResult(err error, result sandbox.Result) runResult {
 	return r
 }
 
-// reportFile is where the object of --json goes, or nil if nobody asked for it. It is checked before anything runs.
+// reportFile is where the object of --json goes, or nil if nobody asked for it. It is checked
+// before anything runs.
 func reportFile(c *cli.Context) (*os.File, error) {
 	if !c.IsSet("json-fd") {
 		if c.Bool("json") {

@@ -34,7 +34,8 @@ type offer struct {
 	Told   string         `json:"told"`
 }
 
-// Files in the state directory, which no sandbox sees. What is offered was named by a command, and is bounded where it is found.
+// Files in the state directory, which no sandbox sees. What is offered was named by a command, and
+// is bounded where it is found.
 const (
 	lastRunName = "last-run.json"
 	neverName   = "never-offered.json" // by agent, the paths that a person will not be asked about any more
@@ -42,7 +43,8 @@ const (
 	maxOffers   = 1 << 20 // bytes of either file
 )
 
-// keepLastRun writes down what a run lacked. Where that cannot be written, only the lines that were printed say it.
+// keepLastRun writes down what a run lacked. Where that cannot be written, only the lines that were
+// printed say it.
 func (j job) keepLastRun(command []string, missing []diagnosis.Missing) {
 	path := filepath.Join(j.directories.State, lastRunName)
 	if len(missing) == 0 {

@@ -339,7 +339,8 @@ func (l *learner) least(list, given []need) ([]need, error) {
 	return list, nil
 }
 
-// narrowed shows parts of each directory in place of the whole, as far as the command passes with fewer.
+// narrowed shows parts of each directory in place of the whole, as far as the command passes with
+// fewer.
 func (l *learner) narrowed(needs []need) ([]need, error) {
 	const depth = 3
 	for range depth {
@@ -442,7 +443,8 @@ func (l *learner) run(needs []need) (passed bool, err error) {
 	return passed, nil
 }
 
-// removeState removes what a run kept. The kernel leaves directories of its own in a layer, which nobody may enter.
+// removeState removes what a run kept. The kernel leaves directories of its own in a layer, which
+// nobody may enter.
 func removeState(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {

@@ -1,7 +1,8 @@
 // Command clai-sandbox runs commands in bubblewrap sandboxes that show exactly what was granted.
 //
-// The files of this package hold flags and printing, one command each; what the commands do is in the packages profile
-// and sandbox. It starts on every command that an agent runs, so it links nothing heavy.
+// The files of this package hold flags and printing, one command each; what the commands do is in
+// the packages profile and sandbox. It starts on every command that an agent runs, so it links
+// nothing heavy.
 package main
 
 import (

@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the terminal sessions of testdata/script. Each has a home of its own, and a project in it, where it
-// begins. They are not below /tmp, which every sandbox has its own of.
+// TestScripts runs the terminal sessions of testdata/script. Each has a home of its own, and a
+// project in it, where it begins. They are not below /tmp, which every sandbox has its own of.
 //
 // Two words are theirs, besides those of testscript:
 //

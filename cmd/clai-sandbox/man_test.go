@@ -19,8 +19,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// The man pages are made here and not by the command: a generator would be linked into every start. What the definitions
-// do not say stands in packaging/man/*.in.
+// The man pages are made here and not by the command: a generator would be linked into every start.
+// What the definitions do not say stands in packaging/man/*.in.
 
 func TestManPagesAreUpToDate(t *testing.T) {
 	for page, data := range manData(t) {
@@ -122,7 +122,8 @@ func manEntryOf(flag cli.DocGenerationFlag, name string) manEntry {
 	return e
 }
 
-// configKeys are the keys of the configuration file: those at its top, and those of an agent's execution.
+// configKeys are the keys of the configuration file: those at its top, and those of an agent's
+// execution.
 func configKeys(t *testing.T) (top, keys []manEntry) {
 	t.Helper()
 	text, err := os.ReadFile("../../profile/config.schema.json")
@@ -142,7 +143,8 @@ func configKeys(t *testing.T) (top, keys []manEntry) {
 	return top, keys
 }
 
-// walkKeys calls add for each key that is not only a place for others, in the order of the alphabet.
+// walkKeys calls add for each key that is not only a place for others, in the order of the
+// alphabet.
 func walkKeys(s *jsonschema.Schema, above string, add func(manEntry)) {
 	names := make([]string, 0, len(s.Properties))
 	for name := range s.Properties {
@@ -249,7 +251,8 @@ func mark(text string) string {
 	}))
 }
 
-// roffFonts escapes text in which font changes are control characters. A line may end between quoted words.
+// roffFonts escapes text in which font changes are control characters. A line may end between
+// quoted words.
 func roffFonts(text string) string {
 	return strings.NewReplacer("\x03|\x02\"", `\fR|\:\fB"`, "\x01", `\fI`, "\x02", `\fB`, "\x03", `\fR`).Replace(roff(text))
 }

@@ -78,7 +78,8 @@ func mcpWrapAction(c *cli.Context) error {
 	return writeSettings(file, text, wrapped, 0o600)
 }
 
-// isProgram reports whether a command of a file is this program: by its whole path, or as what PATH finds under its name.
+// isProgram reports whether a command of a file is this program: by its whole path, or as what PATH
+// finds under its name.
 func isProgram(command, program string) bool {
 	if filepath.Base(command) != command {
 		return command == filepath.Clean(program)

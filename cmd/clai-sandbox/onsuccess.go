@@ -111,7 +111,8 @@ func atTerminal() bool {
 	return true
 }
 
-// daemon is the other program, with a command about the layer. Standard output may be somebody's who wants the command's own.
+// daemon is the other program, with a command about the layer. Standard output may be somebody's
+// who wants the command's own.
 func (l runLayer) daemon(words ...string) (*exec.Cmd, error) {
 	path, err := daemonPath()
 	if err != nil {
@@ -131,7 +132,8 @@ func (l runLayer) review() error {
 	return cmd.Run()
 }
 
-// settle applies what the rules allow, or throws all away, and says in a line or two what came of it.
+// settle applies what the rules allow, or throws all away, and says in a line or two what came of
+// it.
 func (l runLayer) settle(word string) []string {
 	words := []string{"discard", "--json"}
 	if word == onSuccessApply {

@@ -19,8 +19,8 @@ import (
 // doesChanges has the fake of the other program be changesDaemon.
 const doesChanges = "CLAI_SANDBOX_TEST_CHANGES"
 
-// changesDaemon is what the other program does with a layer, as far as a run has it do that. TestScripts/changes there holds that it
-// takes these words, and prints this.
+// changesDaemon is what the other program does with a layer, as far as a run has it do that.
+// TestScripts/changes there holds that it takes these words, and prints this.
 func changesDaemon() {
 	ctx, words := context.Background(), os.Args[2:]
 	var layers []changes.Layer
@@ -113,7 +113,8 @@ func TestARunSaysWhatBecomesOfItsChanges(t *testing.T) {
 	if got := p.sh(cow + "-- ls"); got != "" {
 		t.Error(got)
 	}
-	// A command that failed leaves its changes where they can be seen, and its exit status is its own.
+	// A command that failed leaves its changes where they can be seen, and its exit status is its
+	// own.
 	p.wants(p.sh(cow+"--on-success apply -- sh -c 'mkdir src; touch src/a; exit 7' 2>&1 || echo status $?"), "is kept apart: clai-sandbox changes show "+p.dir, "status 7")
 	p.wants(p.sh(cow+"--on-success discard --timeout 1s -- sleep 9 2>&1 || echo status $?"), "is kept", "status 124")
 	// Rules apply, and standard output is the command's.

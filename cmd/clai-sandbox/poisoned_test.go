@@ -15,7 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
-// A command writes what it likes into the caches of tools. Neither another agent nor the person builds with it.
+// A command writes what it likes into the caches of tools. Neither another agent nor the person
+// builds with it.
 func TestAPoisonedCacheReachesNobodyElse(t *testing.T) {
 	if os.Getenv(nomount.Variable) != "" {
 		t.Skip("caches are only read here")

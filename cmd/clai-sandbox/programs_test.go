@@ -51,7 +51,8 @@ func (p project) command(words ...string) *exec.Cmd {
 	return cmd
 }
 
-// sh runs a shell script outside, which is where they type. It succeeds, and says all that it has to say.
+// sh runs a shell script outside, which is where they type. It succeeds, and says all that it has
+// to say.
 func (p project) sh(script string) string {
 	p.t.Helper()
 	out, err := p.command("sh", "-euc", script).CombinedOutput()
@@ -102,7 +103,8 @@ func TestGitClonesAndCommits(t *testing.T) {
 	p.sh(`cd clone && clai-sandbox run --grant ~/origin:rw -- git push -q origin topic && git -C ~/origin rev-parse topic`)
 }
 
-// Go keeps a cache and modules in the home, which is read-only. The cache may be the sandbox's own, or granted.
+// Go keeps a cache and modules in the home, which is read-only. The cache may be the sandbox's own,
+// or granted.
 func TestGoBuildsWithACacheThatItMayWrite(t *testing.T) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -143,7 +145,8 @@ lock = m.Lock()
 print(json.dumps({"lock": lock.acquire(False)}))'`), `{"lock": true}`)
 	p.sh(`clai-sandbox run -- python3 -m venv --without-pip venv`)
 	p.wants(p.sh(`clai-sandbox run -- venv/bin/python3 -c 'import sys; print(sys.prefix)'`), p.dir+"/venv")
-	// Without a bus, a display or an agent there is nothing to talk to, and the home cannot be written.
+	// Without a bus, a display or an agent there is nothing to talk to, and the home cannot be
+	// written.
 	p.wants(p.fails(`clai-sandbox run -- python3 -c 'open("../x", "w")'`), "Read-only file system")
 }
 
@@ -173,7 +176,8 @@ func TestSSHReadsItsSettings(t *testing.T) {
 		if strings.Contains(out, "Bad owner") {
 			t.Error(out)
 		}
-		// The system's settings are the same inside. (ssh looks the home up in /etc/passwd, not in HOME.)
+		// The system's settings are the same inside. (ssh looks the home up in /etc/passwd, not in
+		// HOME.)
 		if outside := p.sh(command); out != outside {
 			t.Errorf("%s\noutside:\n%s\ninside:\n%s", command, outside, out)
 		}
@@ -231,7 +235,8 @@ made-%:
 	}
 }
 
-// Root may start what lies where nobody else gets in; bwrap, which has no capabilities, must then be given it otherwise.
+// Root may start what lies where nobody else gets in; bwrap, which has no capabilities, must then
+// be given it otherwise.
 func TestAFilteredNetworkWithAProgramInAnotherUsersDirectory(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may start what lies in another user's closed directory")
@@ -257,7 +262,8 @@ func TestAFilteredNetworkWithAProgramInAnotherUsersDirectory(t *testing.T) {
 	p.wants(p.sh(`~/other/clai-sandbox run --allow-domain example.org -- sh -c 'test -x /run/clai-sandbox/connect && ! test -w /run/clai-sandbox/connect && echo there'`), "there")
 }
 
-// In a sandbox, another one begins only where the first allows it, and for an ordinary user: root's settings in /proc are covered.
+// In a sandbox, another one begins only where the first allows it, and for an ordinary user: root's
+// settings in /proc are covered.
 func TestASandboxInASandbox(t *testing.T) {
 	home := newHome(t)
 	project := filepath.Join(home, "project")

@@ -18,8 +18,8 @@ import (
 	"testing"
 )
 
-// refusals are the types of errors that tell a person what to do, with the positions of what was wrong and of that, where a literal
-// has no names.
+// refusals are the types of errors that tell a person what to do, with the positions of what was
+// wrong and of that, where a literal has no names.
 var refusals = map[string][2]int{
 	"sandbox.SetupError": {1, 2}, "sandbox.UnavailableError": {1, 2}, "sandbox.CommandError": {2, 3}, "grants.UnavailableError": {0, 1},
 	"egress.RefusedError": {1, 2}, "profile.ConfigError": {4, 5}, "main.usage": {0, 1}, "main.misuse": {0, 1}, "delegated.Misuse": {0, 1}, "store.Error": {0, 1},
@@ -98,7 +98,8 @@ func refusalsIn(file *ast.File, at *token.FileSet) (list [][3]string) {
 // A room is a package, by its name, in which an expression stands.
 type room string
 
-// constantsSaid are the texts that several refusals share: constants by room, and what a map has for one.
+// constantsSaid are the texts that several refusals share: constants by room, and what a map has
+// for one.
 var constantsSaid = map[string]string{}
 
 func keepConstants(file *ast.File) {
@@ -152,13 +153,15 @@ func (r room) said(e ast.Expr) string {
 	return "…"
 }
 
-// A reason is the sentence of an error that is of no type with a place for what to do, and mostly a part of one that is.
+// A reason is the sentence of an error that is of no type with a place for what to do, and mostly a
+// part of one that is.
 type reason struct{ file, words string }
 
 // tellsItself finds the sentences that say what to do, or what can stand there.
 var tellsItself = regexp.MustCompile(`; |--|clai-sandbox |at most|at least|must |write |for example|chmod |, as |such as |use |name a|choose|instead|install|try again|outside|: …$|^[…: ]*$|send |unset `)
 
-// reasonsIn finds the reasons of a file. What wraps another error says nothing of its own, and what has words of another place has them there.
+// reasonsIn finds the reasons of a file. What wraps another error says nothing of its own, and what
+// has words of another place has them there.
 func reasonsIn(file *ast.File, name string) (list []reason) {
 	r := room(file.Name.Name)
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -201,7 +204,8 @@ func reasonsIn(file *ast.File, name string) (list []reason) {
 
 var verbs = regexp.MustCompile(`%[#+0-9.\[\]]*[a-z%]`)
 
-// checkReasons holds the reasons against testdata/reasons.txt, where each has what to do, by its words or by its file. It returns the rows.
+// checkReasons holds the reasons against testdata/reasons.txt, where each has what to do, by its
+// words or by its file. It returns the rows.
 func checkReasons(t *testing.T, found []reason) map[string]bool {
 	type row struct{ place, words, hint string }
 	var rows []row

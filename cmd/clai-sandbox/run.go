@@ -53,8 +53,9 @@ func runFlags() []cli.Flag {
 	)
 }
 
-// forgetFlags is for when the words have been read: what they say is in the context. For each flag that was not used the library would go
-// through all of them, to find other names of its, and match each against a regular expression: five hundred times at each start.
+// forgetFlags is for when the words have been read: what they say is in the context. For each flag
+// that was not used the library would go through all of them, to find other names of its, and match
+// each against a regular expression: five hundred times at each start.
 func forgetFlags(c *cli.Context) error {
 	c.Command.Flags = nil
 	return nil
@@ -187,8 +188,8 @@ func riskOf(path string, access profile.Access) string {
 	})
 }
 
-// runSandboxed runs the command of the command line, and says what it lacked. The error means that nothing
-// was run.
+// runSandboxed runs the command of the command line, and says what it lacked. The error means that
+// nothing was run.
 func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sandbox.Result, []diagnosis.Missing, error) {
 	var none sandbox.Result
 	e, err := what(c)
@@ -259,7 +260,8 @@ func runSandboxed(c *cli.Context, what func(*cli.Context) (errand, error)) (sand
 	return result, missing, nil
 }
 
-// sayClosed tells a person before the command runs that its network reaches nothing, or nothing that nobody is asked about. A program hears of it in the notices.
+// sayClosed tells a person before the command runs that its network reaches nothing, or nothing
+// that nobody is asked about. A program hears of it in the notices.
 func (j job) sayClosed(c *cli.Context) {
 	why := j.profile.Closed()
 	if why != "" && j.session.ID() != "" {
@@ -271,8 +273,8 @@ func (j job) sayClosed(c *cli.Context) {
 	}
 }
 
-// tellPorts tells a person, while the command runs, of what it serves in vain. A program hears of it in the notices, and so does who has a
-// terminal that the command draws on.
+// tellPorts tells a person, while the command runs, of what it serves in vain. A program hears of
+// it in the notices, and so does who has a terminal that the command draws on.
 type tellPorts struct {
 	quiet bool
 	mu    sync.Mutex
@@ -317,7 +319,8 @@ func brokerOptions(c *cli.Context, command []string) (session.Options, error) {
 	return session.Options{Broker: client.Default(caller.Directories()), Live: live || !c.IsSet("live"), Command: strings.Join(words, " ")}, nil
 }
 
-// relayedSignals are those that the command gets from us. Those of a terminal it gets from the terminal.
+// relayedSignals are those that the command gets from us. Those of a terminal it gets from the
+// terminal.
 func relayedSignals(terminal bool) []os.Signal {
 	list := []os.Signal{syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2}
 	if !terminal {

@@ -20,9 +20,10 @@ type listener struct {
 	tail  []byte
 }
 
-// listen stands between the command and its standard error, to know what the command lacked. A terminal is left as it is: what the
-// command finds at it matters to the command. So does any other device but /dev/null, which may refuse what is written, and what is not open
-// for writing. Both streams that go to one file stay one, in their order.
+// listen stands between the command and its standard error, to know what the command lacked. A
+// terminal is left as it is: what the command finds at it matters to the command. So does any other
+// device but /dev/null, which may refuse what is written, and what is not open for writing. Both
+// streams that go to one file stay one, in their order.
 func listen(stdio *sandbox.Stdio) *listener {
 	if _, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS); err == nil {
 		return nil
@@ -33,7 +34,8 @@ func listen(stdio *sandbox.Stdio) *listener {
 		is.Mode&unix.S_IFMT == unix.S_IFCHR && is.Rdev != unix.Mkdev(1, 3) {
 		return nil
 	}
-	// Not descriptor 2 itself: a write that nobody reads would end this process by SIGPIPE, in place of the command.
+	// Not descriptor 2 itself: a write that nobody reads would end this process by SIGPIPE, in
+	// place of the command.
 	number, err := unix.FcntlInt(os.Stderr.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return nil

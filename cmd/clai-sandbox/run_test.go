@@ -8,7 +8,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// forgetFlags takes the flags' other names and their environment variables out of the library's sight.
+// forgetFlags takes the flags' other names and their environment variables out of the library's
+// sight.
 func TestAnOptionOfRunHasOneNameAndNoVariable(t *testing.T) {
 	for _, flag := range runCommand().Flags {
 		of := reflect.ValueOf(flag).Elem()

@@ -52,7 +52,8 @@ var schemas = []struct {
 	{"doctor.schema.json", "what clai-sandbox doctor --json prints", reflect.TypeFor[examination]()},
 }
 
-// schemaOf describes a type. Later versions may print more than it says, so a reader must not mind what it does not know.
+// schemaOf describes a type. Later versions may print more than it says, so a reader must not mind
+// what it does not know.
 func schemaOf(t *testing.T, of reflect.Type) *jsonschema.Schema {
 	t.Helper()
 	enumerations := map[reflect.Type]*jsonschema.Schema{}
@@ -71,8 +72,8 @@ func schemaOf(t *testing.T, of reflect.Type) *jsonschema.Schema {
 	return schema
 }
 
-// relax takes away what the types cannot say better: that objects are closed, that lists and what is left out where it is
-// nothing could be null.
+// relax takes away what the types cannot say better: that objects are closed, that lists and what
+// is left out where it is nothing could be null.
 func relax(s *jsonschema.Schema) {
 	s.AdditionalProperties = nil
 	if slices.Contains(s.Types, "array") {
@@ -87,7 +88,8 @@ func relax(s *jsonschema.Schema) {
 	}
 }
 
-// wordsByType are the types that are written as one of a few words, with all of these, as the sources declare them.
+// wordsByType are the types that are written as one of a few words, with all of these, as the
+// sources declare them.
 func wordsByType(t *testing.T) map[reflect.Type][]any {
 	t.Helper()
 	count := func(dir, name string) int { return len(constants(t, dir, name)) }
@@ -117,7 +119,8 @@ func names[T interface {
 	return list
 }
 
-// constants are those of a type that a package declares, in their order: the text of each that is a string.
+// constants are those of a type that a package declares, in their order: the text of each that is a
+// string.
 func constants(t *testing.T, dir, name string) []any {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

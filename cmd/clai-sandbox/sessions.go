@@ -180,7 +180,8 @@ func runJoined(c *cli.Context) error {
 	return joinSession(dir, c.String("join"), command)
 }
 
-// joinSession runs a command, or a shell, in a session's sandbox: at a terminal of its own if this is one, else with pipes.
+// joinSession runs a command, or a shell, in a session's sandbox: at a terminal of its own if this
+// is one, else with pipes.
 func joinSession(dir, id string, command []string) error {
 	join := joinPipes
 	if isTerminal(os.Stdin) && isTerminal(os.Stdout) {

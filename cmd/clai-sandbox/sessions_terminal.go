@@ -19,10 +19,12 @@ func isTerminal(file *os.File) bool {
 	return err == nil
 }
 
-// lastWords is how long output is waited for when the command has ended: something that it left may have the other end.
+// lastWords is how long output is waited for when the command has ended: something that it left may
+// have the other end.
 const lastWords = 200 * time.Millisecond
 
-// joinPipes has a command read and write pipes, whatever this program's streams are: a file, or the person's terminal, is handed to nobody.
+// joinPipes has a command read and write pipes, whatever this program's streams are: a file, or the
+// person's terminal, is handed to nobody.
 func joinPipes(start func(rooms.Command) (*rooms.Started, error), command rooms.Command) (int, error) {
 	theirs := &command.Streams
 	var outputs sync.WaitGroup
@@ -74,7 +76,8 @@ func awaitOutput(outputs *sync.WaitGroup) {
 	}
 }
 
-// joinTerminal has a command at a terminal of its own, whose other end is here: the person's own terminal is handed to nobody.
+// joinTerminal has a command at a terminal of its own, whose other end is here: the person's own
+// terminal is handed to nobody.
 func joinTerminal(start func(rooms.Command) (*rooms.Started, error), command rooms.Command) (int, error) {
 	master, slave, err := newTerminal()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/mounts/nomount"
 )
 
-// stay starts a session's sandbox with one command in it, and returns its id once that has made the file "ready".
+// stay starts a session's sandbox with one command in it, and returns its id once that has made the
+// file "ready".
 func (p project) stay(script string, options ...string) (id string) {
 	p.t.Helper()
 	cmd := p.command(append(append([]string{staysName, "run"}, options...), "--", "sh", "-c", script)...)
@@ -43,7 +44,8 @@ func TestAPersonReachesASessionsSandbox(t *testing.T) {
 	id := p.stay(`printf secret > /dev/shm/here; printf 'x\033[2J' > "$(printf 'name\033')"; touch ready; exec sleep 321`)
 	p.wants(p.sh("clai-sandbox sessions list"), id+"  main   "+p.dir+"  ")
 	p.wants(p.sh("clai-sandbox sessions show "+id), "workspace  "+p.dir+"\n", "by         a test (process ", "sleep 321\n")
-	// What it is joined by is in the sandbox, with streams of its own; a file of the person's is not handed over.
+	// What it is joined by is in the sandbox, with streams of its own; a file of the person's is
+	// not handed over.
 	p.wants(p.sh("echo in > in; clai-sandbox run --join "+id+" -- sh -c 'cat /dev/shm/here; cat; readlink /proc/self/fd/0 | tr -d 0-9; exit 3' < in && exit 1 || echo status $?"), "secretin\npipe:[]\nstatus 3\n")
 	for words, want := range map[string]string{
 		"run --join " + id + " -- no-such":         "no-such: command not found inside the sandbox\n127\n",
@@ -57,7 +59,8 @@ func TestAPersonReachesASessionsSandbox(t *testing.T) {
 	} {
 		p.wants(p.sh("clai-sandbox "+words+" 2>&1 || echo $?"), want)
 	}
-	// No command inside reaches the socket: neither by its name, nor, where it is shown by mistake, as what it is.
+	// No command inside reaches the socket: neither by its name, nor, where it is shown by mistake,
+	// as what it is.
 	socket := strings.TrimSpace(p.sh(`find "$HOME" "${XDG_RUNTIME_DIR:-$HOME}" -type s -name ` + id + ` 2>/dev/null | head -1`))
 	if out := p.sh("clai-sandbox run --join " + id + " -- ls -d " + socket + " 2>&1 || echo $?"); !strings.Contains(out, "No such file") {
 		t.Error(out)

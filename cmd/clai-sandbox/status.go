@@ -91,7 +91,8 @@ func hintOf(err error) string {
 	return ""
 }
 
-// oneLine keeps text that may come from a file name or a command line from reaching the terminal as anything but text.
+// oneLine keeps text that may come from a file name or a command line from reaching the terminal as
+// anything but text.
 func oneLine(s string) string { return text.Line(s) }
 
 // warn tells of something that did not stop the run.

@@ -64,7 +64,8 @@ func sit(t *testing.T, command ...string) *terminal {
 	return term
 }
 
-// watch reads the screen. It does not wait in a read: a terminal is closed only when nobody reads from it.
+// watch reads the screen. It does not wait in a read: a terminal is closed only when nobody reads
+// from it.
 func (term *terminal) watch() {
 	buffer := make([]byte, 4096)
 	for {
@@ -152,7 +153,8 @@ func TestControlCReachesTheCommandOnceAndTheSandboxSurvivesIt(t *testing.T) {
 	term.expect("interrupt 1")
 	term.kind(controlC)
 	term.expect("interrupt 2")
-	// What the launcher passes on, it passes on in this order: were a SIGINT among it, it would be counted by now.
+	// What the launcher passes on, it passes on in this order: were a SIGINT among it, it would be
+	// counted by now.
 	term.cmd.Process.Signal(syscall.SIGUSR1)
 	term.expect("2 in all")
 	term.leave(5)
@@ -193,7 +195,8 @@ func TestControlZStopsTheJobAndFgGoesOn(t *testing.T) {
 		term.kind(controlZ)
 		term.expect("Stopped")
 		term.expect("prompt> ")
-		// The command, and the launcher, which the shell waits for. bwrap has nothing to do, and does nothing.
+		// The command, and the launcher, which the shell waits for. bwrap has nothing to do, and
+		// does nothing.
 		waitUntil(t, "both are stopped", func() bool { return stopped(marker) == 2 })
 		term.kind("jobs\n")
 		term.expect("Stopped")
@@ -209,7 +212,8 @@ func TestControlZStopsTheJobAndFgGoesOn(t *testing.T) {
 	term.leave(3)
 }
 
-// What protects the person's files runs in the launcher: while that is stopped, nothing of the command's may run.
+// What protects the person's files runs in the launcher: while that is stopped, nothing of the
+// command's may run.
 func TestNothingInsideRunsWhileTheJobIsStopped(t *testing.T) {
 	needProgram(t, "python3")
 	const beats = `
@@ -301,8 +305,8 @@ func TestAJobInTheBackgroundIsAsAnyOther(t *testing.T) {
 	term.leave(0)
 }
 
-// A shell signals a job as a whole, so that the command hears of it twice, and may be gone at the second time. A launcher
-// that has only just started it may end as any program does.
+// A shell signals a job as a whole, so that the command hears of it twice, and may be gone at the
+// second time. A launcher that has only just started it may end as any program does.
 func TestASignalToTheWholeJobLeavesTheCommandItsExitStatus(t *testing.T) {
 	for range 25 {
 		term := sit(t, "clai-sandbox", "run", "--", "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done")
@@ -381,7 +385,8 @@ func TestNobodyInsideTypesIntoTheTerminal(t *testing.T) {
 	term := sit(t, "bash", "--norc", "--noprofile", "-i")
 	term.expect("prompt> ")
 	script := filepath.Join(term.cmd.Dir, "type.py")
-	// The kernel looks at the low half of a request alone, so the high half must not change the answer.
+	// The kernel looks at the low half of a request alone, so the high half must not change the
+	// answer.
 	err := os.WriteFile(script, fmt.Appendf(nil, `
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)

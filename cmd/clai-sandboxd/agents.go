@@ -294,7 +294,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// identity appends to an agent's IDENTITY.md what it is called. The workspace may be one that commands have written.
+// identity appends to an agent's IDENTITY.md what it is called. The workspace may be one that
+// commands have written.
 func identity(workspace string, rows [][2]string) error {
 	dir, err := unix.Open(workspace, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

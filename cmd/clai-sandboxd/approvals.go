@@ -355,8 +355,8 @@ func removeAction(c *cli.Context) error {
 	return nil
 }
 
-// editAction gives a copy to the person's editor. What comes back counts only if it can be read, and if nobody else changed the
-// file in the meantime; until then the copy stays.
+// editAction gives a copy to the person's editor. What comes back counts only if it can be read,
+// and if nobody else changed the file in the meantime; until then the copy stays.
 func editAction(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
@@ -399,7 +399,8 @@ func editAction(c *cli.Context) error {
 	return os.Remove(copied)
 }
 
-// editorCommand takes $VISUAL or $EDITOR apart. They are a command with arguments that no shell is to read.
+// editorCommand takes $VISUAL or $EDITOR apart. They are a command with arguments that no shell is
+// to read.
 func editorCommand() ([]string, error) {
 	for _, name := range [...]string{"VISUAL", "EDITOR"} {
 		text := os.Getenv(name)

@@ -44,7 +44,8 @@ func auditDirectory() (string, error) {
 	return d.State, err
 }
 
-// recorded is what is shown of a line of the log: that of a path grant and that of a command have some members in common.
+// recorded is what is shown of a line of the log: that of a path grant and that of a command have
+// some members in common.
 type recorded struct {
 	Time      time.Time `json:"time"`
 	Event     string    `json:"event"`
@@ -140,7 +141,8 @@ func (r *recorded) title() string {
 	return strings.ToUpper(strings.Replace(r.Event, "_", " ", 1))
 }
 
-// line is a line for people: what it is about, and then its members, each quoted where it has blanks.
+// line is a line for people: what it is about, and then its members, each quoted where it has
+// blanks.
 func (r *recorded) line() string {
 	words := []string{r.Time.Local().Format("2006-01-02T15:04:05.000Z07:00"), r.title()}
 	add := func(name, value string) {
@@ -277,7 +279,8 @@ func auditExport(c *cli.Context) error {
 	return errors.Join(err, out.Flush())
 }
 
-// ocsf is the line as an event of the Open Cybersecurity Schema Framework: a process that is launched or ends, or an answer to a request.
+// ocsf is the line as an event of the Open Cybersecurity Schema Framework: a process that is
+// launched or ends, or an answer to a request.
 func (r *recorded) ocsf(line []byte) ([]byte, error) {
 	class, activity, severity := 6003, 99, 1 // API Activity, Other, Informational
 	switch r.Event {

@@ -25,7 +25,8 @@ func (d *desk) audit(args ...string) (out string, status int) {
 	return string(printed), command.ProcessState.ExitCode()
 }
 
-// A command's way is on record, in words that are searched for; while the gateway runs it is proved, and kept elsewhere.
+// A command's way is on record, in words that are searched for; while the gateway runs it is
+// proved, and kept elsewhere.
 func TestTheRecordOfACommandIsShownAndProved(t *testing.T) {
 	d := newDesk(t)
 	if out, status := d.audit("verify"); status != 0 || !strings.Contains(out, "0 lines") {

@@ -204,7 +204,8 @@ func layerFrom(c *cli.Context) (changes.Layer, []string, error) {
 	return *best, paths, nil
 }
 
-// rulesOf are those of the configuration, and what else is executed outside. A configuration that cannot be read may have rules.
+// rulesOf are those of the configuration, and what else is executed outside. A configuration that
+// cannot be read may have rules.
 func rulesOf(caller profile.Caller, l changes.Layer) (*profile.ChangeRules, func(changes.Change) string, error) {
 	config, err := profile.Load(caller.Directories())
 	if err != nil {
@@ -227,7 +228,8 @@ func rulesOf(caller profile.Caller, l changes.Layer) (*profile.ChangeRules, func
 // within reports whether a path is a directory, or in it.
 func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// pathIn is a path as it is in the directory of a layer. It was typed as from the working directory if that is in it.
+// pathIn is a path as it is in the directory of a layer. It was typed as from the working directory
+// if that is in it.
 func pathIn(l changes.Layer, cwd, word string) (string, error) {
 	path := filepath.Clean(word)
 	if real, err := filepath.EvalSymlinks(cwd); err == nil && !filepath.IsAbs(path) && within(real, l.Path) {
@@ -293,7 +295,8 @@ func lineOf(c changes.Change) changeLine {
 	return l
 }
 
-// rule is what a person should know of the rules: which changes need nobody, and which cannot be applied.
+// rule is what a person should know of the rules: which changes need nobody, and which cannot be
+// applied.
 func (l changeLine) rule() string {
 	switch l.Verdict {
 	case "apply":

@@ -15,8 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/cow/changes"
 )
 
-// layered makes a directory one that agent main saw copy on write: what is in the second one was changed. The layer stands where
-// a sandbox would make it.
+// layered makes a directory one that agent main saw copy on write: what is in the second one was
+// changed. The layer stands where a sandbox would make it.
 func layered(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: layered DIRECTORY CHANGED")
@@ -52,7 +52,8 @@ func kept(ts *testscript.TestScript, neg bool, args []string) {
 	settle(ts, layers[0].Path)
 }
 
-// altered has a command change a file in the one layer that there is, to text of the same length, and put its times back.
+// altered has a command change a file in the one layer that there is, to text of the same length,
+// and put its times back.
 func altered(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: altered PATH TEXT")

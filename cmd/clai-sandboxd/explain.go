@@ -87,7 +87,8 @@ func summary(d policy.Decision) string {
 	}
 }
 
-// printCommands shows a command part by part: as it was written, what would run, and why or why not.
+// printCommands shows a command part by part: as it was written, what would run, and why or why
+// not.
 func printCommands(d policy.Decision) {
 	if d.Result == nil {
 		fmt.Println(strings.Join(d.Lines(), "\n"))

@@ -39,8 +39,9 @@ func (d *desk) memory() (now, most int) {
 	return now, most
 }
 
-// A thousand commands are asked for at once, by ten askers in each of a hundred sandboxes, while one more sandbox asks for hundreds: each asker has its own
-// command's output, and none waits for the one that asks too much.
+// A thousand commands are asked for at once, by ten askers in each of a hundred sandboxes, while
+// one more sandbox asks for hundreds: each asker has its own command's output, and none waits for
+// the one that asks too much.
 func TestAThousandAskAtOnce(t *testing.T) {
 	const agents, each, greedy = 100, 10, 400
 	d := newDesk(t)
@@ -130,7 +131,8 @@ func TestAThousandAskAtOnce(t *testing.T) {
 	}
 }
 
-// What a sandbox asks for ten thousand times waits for no person more than a few times, and keeps nobody else from being heard.
+// What a sandbox asks for ten thousand times waits for no person more than a few times, and keeps
+// nobody else from being heard.
 func TestTenThousandQuestionsOfOneSandbox(t *testing.T) {
 	d := newDesk(t)
 	before, _ := d.memory()
@@ -194,7 +196,8 @@ func TestTenThousandQuestionsOfOneSandbox(t *testing.T) {
 	}
 }
 
-// A body of 100 MB is refused long before its end, at each socket, whether it says how long it is or not.
+// A body of 100 MB is refused long before its end, at each socket, whether it says how long it is
+// or not.
 func TestAHundredMegabytesAreRefused(t *testing.T) {
 	d := newDesk(t)
 	const length = 100 << 20

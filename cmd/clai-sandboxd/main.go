@@ -1,5 +1,5 @@
-// Command clai-sandboxd holds the long-running modes of clai-sandbox, which finds it beside itself: people know one
-// command. It links what that one must not, to start fast.
+// Command clai-sandboxd holds the long-running modes of clai-sandbox, which finds it beside itself:
+// people know one command. It links what that one must not, to start fast.
 package main
 
 import (
@@ -168,8 +168,9 @@ func runGateway(c *cli.Context) error {
 	return err
 }
 
-// sessionBus is the address of the person's session bus, if there may be one. A bus of a sandboxed command's would answer for the person: a socket
-// that it could have made is none, and what an address starts is not started.
+// sessionBus is the address of the person's session bus, if there may be one. A bus of a sandboxed
+// command's would answer for the person: a socket that it could have made is none, and what an
+// address starts is not started.
 func sessionBus(c profile.Caller) string {
 	addresses, runtime := os.Getenv("DBUS_SESSION_BUS_ADDRESS"), os.Getenv("XDG_RUNTIME_DIR")
 	if addresses == "" && filepath.IsAbs(runtime) {

@@ -20,7 +20,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
-// TestMain makes the test binary the daemon and the program that asks, by the name under which it is started.
+// TestMain makes the test binary the daemon and the program that asks, by the name under which it
+// is started.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "clai-sandboxd":
@@ -59,8 +60,9 @@ func installed(t *testing.T) string {
 	return bin
 }
 
-// TestAnAgentAsksAndAPersonAnswers goes the whole way through the programs: the gateway is started on demand, a session is
-// opened, its inside asks by the program that a sandbox shows, a person narrows the answer.
+// TestAnAgentAsksAndAPersonAnswers goes the whole way through the programs: the gateway is started
+// on demand, a session is opened, its inside asks by the program that a sandbox shows, a person
+// narrows the answer.
 func TestAnAgentAsksAndAPersonAnswers(t *testing.T) {
 	bin := installed(t)
 	// Not where the programs are: nothing around those is granted for writing.

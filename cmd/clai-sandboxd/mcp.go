@@ -90,7 +90,8 @@ func mcpAction(c *cli.Context) error {
 	debug.SetGCPercent(mcp.GCPercent)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
-	// A terminal that stops a job would leave the sandboxes running, and nobody there to look after them.
+	// A terminal that stops a job would leave the sandboxes running, and nobody there to look after
+	// them.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	if listen == "" {
 		return mcp.ServeStdio(ctx, options, os.Stdin, os.Stdout)
@@ -102,8 +103,9 @@ func mcpAction(c *cli.Context) error {
 	return mcp.ServeHTTP(ctx, options, listener, token)
 }
 
-// listenMCP listens where --listen says. On a unix socket a token may be asked for, elsewhere it must be. Token file and
-// socket lie where no sandbox sees them, or what another agent runs would be a client.
+// listenMCP listens where --listen says. On a unix socket a token may be asked for, elsewhere it
+// must be. Token file and socket lie where no sandbox sees them, or what another agent runs would
+// be a client.
 func listenMCP(directories profile.Directories, address, tokenFile string) (net.Listener, string, error) {
 	token := ""
 	if tokenFile != "" {
@@ -134,7 +136,8 @@ func listenMCP(directories profile.Directories, address, tokenFile string) (net.
 	return l, token, err
 }
 
-// checkOwnPlace refuses a path, with its links followed, that is not in a directory which no sandbox is ever shown.
+// checkOwnPlace refuses a path, with its links followed, that is not in a directory which no
+// sandbox is ever shown.
 func checkOwnPlace(directories profile.Directories, option, path string) error {
 	home := directories.Config
 	if option == "--listen" && directories.Runtime != "" {

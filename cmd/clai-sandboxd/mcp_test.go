@@ -11,7 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
-// What lies in the home directory is seen by the sandboxes of other agents, and the token or the socket would let them in.
+// What lies in the home directory is seen by the sandboxes of other agents, and the token or the
+// socket would let them in.
 func TestATokenAndASocketLieWhereNoSandboxSeesThem(t *testing.T) {
 	home, err := os.MkdirTemp("/var/tmp", "clai-sandbox-test-")
 	if err != nil {

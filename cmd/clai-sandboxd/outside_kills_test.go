@@ -19,8 +19,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// notedName is a program that runs without an answer, and askedName one that waits for a person. Both add their second
-// argument to the file that their first one names, and take a while.
+// notedName is a program that runs without an answer, and askedName one that waits for a person.
+// Both add their second argument to the file that their first one names, and take a while.
 const notedName, askedName = "noted", "asked"
 
 func noted() int {
@@ -36,9 +36,10 @@ func noted() int {
 	return 0
 }
 
-// TestManyCommandsWithKillsRunOnceAndOnRecord has many ask at a time for commands that run by themselves and for such as a person allows or
-// denies, while the gateway and its runner are killed again and again. Each asker gets a definite answer, nothing runs twice, nothing
-// without its approval on record before, and the record is whole.
+// TestManyCommandsWithKillsRunOnceAndOnRecord has many ask at a time for commands that run by
+// themselves and for such as a person allows or denies, while the gateway and its runner are killed
+// again and again. Each asker gets a definite answer, nothing runs twice, nothing without its
+// approval on record before, and the record is whole.
 func TestManyCommandsWithKillsRunOnceAndOnRecord(t *testing.T) {
 	requests := 40 // make stress: more
 	if n, err := strconv.Atoi(os.Getenv("GATEWAY_TEST_OPERATIONS")); err == nil {
@@ -186,7 +187,8 @@ func childrenOf(pid int) (list []int) {
 	return list
 }
 
-// approvedOnRecord are the words of all commands of which the record says, before it says that they began, why they might.
+// approvedOnRecord are the words of all commands of which the record says, before it says that they
+// began, why they might.
 func approvedOnRecord(t *testing.T, state string) map[string]bool {
 	t.Helper()
 	approved, began := map[string]bool{}, map[string]bool{}

@@ -170,7 +170,8 @@ func (d *desk) allow() {
 	}
 }
 
-// A command leaves the sandbox: by a list, by an answer, or not at all. Words, bytes and status arrive as they are.
+// A command leaves the sandbox: by a list, by an answer, or not at all. Words, bytes and status
+// arrive as they are.
 func TestACommandLeavesTheSandbox(t *testing.T) {
 	d := newDesk(t)
 	for _, c := range []struct {
@@ -221,7 +222,8 @@ func TestACommandLeavesTheSandbox(t *testing.T) {
 	}
 }
 
-// What runs on the host for an agent does not answer for the person, whatever it leaves behind and whomever it kills.
+// What runs on the host for an agent does not answer for the person, whatever it leaves behind and
+// whomever it kills.
 func TestWhatRunsOnTheHostAnswersNothing(t *testing.T) {
 	d := newDesk(t)
 	asked := make(chan grants.CommandAnswer, 1)
@@ -268,7 +270,8 @@ func TestWhatRunsOnTheHostAnswersNothing(t *testing.T) {
 	}
 }
 
-// Whoever asked hears of a gateway that is killed, once for all: the command is not run again, and what ran was ended.
+// Whoever asked hears of a gateway that is killed, once for all: the command is not run again, and
+// what ran was ended.
 func TestAKilledGatewayRunsNothingTwice(t *testing.T) {
 	d := newDesk(t)
 	type result struct {
@@ -315,8 +318,9 @@ func (d *desk) build(name, of string) {
 	}
 }
 
-// In pairs: hostexec of what needs no answer, as it is typed in a sandbox, and the same program begun without any of it. The difference is
-// what the way outside costs: the program that asks, the socket, the policy, the record on the disk, the runner.
+// In pairs: hostexec of what needs no answer, as it is typed in a sandbox, and the same program
+// begun without any of it. The difference is what the way outside costs: the program that asks, the
+// socket, the policy, the record on the disk, the runner.
 func BenchmarkHostExec(b *testing.B) {
 	d := newDesk(b)
 	d.write("config/clai-sandbox/config.json", `{"defaults": {"execution": {"outside": {"host": "auto", "security": "allowlist"}, "hostexec": {"autoApprove": ["true"]}}}}`)

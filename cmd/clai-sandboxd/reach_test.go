@@ -14,8 +14,9 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// With curl, a command in a sandbox that has the host's network reaches nothing of the gateway's but its own socket, and there nothing but to ask; at the
-// address for containers it is nobody without a token.
+// With curl, a command in a sandbox that has the host's network reaches nothing of the gateway's
+// but its own socket, and there nothing but to ask; at the address for containers it is nobody
+// without a token.
 func TestCurlInASandboxReachesNothingOfTheGateway(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("no curl")

@@ -13,7 +13,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// reviewAction is grants review, which clai-sandbox hands over: its screen is too heavy for a start of the command.
+// reviewAction is grants review, which clai-sandbox hands over: its screen is too heavy for a start
+// of the command.
 func reviewAction(c *cli.Context) error {
 	if c.Args().Present() {
 		return &misuse{"grants review takes no argument", "clai-sandbox grants review --help"}

@@ -69,7 +69,8 @@ func relax(s *jsonschema.Schema) {
 	}
 }
 
-// exported is a struct without its own fields: a command holds commands, which the library cannot follow by itself.
+// exported is a struct without its own fields: a command holds commands, which the library cannot
+// follow by itself.
 func exported(of reflect.Type) reflect.Type {
 	var fields []reflect.StructField
 	for i := range of.NumField() {
@@ -114,7 +115,8 @@ func schemaOfChanges() (*jsonschema.Schema, error) {
 	return schema, nil
 }
 
-// withoutNull takes away the null that a list or a pointer could be in Go, and what says that there is nothing else.
+// withoutNull takes away the null that a list or a pointer could be in Go, and what says that there
+// is nothing else.
 func withoutNull(s *jsonschema.Schema) {
 	if s == nil {
 		return

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The gateway, its runner, `mcp` and each screen begin with the packages' own beginnings: none may take long, as one did that made a table
-// of the widths of all characters (35 ms of each start).
+// The gateway, its runner, `mcp` and each screen begin with the packages' own beginnings: none may
+// take long, as one did that made a table of the widths of all characters (35 ms of each start).
 func TestNoPackageTakesLongToBegin(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // inContainerName is the program that containers have.
 const inContainerName = "clai-sandbox-hostexec"
 
-// A container asks with the token that a person made, until that is revoked. The container itself is none here: a process with nothing but the
-// program, the socket and the token.
+// A container asks with the token that a person made, until that is revoked. The container itself
+// is none here: a process with nothing but the program, the socket and the token.
 func TestAContainerAsksWithItsToken(t *testing.T) {
 	d := newDesk(t)
 	caller, err := profile.CurrentCaller()

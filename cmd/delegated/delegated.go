@@ -1,6 +1,7 @@
-// Package delegated defines the commands that clai-sandbox shows and clai-sandboxd does. clai-sandbox starts on every command of an
-// agent and links nothing heavy; it executes clai-sandboxd for these. Both have the command line from here, so that help,
-// completions and manuals say what is true.
+// Package delegated defines the commands that clai-sandbox shows and clai-sandboxd does.
+// clai-sandbox starts on every command of an agent and links nothing heavy; it executes
+// clai-sandboxd for these. Both have the command line from here, so that help, completions and
+// manuals say what is true.
 package delegated
 
 import (

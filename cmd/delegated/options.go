@@ -6,8 +6,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// OptionsFirst puts the options of a command line before its other words, as the library wants them, up to a "--". A person writes
-// "grants allow ID --once" as soon as the other way round. It is for commands whose words are their own, not a command to run.
+// OptionsFirst puts the options of a command line before its other words, as the library wants
+// them, up to a "--". A person writes "grants allow ID --once" as soon as the other way round. It
+// is for commands whose words are their own, not a command to run.
 func OptionsFirst(app *cli.App, args []string, names ...string) []string {
 	if len(args) < 3 {
 		return args

@@ -17,7 +17,8 @@ type Misuse struct{ Why, Hint string }
 
 func (m *Misuse) Error() string { return m.Why }
 
-// ProfileFlags say what the sandbox shows. run, explain and mcp share them, so that one explains the other.
+// ProfileFlags say what the sandbox shows. run, explain and mcp share them, so that one explains
+// the other.
 func ProfileFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "use the configuration of agent `NAME`"},
@@ -109,7 +110,8 @@ func RequestFrom(c *cli.Context) (profile.Request, error) {
 	return request, err
 }
 
-// duration reads how long an option says: as Go writes it, or a number of seconds, as timeout(1) and sleep(1) take it.
+// duration reads how long an option says: as Go writes it, or a number of seconds, as timeout(1)
+// and sleep(1) take it.
 func duration(option, word string) (time.Duration, error) {
 	if seconds, err := strconv.ParseUint(word, 10, 31); err == nil && seconds > 0 {
 		return time.Duration(seconds) * time.Second, nil

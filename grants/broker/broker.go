@@ -30,7 +30,8 @@ type Options struct {
 	MaxWaiters  int           // on one request, and of these MaxSessions times as many in all
 	AskEvery    time.Duration // an agent may bother a person once in this time, after a burst of MaxPending
 
-	// Presence is a directory that outlives the broker and nothing else: what it keeps of open sessions. Empty: nothing is kept.
+	// Presence is a directory that outlives the broker and nothing else: what it keeps of open
+	// sessions. Empty: nothing is kept.
 	Presence string
 	Clock    grants.Clock // by which grants are over; nil: the machine's
 	// Listen, if there is one, makes the socket on which the inside of a session asks.
@@ -287,7 +288,8 @@ func (b *Broker) mayBother(a *agent) bool {
 	return a.bothers.Take(time.Now(), 1, b.options.MaxPending, b.options.AskEvery)
 }
 
-// forget drops an agent that has nothing any more. Its allowance is full again by the time that it takes to notice.
+// forget drops an agent that has nothing any more. Its allowance is full again by the time that it
+// takes to notice.
 func (b *Broker) forget(name string) {
 	if a := b.agents[name]; a != nil && a.sessions == 0 && a.pending == 0 && time.Since(a.questions.filledAt) > time.Duration(b.options.askBurst())*b.options.AskEvery {
 		delete(b.agents, name)

@@ -169,8 +169,9 @@ func TestADecisionThatCannotBeWrittenIsNone(t *testing.T) {
 	}
 }
 
-// TestASymlinkSwappedAtAnyMomentLeadsNowhereElse swaps what is asked for between a directory and a link out, as fast as it
-// can, while it is asked for, decided on, stored and run. Nothing but the directory is ever granted or shown.
+// TestASymlinkSwappedAtAnyMomentLeadsNowhereElse swaps what is asked for between a directory and a
+// link out, as fast as it can, while it is asked for, decided on, stored and run. Nothing but the
+// directory is ever granted or shown.
 func TestASymlinkSwappedAtAnyMomentLeadsNowhereElse(t *testing.T) {
 	b := newBench(t, Options{MaxPending: 1 << 20, AskEvery: time.Nanosecond})
 	target, link, dir := b.home+"/target", b.home+"/link", b.home+"/dir"
@@ -324,7 +325,8 @@ func TestAThousandRequestsWaitAtOnce(t *testing.T) {
 	answered.Wait()
 }
 
-// Whoever sets the clock back makes nothing last longer: the broker takes it away, on the disk as well.
+// Whoever sets the clock back makes nothing last longer: the broker takes it away, on the disk as
+// well.
 func TestAClockThatIsSetBackMakesNoGrantLonger(t *testing.T) {
 	var back, on atomic.Int64
 	b := newBench(t, Options{Clock: func() (time.Time, time.Duration) {

@@ -67,7 +67,8 @@ func (b *Broker) gone(id string) error {
 	return &grants.UnknownError{What: "request", ID: id}
 }
 
-// requestChanged shows people what the path leads to now. Only what they have been shown can be granted.
+// requestChanged shows people what the path leads to now. Only what they have been shown can be
+// granted.
 func (b *Broker) requestChanged(r *request, now grants.Place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// A hub passes events on, and keeps the last ones for who asks again. The broker's lock is held over each of its methods.
+// A hub passes events on, and keeps the last ones for who asks again. The broker's lock is held
+// over each of its methods.
 type hub struct {
 	listeners map[*listener]bool
 
@@ -24,13 +25,15 @@ type keptEvent struct {
 	size int
 }
 
-// How much is kept of all sessions, and of one, which may be that of an agent that does the same again and again.
+// How much is kept of all sessions, and of one, which may be that of an agent that does the same
+// again and again.
 const (
 	maxKept        = 4 << 20
 	maxKeptSession = 256 << 10
 )
 
-// newHub begins with a number that no earlier broker has reached: it would have had to tell a million things a second.
+// newHub begins with a number that no earlier broker has reached: it would have had to tell a
+// million things a second.
 func newHub() hub {
 	now := time.Now().UnixMicro()
 	return hub{listeners: map[*listener]bool{}, last: now, lost: now, session: map[string]int{}}
@@ -47,7 +50,8 @@ func newListener(room int) *listener {
 	return &listener{events: make(chan grants.Event, room+eventBuffer)}
 }
 
-// send reports false if the listener is too slow: then it hears nothing more, and is told so by the end of its channel.
+// send reports false if the listener is too slow: then it hears nothing more, and is told so by the
+// end of its channel.
 func (l *listener) send(e grants.Event) bool {
 	if l.gone {
 		return false
@@ -123,7 +127,8 @@ func (h *hub) publish(e grants.Event) {
 	}
 }
 
-// keep makes room by forgetting the oldest: of the same session where that has its share, else of all.
+// keep makes room by forgetting the oldest: of the same session where that has its share, else of
+// all.
 func (h *hub) keep(e grants.Event) {
 	line, err := json.Marshal(e)
 	if err != nil {

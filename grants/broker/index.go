@@ -73,7 +73,8 @@ func (x *index) leadingTo(resolved, agent, session string) []grants.Grant {
 	}
 }
 
-// same is the grant to the same agent, of the same path and access, for as far: there is one of these.
+// same is the grant to the same agent, of the same path and access, for as far: there is one of
+// these.
 func (x *index) same(g grants.Grant) *grants.Grant {
 	for _, other := range x.byAgent[g.Agent] {
 		if isSame(*other, g) {

@@ -73,7 +73,8 @@ func (b *Broker) markStale(g grants.Grant, why string) {
 	})
 }
 
-// change stores another state of a grant. narrows says that it is shown less than before: then it is so before it is stored.
+// change stores another state of a grant. narrows says that it is shown less than before: then it
+// is so before it is stored.
 func (b *Broker) change(ctx context.Context, id string, do func(*grants.Grant) (kind grants.EventKind, line string, narrows bool, err error)) (grants.Grant, []wait, error) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
@@ -141,7 +142,8 @@ func (b *Broker) has(id string) bool {
 	return b.granted.byID[id] != nil
 }
 
-// put makes a changed grant the one that holds, and returns whom to wait for. One whose session has ended is over.
+// put makes a changed grant the one that holds, and returns whom to wait for. One whose session has
+// ended is over.
 func (b *Broker) put(kind grants.EventKind, g grants.Grant) []wait {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,7 +199,8 @@ func (b *Broker) remember(d *grants.Done) {
 	}
 }
 
-// maxDone bounds the changes that are known by their names; the store bounds those that the next broker knows.
+// maxDone bounds the changes that are known by their names; the store bounds those that the next
+// broker knows.
 const maxDone = 4096
 
 func (b *Broker) keepDone(d grants.Done) {
@@ -273,7 +276,8 @@ func (b *Broker) covering(g grants.Grant, access profile.Access) []grants.Grant 
 	return list
 }
 
-// remove ends a grant: first in the sandboxes that run, then on the disk. Where it cannot be stored it is over all the same.
+// remove ends a grant: first in the sandboxes that run, then on the disk. Where it cannot be stored
+// it is over all the same.
 func (b *Broker) remove(ctx context.Context, id string, kind grants.EventKind, line string) (grants.Grant, []wait, error) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
@@ -360,7 +364,8 @@ func (b *Broker) Add(ctx context.Context, n grants.NewGrant) (grants.Grant, erro
 	return g, nil
 }
 
-// become makes a new grant the one that there is already to the same agent, of the same path and access. What is said now counts.
+// become makes a new grant the one that there is already to the same agent, of the same path and
+// access. What is said now counts.
 func (b *Broker) become(g *grants.Grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -383,7 +388,8 @@ func (b *Broker) scheduleExpiry() {
 	}
 }
 
-// expire ends what has had its time. Where that cannot be written, it is over all the same: everyone looks at the time.
+// expire ends what has had its time. Where that cannot be written, it is over all the same:
+// everyone looks at the time.
 func (b *Broker) expire() {
 	b.mu.Lock()
 	var over []string

@@ -10,8 +10,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile/whole"
 )
 
-// A broker may end while sandboxes run. So that the next one knows of them, each session leaves a file as long as it is open: what
-// runs it, and since when. Whoever goes on with its session takes it over; until then the session is away.
+// A broker may end while sandboxes run. So that the next one knows of them, each session leaves a
+// file as long as it is open: what runs it, and since when. Whoever goes on with its session takes
+// it over; until then the session is away.
 
 // A presence is such a file.
 type presence struct {
@@ -102,7 +103,8 @@ func isKey(key string) bool {
 	return len(key) <= 64
 }
 
-// reachTimeout is how long a change waits for running sandboxes to take it up, and for those of an earlier broker to come back.
+// reachTimeout is how long a change waits for running sandboxes to take it up, and for those of an
+// earlier broker to come back.
 const reachTimeout = 4 * time.Second
 
 // await waits for sandboxes, and returns those that were not reached.
@@ -141,7 +143,8 @@ const (
 	whyNotLive = "it is not live: what it was started with stays until it ends"
 )
 
-// reach lists who has to take up that something was taken away. The broker's lock is held, and the event was told.
+// reach lists who has to take up that something was taken away. The broker's lock is held, and the
+// event was told.
 func (b *Broker) reach(kind grants.EventKind, g grants.Grant) []wait {
 	var list []wait
 	for _, s := range b.sessions {

@@ -26,7 +26,8 @@ func (b *bench) again(t *testing.T) *Broker {
 	return next
 }
 
-// The sandboxes of a broker that has ended are known to the next one: it waits for them to come back, and tells of those that do not.
+// The sandboxes of a broker that has ended are known to the next one: it waits for them to come
+// back, and tells of those that do not.
 func TestTheNextBrokerKnowsOfSandboxesThatRun(t *testing.T) {
 	for name, end := range map[string]func(*bench){"killed": func(*bench) {}, "ended": func(b *bench) { b.Close() }} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +208,8 @@ func TestTheNextBrokerKnowsWhatWasDone(t *testing.T) {
 	}
 }
 
-// What was said for a session holds when its sandboxes go on with it, at this broker or the next one, and for no other session.
+// What was said for a session holds when its sandboxes go on with it, at this broker or the next
+// one, and for no other session.
 func TestWhatWasSaidForASessionGoesOnWithIt(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *bench, *grants.Session) *Broker{
 		"killed":   func(t *testing.T, b *bench, _ *grants.Session) *Broker { return b.again(t) },

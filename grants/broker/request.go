@@ -38,8 +38,8 @@ type request struct {
 	deciding sync.Mutex // one decision at a time; taken before the broker's lock
 }
 
-// Ask asks within a session and waits for the answer. Every question counts, and leaves a line in the audit file, whatever becomes
-// of it.
+// Ask asks within a session and waits for the answer. Every question counts, and leaves a line in
+// the audit file, whatever becomes of it.
 func (b *Broker) Ask(ctx context.Context, sessionID string, a grants.Asking) (grants.Answer, error) {
 	s, err := b.session(sessionID)
 	if err != nil {
@@ -84,7 +84,8 @@ func (b *Broker) Ask(ctx context.Context, sessionID string, a grants.Asking) (gr
 	}
 }
 
-// sight says what a session sees by itself. A grant counts only while its path leads to what was granted: a sandbox shows no other.
+// sight says what a session sees by itself. A grant counts only while its path leads to what was
+// granted: a sandbox shows no other.
 func (b *Broker) sight(s *session) func(path string) bool {
 	b.mu.Lock()
 	held := b.granted.held(s.spec.Agent, s.id)
@@ -133,7 +134,8 @@ func shortened(text string) string {
 	return text
 }
 
-// mayAsk counts a question, and refuses it if the agent asks too often. That is recorded once, until it may ask again.
+// mayAsk counts a question, and refuses it if the agent asks too often. That is recorded once,
+// until it may ask again.
 func (b *Broker) mayAsk(s *session) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,8 +171,8 @@ func alreadyGranted(q grants.Question) grants.Answer {
 	return grants.Answer{Granted: true, Outcome: grants.OutcomeGranted, Scope: grants.ScopeAlready, Path: q.Place.Typed, Access: q.Access, Visible: grants.VisibleNow}
 }
 
-// covered reports whether the session sees already what it asks for. A grant counts only if its path still leads to what
-// was granted; one that does not is stale from now on.
+// covered reports whether the session sees already what it asks for. A grant counts only if its
+// path still leads to what was granted; one that does not is stale from now on.
 func (b *Broker) covered(s *session, q grants.Question) bool {
 	b.mu.Lock()
 	list := b.granted.leadingTo(q.Known, s.spec.Agent, s.id)
@@ -187,7 +189,8 @@ func (b *Broker) covered(s *session, q grants.Question) bool {
 	return s.view.Covers(q, grants.Approvals(intact))
 }
 
-// join makes a request of a question, or finds the one that waits already. No request and no error means an answer.
+// join makes a request of a question, or finds the one that waits already. No request and no error
+// means an answer.
 func (b *Broker) join(s *session, q grants.Question, name string) (*request, grants.Answer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -240,8 +243,8 @@ func (b *Broker) newRequest(s *session, q grants.Question) *request {
 	return r
 }
 
-// denied reports whether a person said no to this in the same session: to the same, or to something that it lies in. Less
-// access than was denied is another question.
+// denied reports whether a person said no to this in the same session: to the same, or to something
+// that it lies in. Less access than was denied is another question.
 func (s *session) denied(q grants.Question) (reason string, denied bool) {
 	for _, d := range s.denials {
 		if profile.Within(q.Known, d.known) && q.Access >= d.access {
@@ -251,7 +254,8 @@ func (s *session) denied(q grants.Question) (reason string, denied bool) {
 	return "", false
 }
 
-// leave is what whoever asked does when it does not wait any more. The last one takes the request along.
+// leave is what whoever asked does when it does not wait any more. The last one takes the request
+// along.
 func (b *Broker) leave(r *request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -260,8 +264,8 @@ func (b *Broker) leave(r *request) {
 	}
 }
 
-// end ends a request that is pending. While a decision is being written it has to wait for what becomes of that: the
-// decision came first.
+// end ends a request that is pending. While a decision is being written it has to wait for what
+// becomes of that: the decision came first.
 func (b *Broker) end(r *request, answer grants.Answer) {
 	switch r.state {
 	case over:
@@ -297,7 +301,8 @@ func (b *Broker) finish(r *request, answer grants.Answer) {
 	b.publish(e)
 }
 
-// keep records how a request ended that nobody decided. Nothing depends on the record, so nobody waits for it.
+// keep records how a request ended that nobody decided. Nothing depends on the record, so nobody
+// waits for it.
 func (b *Broker) keep(r *request, answer grants.Answer) {
 	record := grants.Record{Request: r.Request, Outcome: answer.Outcome, EndedAtUnixMs: time.Now().UnixMilli()}
 	_ = b.audit(event{Event: "grant_request_ended", Request: &record.Request, Outcome: answer.Outcome, Reason: answer.Reason})

@@ -99,7 +99,8 @@ func (b *Broker) Of(id string) (agent, workspace string, over <-chan struct{}, e
 	return s.spec.Agent, s.spec.Workspace, s.over, nil
 }
 
-// left is what was said for a session that has ended here. Whoever ran it may go on with it, and what was to make it stricter then still does.
+// left is what was said for a session that has ended here. Whoever ran it may go on with it, and
+// what was to make it stricter then still does.
 type left struct {
 	agent     string
 	overrides grants.Overrides
@@ -108,7 +109,8 @@ type left struct {
 // maxLeft bounds those that are kept.
 const maxLeft = 1024
 
-// overridesOf is what was said for the session that a new one goes on with, at this broker or at an earlier one.
+// overridesOf is what was said for the session that a new one goes on with, at this broker or at an
+// earlier one.
 func (b *Broker) overridesOf(spec grants.SessionSpec) grants.Overrides {
 	if p := b.away[spec.Previous]; p != nil && p.Agent == spec.Agent {
 		return p.Overrides
@@ -119,7 +121,8 @@ func (b *Broker) overridesOf(spec grants.SessionSpec) grants.Overrides {
 	return grants.Overrides{}
 }
 
-// Override has commands of a session run where and how somebody said, from now on and as long as it lasts.
+// Override has commands of a session run where and how somebody said, from now on and as long as it
+// lasts.
 func (b *Broker) Override(id string, o grants.Overrides) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,8 +240,9 @@ func (b *Broker) endSession(s *session) {
 	}
 }
 
-// tell passes an event about a grant to everyone who listens and to the sessions that have the grant. A session that does
-// not listen is ended: it would go on showing what was revoked, and nobody would know.
+// tell passes an event about a grant to everyone who listens and to the sessions that have the
+// grant. A session that does not listen is ended: it would go on showing what was revoked, and
+// nobody would know.
 func (b *Broker) tell(kind grants.EventKind, g grants.Grant) {
 	event := grants.Event{Kind: kind, Grant: &g, Session: g.Session}
 	b.publish(event)
@@ -249,8 +253,8 @@ func (b *Broker) tell(kind grants.EventKind, g grants.Grant) {
 	}
 }
 
-// Tell tells that a grant which somebody else keeps came or went. unreached waits until the sandboxes concerned have taken that up, and returns those
-// that could not be reached.
+// Tell tells that a grant which somebody else keeps came or went. unreached waits until the
+// sandboxes concerned have taken that up, and returns those that could not be reached.
 func (b *Broker) Tell(kind grants.EventKind, g grants.Grant) (unreached func() []grants.Sandbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

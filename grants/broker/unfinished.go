@@ -13,16 +13,19 @@ import (
 // restarted is why a request was denied that waited when the last broker was killed.
 const restarted = "the gateway restarted"
 
-// restartTimeout is for how long it is told to who asks again, beside the time that a request waits.
+// restartTimeout is for how long it is told to who asks again, beside the time that a request
+// waits.
 const restartTimeout = time.Hour
 
-// An unfinished request is one that the audit file has no end of: those who asked went with the broker that was killed.
+// An unfinished request is one that the audit file has no end of: those who asked went with the
+// broker that was killed.
 type unfinished struct {
 	grants.Request
 	name string // under which it was asked
 }
 
-// unfinished reads the file's end. told is what was answered, by the names that it was asked under: who asked may not have heard it.
+// unfinished reads the file's end. told is what was answered, by the names that it was asked under:
+// who asked may not have heard it.
 func (b *Broker) unfinished() (waiting []unfinished, told map[askedAs]grants.Answer) {
 	told = map[askedAs]grants.Answer{}
 	lines, err := b.options.Audit.Since(time.Now().Add(-b.options.Timeout - restartTimeout))
@@ -57,7 +60,8 @@ func (b *Broker) unfinished() (waiting []unfinished, told map[askedAs]grants.Ans
 	return waiting, told
 }
 
-// endUnfinished denies what waited when the last broker was killed, and remembers what to tell whoever asks again.
+// endUnfinished denies what waited when the last broker was killed, and remembers what to tell
+// whoever asks again.
 func (b *Broker) endUnfinished() {
 	waiting, told := b.unfinished()
 	for _, u := range waiting {
@@ -75,7 +79,8 @@ func (b *Broker) endUnfinished() {
 // askedAs is an agent and the name that it asked under.
 type askedAs struct{ agent, name string }
 
-// toldBefore is what an earlier broker answered to this, or what its end did. What is granted is in the store: that is found as ever.
+// toldBefore is what an earlier broker answered to this, or what its end did. What is granted is in
+// the store: that is found as ever.
 func (b *Broker) toldBefore(agent, name string) (grants.Answer, bool) {
 	if name == "" {
 		return grants.Answer{}, false

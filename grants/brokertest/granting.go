@@ -193,7 +193,8 @@ func confirms(t *testing.T, start starter) {
 	answer := b.granted(t, s, path, allowAlways(path, ro))
 	os.Remove(path)
 	os.Symlink(other, path)
-	// A session that asks for the other path is not covered by the grant, nor one that asks by the name.
+	// A session that asks for the other path is not covered by the grant, nor one that asks by the
+	// name.
 	b.ask(t.Context(), s.ID, path, ro)
 	b.ask(t.Context(), s.ID, other, ro)
 	b.pending(t, 2)

@@ -11,8 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// hiddenPlaces makes, in a directory that the session does not see, one of each kind of thing that an answer could tell of, and
-// returns the names.
+// hiddenPlaces makes, in a directory that the session does not see, one of each kind of thing that
+// an answer could tell of, and returns the names.
 func (b *Bench) hiddenPlaces(t *testing.T) []string {
 	t.Helper()
 	b.write(t, "hidden/file")
@@ -42,8 +42,8 @@ func (b *Bench) hiddenPlaces(t *testing.T) []string {
 		"to-a-process/x", "round/x", "to-our-own/"+grants.DatabaseName)
 }
 
-// An agent that asks for what it does not see, by its path or by a link of its own, gets the same whatever is there: it waits for a
-// person. The person is told what there is to know.
+// An agent that asks for what it does not see, by its path or by a link of its own, gets the same
+// whatever is there: it waits for a person. The person is told what there is to know.
 func tellsNothing(t *testing.T, start starter) {
 	b := start(t, Limits{MaxPending: 1000, AskEvery: 1})
 	places := b.hiddenPlaces(t)
@@ -75,7 +75,8 @@ func tellsNothing(t *testing.T, start starter) {
 		waiting = append(waiting, b.ask(t.Context(), s.ID, path, ro))
 		b.pending(t, i+1)
 	}
-	// A link that the agent sees says what it could have asked for itself: these are the same questions.
+	// A link that the agent sees says what it could have asked for itself: these are the same
+	// questions.
 	var late []asked
 	for i, link := range links {
 		late = append(late, b.ask(t.Context(), s.ID, link, ro), b.ask(t.Context(), s.ID, b.Home+"/work/all/"+filepath.Base(links[i]), ro))

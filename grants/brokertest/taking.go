@@ -129,7 +129,8 @@ func isMadeOnce(t *testing.T, start starter) {
 	}
 }
 
-// What is taken away is gone from the sandboxes that run before it is said to be; of those that do not say so it is told.
+// What is taken away is gone from the sandboxes that run before it is said to be; of those that do
+// not say so it is told.
 func reaches(t *testing.T, start starter) {
 	b := start(t, Limits{})
 	path := b.write(t, "file")
@@ -167,7 +168,8 @@ func reaches(t *testing.T, start starter) {
 			t.Errorf("%q: %+v", problem, taken.Unreached)
 		}
 	}
-	// A sandbox that ends need not be waited for; one that is silent is told of; one that is not live as well.
+	// A sandbox that ends need not be waited for; one that is silent is told of; one that is not
+	// live as well.
 	g := add()
 	go func() {
 		next(t, s.Events, grants.EventRevoked)

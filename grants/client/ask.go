@@ -24,7 +24,8 @@ var Programs = map[string]func(ctx context.Context, args []string, out, complain
 	AskName: askProgram, HostExecName: hostExecProgram, AskPersonName: askPersonProgram,
 }
 
-// SocketVariable names another socket than grants.InsideSocket, for a sandbox that has it elsewhere.
+// SocketVariable names another socket than grants.InsideSocket, for a sandbox that has it
+// elsewhere.
 const SocketVariable = "CLAI_SANDBOX_ASK_SOCKET"
 
 // Exit statuses of the program that asks.
@@ -159,7 +160,8 @@ func Sentence(a grants.Asking, answer grants.Answer) string {
 
 var errHelp = errors.New("help")
 
-// parseAsk reads the command line. A relative path is one in the working directory, as everywhere in a shell.
+// parseAsk reads the command line. A relative path is one in the working directory, as everywhere
+// in a shell.
 func parseAsk(args []string) (a grants.Asking, asJSON bool, err error) {
 	a.Access = profile.ReadOnly
 	path, named := "", false

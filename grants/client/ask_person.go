@@ -21,7 +21,8 @@ Asks the person outside a question in words, and prints the answer: any text, or
 nothing in this sandbox. Exit status: 0 answered, 1 not answered, 2 not understood, 3 nobody could be asked.
 `
 
-// askPersonProgram is the program with which the inside of a sandbox asks the person in words. It returns the exit status.
+// askPersonProgram is the program with which the inside of a sandbox asks the person in words. It
+// returns the exit status.
 func askPersonProgram(ctx context.Context, args []string, out, complaints io.Writer) int {
 	q, asJSON, err := parseAskPerson(args)
 	if errors.Is(err, errHelp) {

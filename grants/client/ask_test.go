@@ -195,7 +195,8 @@ func TestWhoAsksInsideAsksTheNextBrokerUnderTheSameName(t *testing.T) {
 	}
 }
 
-// A broker that is stopped, as by Ctrl-Z, takes connections and says nothing. Only who waits for a person waits.
+// A broker that is stopped, as by Ctrl-Z, takes connections and says nothing. Only who waits for a
+// person waits.
 func TestABrokerThatSaysNothingHoldsNobody(t *testing.T) {
 	dir, err := os.MkdirTemp("", "silent")
 	if err != nil {

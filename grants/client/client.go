@@ -41,9 +41,9 @@ var (
 // send passes a request on. Where nobody listens, it starts somebody.
 func (c *Client) send(ctx context.Context, method, target string, body any) (*exchange, error) {
 	x, err := send(ctx, c.Socket, method, target, body, c.timeoutFor(method, target))
-	// A broker that has nothing to do stops, and one may be killed. What only looks or begins may be said again to the next one, and
-	// a change, too: it has a name.
-	// One that is dying still takes connections for a moment, and says nothing.
+	// A broker that has nothing to do stops, and one may be killed. What only looks or begins may
+	// be said again to the next one, and a change, too: it has a name. One that is dying still
+	// takes connections for a moment, and says nothing.
 	for attempt := 0; err != nil && attempt < maxAttempts && c.Start != nil && (nobodyListens(err) || cutOff(err) && repeatable(method, target)); attempt++ {
 		select {
 		case <-time.After(time.Millisecond << attempt):
@@ -74,7 +74,8 @@ func (c *Client) timeoutFor(method, target string) time.Duration {
 	return cmp.Or(c.timeout, answerTimeout)
 }
 
-// asking is where a person is asked, and commands where one is run, for which a person may be asked.
+// asking is where a person is asked, and commands where one is run, for which a person may be
+// asked.
 const (
 	asking    = "/v1/grants/requests"
 	commands  = "/v1/commands"
@@ -96,7 +97,8 @@ func cutOff(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// repeatable reports whether something may be said again to another broker: what is asked within a session is not for that one.
+// repeatable reports whether something may be said again to another broker: what is asked within a
+// session is not for that one.
 func repeatable(method, target string) bool {
 	return method == "GET" || target != asking && target != commands && target != questions && target != domains && target != saying && !strings.HasSuffix(target, "/applied") && !strings.HasSuffix(target, observed)
 }
@@ -137,8 +139,8 @@ type goneError struct{ err error }
 
 func (e *goneError) Error() string { return "the broker is gone: " + e.err.Error() }
 
-// stream reads events into a channel until the context or the stream ends. The first one is waited for if there is to be
-// one.
+// stream reads events into a channel until the context or the stream ends. The first one is waited
+// for if there is to be one.
 func (c *Client) stream(ctx context.Context, method, target string, body any, wantFirst bool) (first grants.Event, events <-chan grants.Event, end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	x, err := c.send(ctx, method, target, body)
@@ -187,7 +189,8 @@ func (c *Client) Running() grants.Broker { return &Client{Socket: c.Socket, time
 // Open begins a session. It ends with the connection, however this process ends.
 func (c *Client) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Session, error) {
 	spec.PID, spec.Key = os.Getpid(), rand.Text()
-	// The next broker is not to look for a session that never began, or has ended where no broker was left to notice.
+	// The next broker is not to look for a session that never began, or has ended where no broker
+	// was left to notice.
 	forget := func() { _ = os.Remove(filepath.Join(filepath.Dir(c.Socket), grants.SessionsName, spec.Key)) }
 	first, events, end, err := c.stream(ctx, "POST", "/v1/sessions", spec, true)
 	var gone *goneError
@@ -216,7 +219,8 @@ func (c *Client) Open(ctx context.Context, spec grants.SessionSpec) (*grants.Ses
 	}}, nil
 }
 
-// waitForEnd returns when the broker has noticed that a session ended: what the caller does next comes after it.
+// waitForEnd returns when the broker has noticed that a session ended: what the caller does next
+// comes after it.
 func (c *Client) waitForEnd(session string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -246,7 +250,8 @@ func (c *Client) Ask(ctx context.Context, session string, a grants.Asking) (answ
 	return answer, err
 }
 
-// RunOutside has a command run. Without a session it is the person's own, or that of the sandbox whose socket this is.
+// RunOutside has a command run. Without a session it is the person's own, or that of the sandbox
+// whose socket this is.
 func (c *Client) RunOutside(ctx context.Context, session string, inside bool, command grants.Command) (answer grants.CommandAnswer, err error) {
 	// What JSON cannot say would arrive as something else, and another command would run.
 	for _, text := range append([]string{command.Line, command.Cwd, command.Reason}, command.Argv...) {
@@ -304,13 +309,15 @@ func (c *Client) AskPerson(ctx context.Context, session string, q grants.PersonQ
 	return answer, err
 }
 
-// WaitOutside waits for the end of a command that was accepted, also by a broker that has ended since: the next one knows what became of it.
+// WaitOutside waits for the end of a command that was accepted, also by a broker that has ended
+// since: the next one knows what became of it.
 func (c *Client) WaitOutside(ctx context.Context, id string) (answer grants.CommandAnswer, err error) {
 	err = c.call(ctx, "GET", commands+"/"+segment(id), nil, &answer)
 	return answer, err
 }
 
-// askAgain asks the next broker under the same name where one ended before it answered: that one knows what became of it, and does nothing twice.
+// askAgain asks the next broker under the same name where one ended before it answered: that one
+// knows what became of it, and does nothing twice.
 func (c *Client) askAgain(ctx context.Context, target string, body, into any) error {
 	if grants.RequestID(ctx) == "" {
 		ctx = grants.WithRequestID(ctx, rand.Text())

@@ -52,7 +52,8 @@ func dial(ctx context.Context, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// peerIsCaller makes sure that who listens is who we are, or root: anyone may be in a place where a name was free.
+// peerIsCaller makes sure that who listens is who we are, or root: anyone may be in a place where a
+// name was free.
 func peerIsCaller(conn *os.File) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -81,7 +82,8 @@ type exchange struct {
 	late   *time.Timer // nil: it may take its time
 }
 
-// send sends a request and reads the head of the answer. Where timeout is not 0, all of the answer must come in that time.
+// send sends a request and reads the head of the answer. Where timeout is not 0, all of the answer
+// must come in that time.
 func send(ctx context.Context, socket, method, target string, body any, timeout time.Duration) (*exchange, error) {
 	var text []byte
 	if body != nil {
@@ -150,7 +152,8 @@ func (x *exchange) begin(method, target, id string, body []byte) error {
 	return err
 }
 
-// readHead reads up to the empty line. The status is all that matters: the answer ends with the connection.
+// readHead reads up to the empty line. The status is all that matters: the answer ends with the
+// connection.
 func (x *exchange) readHead() error {
 	line, err := x.answer.ReadString('\n')
 	if err != nil {

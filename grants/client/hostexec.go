@@ -23,10 +23,12 @@ input, and its outputs come when it has ended. Exit status: the command's; 1 if 
 be run, with the reason on standard error; 2 not understood; 3 nobody could be asked.
 `
 
-// waitsSoon is how long a command may take before whoever waits is told that somebody may have to answer.
+// waitsSoon is how long a command may take before whoever waits is told that somebody may have to
+// answer.
 const waitsSoon = 2 * time.Second
 
-// hostExecProgram is the program with which the inside of a sandbox runs a command outside. It returns the exit status.
+// hostExecProgram is the program with which the inside of a sandbox runs a command outside. It
+// returns the exit status.
 func hostExecProgram(ctx context.Context, args []string, out, complaints io.Writer) int {
 	if len(args) > 0 && (args[0] == "--help" || args[0] == "-h") {
 		fmt.Fprint(out, hostExecUsage)

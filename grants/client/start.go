@@ -60,8 +60,9 @@ func Beside(name string) (string, error) {
 	return program, nil
 }
 
-// Start starts the program in a session of its own, so that it outlives the terminal, and returns when it listens. Of two
-// that are started at once, one ends, and either may be the one that answers.
+// Start starts the program in a session of its own, so that it outlives the terminal, and returns
+// when it listens. Of two that are started at once, one ends, and either may be the one that
+// answers.
 func (s Starter) Start(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(s.Log), 0o700); err != nil {
 		return fmt.Errorf("start the broker: %w", err)
@@ -86,7 +87,8 @@ func (s Starter) Start(ctx context.Context) error {
 	}
 }
 
-// errCameAndWent means that what was started has ended well, and nobody listens: it, or the one that ran already, was needed by nobody for too long.
+// errCameAndWent means that what was started has ended well, and nobody listens: it, or the one
+// that ran already, was needed by nobody for too long.
 var errCameAndWent = errors.New("the broker came and went")
 
 // againPause is how long to wait for another one that may be about to listen.
@@ -153,7 +155,8 @@ func openLog(path string) (log *os.File, begin int64, err error) {
 // logRoom is what a broker may need to say why it does not start.
 const logRoom = 4 << 10
 
-// haveRoom makes sure that the log can take something: on a full disk nobody would hear why the broker does not start.
+// haveRoom makes sure that the log can take something: on a full disk nobody would hear why the
+// broker does not start.
 func haveRoom(log *os.File, begin int64) error {
 	err := unix.Fallocate(int(log.Fd()), unix.FALLOC_FL_KEEP_SIZE, begin, logRoom)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {

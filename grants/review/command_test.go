@@ -49,7 +49,8 @@ func TestACommandIsAllowedAsItIsShown(t *testing.T) {
 	}
 }
 
-// A question is answered in words, by the number of a choice where there are some, and by no key that allows anything.
+// A question is answered in words, by the number of a choice where there are some, and by no key
+// that allows anything.
 func TestAQuestionIsAnswered(t *testing.T) {
 	r := grants.Request{ID: "0123456789abcdef", Agent: "main", Workspace: "/w", AskedAtUnixMs: 1_000_000, ExpiresAtUnixMs: 1_300_000,
 		Question: &grants.PersonQuestion{Text: "Which\x1b[2J\none?", Choices: []string{"this", "that"}}}
@@ -82,7 +83,8 @@ func TestAQuestionIsAnswered(t *testing.T) {
 	}
 }
 
-// A connection is allowed as far as the rule that is on the screen says, at first the narrowest, and no key of a path's does anything to it.
+// A connection is allowed as far as the rule that is on the screen says, at first the narrowest,
+// and no key of a path's does anything to it.
 func TestAConnectionIsAllowedAsFarAsIsShown(t *testing.T) {
 	r := grants.Request{ID: "0123456789abcdef", Agent: "main", Workspace: "/w", AskedAtUnixMs: 1_000_000, ExpiresAtUnixMs: 1_300_000,
 		Domain: &grants.DomainRequest{To: "me.github.io:443", Rules: []grants.DomainChoice{{Rule: "me.github.io:443"}, {Rule: "me.github.io"}, {Rule: "*.github.io", Warning: "a public suffix"}}}}

@@ -16,8 +16,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// guard is how long no key must have been pressed since a request stands on the screen before one can answer it: what comes while
-// somebody types is not answered by what they type for the one before.
+// guard is how long no key must have been pressed since a request stands on the screen before one
+// can answer it: what comes while somebody types is not answered by what they type for the one
+// before.
 const guard = time.Second
 
 // via names this way of answering.
@@ -328,7 +329,8 @@ func (m *model) command(key string, r grants.Request) tea.Cmd {
 	return nil
 }
 
-// domain is a key for a connection. What is allowed is one of the rules that are shown, at first the narrowest.
+// domain is a key for a connection. What is allowed is one of the rules that are shown, at first
+// the narrowest.
 func (m *model) domain(key string, r grants.Request, d draft) tea.Cmd {
 	switch key {
 	case "o":

@@ -22,7 +22,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// fakeBroker stands in for the broker where only the screen is tested: it remembers what was decided.
+// fakeBroker stands in for the broker where only the screen is tested: it remembers what was
+// decided.
 type fakeBroker struct {
 	grants.Broker
 	decided []grants.Decision
@@ -155,7 +156,8 @@ func TestARequestHasToStandBeforeAKeyAnswersIt(t *testing.T) {
 	}
 }
 
-// What a person types about a request answers no other, whatever becomes of the first meanwhile, and however slowly they type.
+// What a person types about a request answers no other, whatever becomes of the first meanwhile,
+// and however slowly they type.
 func TestWhatIsTypedForOneRequestAnswersNoOther(t *testing.T) {
 	first, moved := request("r1", "/data"), request("r1", "/data")
 	moved.ResolvedPath = "/elsewhere"
@@ -266,7 +268,8 @@ func FuzzNothingThatAnAgentSaysReachesTheTerminalRaw(f *testing.F) {
 	})
 }
 
-// screenOf is a real pseudo terminal with a person at it, and an emulator that shows what stands on its screen.
+// screenOf is a real pseudo terminal with a person at it, and an emulator that shows what stands on
+// its screen.
 type screenOf struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -326,7 +329,8 @@ func (s *screenOf) sees(parts ...string) {
 	}
 }
 
-// presses a key until it has done something: a request that has only just come takes no answer, nor one at which keys keep coming.
+// presses a key until it has done something: a request that has only just come takes no answer, nor
+// one at which keys keep coming.
 func (s *screenOf) presses(key, then string) {
 	s.t.Helper()
 	var pressed time.Time

@@ -39,7 +39,8 @@ func Run(ctx context.Context, broker grants.Broker, in, out *os.File) error {
 // again is how long to wait before a broker that went away is looked for again.
 const again = time.Second
 
-// follow tells the screen what happens. Events are asked for before the list, so that nothing is missed in between.
+// follow tells the screen what happens. Events are asked for before the list, so that nothing is
+// missed in between.
 func follow(ctx context.Context, broker grants.Broker, send func(tea.Msg)) {
 	for ctx.Err() == nil {
 		events, err := broker.Events(ctx, grants.EventsFrom{})

@@ -10,7 +10,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// Nothing of a request's reaches the screen unseen, or looks like what it is not, wherever it stands.
+// Nothing of a request's reaches the screen unseen, or looks like what it is not, wherever it
+// stands.
 func TestNoTextOfOthersIsHiddenOnTheScreen(t *testing.T) {
 	const wide = 400
 	for _, odd := range []string{"\u3164", "\u2800", "\ufe0f", "\u202e", "\u05d0\u05d1", "\u0627", "\u00a0", "\u2215", "\x1b[2J", "\u0301\u0302\u0303\u0304\u0305", "\xff", "\ufffd"} {

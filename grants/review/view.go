@@ -13,8 +13,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// The screen, from above: what waits, the request with its path first, the line that is typed, the keys. All that others
-// wrote goes through profile.Printable: the only control characters are line ends and those of bold.
+// The screen, from above: what waits, the request with its path first, the line that is typed, the
+// keys. All that others wrote goes through profile.Printable: the only control characters are line
+// ends and those of bold.
 
 const (
 	bold  = "\x1b[1m"

@@ -68,7 +68,8 @@ func (s *Server) askForSession(_ http.ResponseWriter, r *http.Request) (any, err
 	return wire.Result(s.broker.Ask(r.Context(), body.Session, body.Asking))
 }
 
-// askFromInside knows who asks by the socket. A body that names a session or an agent has a key too many.
+// askFromInside knows who asks by the socket. A body that names a session or an agent has a key too
+// many.
 func (s *Server) askFromInside(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var body grants.Asking
 	if err := wire.Receive(r, &body); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
-// A Server passes what comes through its sockets on to a broker. Make one with New, give it the broker with Attach.
+// A Server passes what comes through its sockets on to a broker. Make one with New, give it the
+// broker with Attach.
 type Server struct {
 	dir     string // where the sockets of sessions are
 	version string
@@ -53,13 +54,15 @@ func named(r *http.Request) *http.Request {
 	return r
 }
 
-// Attach gives the server its broker, and what a person should know from the start. Do so before Serve.
+// Attach gives the server its broker, and what a person should know from the start. Do so before
+// Serve.
 func (s *Server) Attach(b grants.Broker, notices []grants.Notice) {
 	s.broker = b
 	s.notices = append([]grants.Notice{}, notices...)
 }
 
-// Admit lets only those reach the people's socket of whom it does not say why not. Call it before Serve.
+// Admit lets only those reach the people's socket of whom it does not say why not. Call it before
+// Serve.
 func (s *Server) Admit(admit func(socket.Peer) error) { s.admit = admit }
 
 // Serve answers people on a socket until Close.
@@ -95,7 +98,8 @@ func (s *Server) ListenForSession(session string) (path string, done func(), err
 	}, nil
 }
 
-// Shutdown takes no more connections, and ends when those that were taken have their answers; what streams is cut off.
+// Shutdown takes no more connections, and ends when those that were taken have their answers; what
+// streams is cut off.
 func (s *Server) Shutdown() {
 	s.people.Shutdown(time.Second)
 	s.Close()

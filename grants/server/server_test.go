@@ -349,7 +349,8 @@ func TestASessionHasOnlySoManyConnections(t *testing.T) {
 	}
 }
 
-// In a sandbox, slow and silent clients take up their own session's connections, until their time is over, and nobody else's.
+// In a sandbox, slow and silent clients take up their own session's connections, until their time
+// is over, and nobody else's.
 func TestSlowClientsOfASandboxKeepOnlyThemselvesWaiting(t *testing.T) {
 	b := newBench(t, broker.Options{}, func(s *Server) {
 		s.askers.HTTP.ReadHeaderTimeout, s.askers.HTTP.ReadTimeout = 2*time.Second, 2*time.Second

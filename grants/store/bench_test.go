@@ -33,7 +33,8 @@ func BenchmarkReadSnapshotOfTenThousand(b *testing.B) {
 	}
 }
 
-// What a run of an agent with twenty stored grants pays, with the look at each and the word that it leaves.
+// What a run of an agent with twenty stored grants pays, with the look at each and the word that it
+// leaves.
 func BenchmarkRunWithTwentyOfTenThousand(b *testing.B) {
 	s, dir := crowd(b)
 	home := b.TempDir()

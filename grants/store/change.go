@@ -16,8 +16,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// A Change is what one transaction does. A change that takes something away gives nothing: Put then holds only grants
-// that are shown no more than before (stale now, or used once more).
+// A Change is what one transaction does. A change that takes something away gives nothing: Put then
+// holds only grants that are shown no more than before (stale now, or used once more).
 type Change struct {
 	Put     []grants.Grant
 	Delete  []grants.Grant
@@ -36,15 +36,16 @@ const maxRecords = 10000
 // takes reports whether the change takes something away.
 func (c Change) takes() bool { return c.Narrows || len(c.Delete) > 0 }
 
-// An OwedError means that something was taken away and that this could not be stored. Until it is, no run uses anything stored, and
-// nothing is given.
+// An OwedError means that something was taken away and that this could not be stored. Until it is,
+// no run uses anything stored, and nothing is given.
 type OwedError struct{ Err error }
 
 func (e *OwedError) Error() string { return "not stored yet: " + e.Err.Error() }
 func (e *OwedError) Unwrap() error { return e.Err }
 
-// Apply stores a change. After an error nothing of one that gives is stored. What takes away uses room that is kept for it; if even
-// so it cannot be stored, the error is an *OwedError, and it comes first with the next change.
+// Apply stores a change. After an error nothing of one that gives is stored. What takes away uses
+// room that is kept for it; if even so it cannot be stored, the error is an *OwedError, and it
+// comes first with the next change.
 func (s *Store) Apply(c Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +99,8 @@ func (s *Store) transaction() (n uint64) {
 	return n
 }
 
-// write makes a change in one transaction, and replaces the snapshot: before it, where it takes away, and else after it.
+// write makes a change in one transaction, and replaces the snapshot: before it, where it takes
+// away, and else after it.
 func (s *Store) write(c Change) error {
 	touched := c.agents()
 	var transaction uint64
@@ -120,7 +122,8 @@ func (s *Store) write(c Change) error {
 		return fmt.Errorf("store: %w", err)
 	}
 	if !c.takes() || s.unwritten {
-		// What was given is stored. Where the snapshot cannot be written, runs see that it is too old, and leave all out.
+		// What was given is stored. Where the snapshot cannot be written, runs see that it is too
+		// old, and leave all out.
 		s.writeSnapshot(transaction)
 	}
 	return nil
@@ -131,7 +134,8 @@ func (s *Store) writeSnapshot(transaction uint64) {
 	s.unwritten = s.snapshot.Write(s.dir, transaction) != nil
 }
 
-// withdrawSnapshot makes sure that runs do not see any more what is taken away: by a new snapshot, or by none.
+// withdrawSnapshot makes sure that runs do not see any more what is taken away: by a new snapshot,
+// or by none.
 func (s *Store) withdrawSnapshot(transaction uint64) error {
 	if s.writeSnapshot(transaction); !s.unwritten {
 		return nil
@@ -274,8 +278,8 @@ func (s *Store) setAgents(tx *bbolt.Tx, agents []string) error {
 	return nil
 }
 
-// restore takes back what a change that was not stored did to the snapshot. Where even that cannot be written, the
-// snapshot is of a transaction that never was, and nobody uses it.
+// restore takes back what a change that was not stored did to the snapshot. Where even that cannot
+// be written, the snapshot is of a transaction that never was, and nobody uses it.
 func (s *Store) restore(agents []string) {
 	_ = s.db.View(func(tx *bbolt.Tx) error {
 		err := s.setAgents(tx, agents)

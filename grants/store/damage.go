@@ -28,13 +28,15 @@ func hasSnapshot(dir string) bool {
 	return err == nil
 }
 
-// openChecked opens the database, brings its schema up to date, and reads everything in it once. The structure is checked
-// before; should something of it be wrong all the same, a fault on the mapped file is caught here.
+// openChecked opens the database, brings its schema up to date, and reads everything in it once.
+// The structure is checked before; should something of it be wrong all the same, a fault on the
+// mapped file is caught here.
 func openChecked(path string, hadSnapshot bool) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			// What was opened stays so until this process ends: its lock is on the file that is now moved away.
+			// What was opened stays so until this process ends: its lock is on the file that is now
+			// moved away.
 			db, err = nil, &DamagedError{fmt.Errorf("%v", r)}
 		}
 	}()
@@ -124,7 +126,8 @@ func readAll(db *bbolt.DB) error {
 	})
 }
 
-// replaceDamaged keeps the damaged database under a dated name and begins a new one with what the snapshot has.
+// replaceDamaged keeps the damaged database under a dated name and begins a new one with what the
+// snapshot has.
 func replaceDamaged(dir string, damaged *DamagedError) (*bbolt.DB, grants.Notice, error) {
 	path := filepath.Join(dir, grants.DatabaseName)
 	saved, snapshotErr := grants.ReadWholeSnapshot(dir)

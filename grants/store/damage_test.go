@@ -94,8 +94,8 @@ func TestWithoutASnapshotADamagedDatabaseGrantsNothing(t *testing.T) {
 	}
 }
 
-// TestADatabaseWithRandomDamageGrantsNothingNew damages bytes and whole pages at random. Whatever comes of it: no crash,
-// and no grant that nobody gave.
+// TestADatabaseWithRandomDamageGrantsNothingNew damages bytes and whole pages at random. Whatever
+// comes of it: no crash, and no grant that nobody gave.
 func TestADatabaseWithRandomDamageGrantsNothingNew(t *testing.T) {
 	origin := t.TempDir()
 	good := filled(t, origin)
@@ -211,7 +211,8 @@ func TestABrokenStructureIsFound(t *testing.T) {
 	}
 }
 
-// A database that others could have written, or that is none, is not taken for a damaged one and put aside.
+// A database that others could have written, or that is none, is not taken for a damaged one and
+// put aside.
 func TestADatabaseThatIsNotOursIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, grants.DatabaseName)

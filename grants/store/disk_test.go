@@ -15,7 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// inOwnNamespace runs this binary in a role, in a mount namespace of its own where it may mount a small disk.
+// inOwnNamespace runs this binary in a role, in a mount namespace of its own where it may mount a
+// small disk.
 func inOwnNamespace(t *testing.T, role string) {
 	t.Helper()
 	command := exec.Command(os.Args[0])
@@ -38,8 +39,8 @@ func inOwnNamespace(t *testing.T, role string) {
 func TestAFullDisk(t *testing.T)     { inOwnNamespace(t, "small disk") }
 func TestAReadOnlyDisk(t *testing.T) { inOwnNamespace(t, "read-only disk") }
 
-// onSmallDisk fills a small disk with grants until no more go in. What was stored before stays, and what was refused is
-// nowhere; once there is room again, everything goes on.
+// onSmallDisk fills a small disk with grants until no more go in. What was stored before stays, and
+// what was refused is nowhere; once there is room again, everything goes on.
 func onSmallDisk(dir string) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=700"); err != nil {
 		return err

@@ -35,8 +35,8 @@ func fill(dir string) error {
 	return nil
 }
 
-// onDiskThatIsFilled takes everything away that was given on a disk that a command fills again after each step, with the store opened
-// anew now and then.
+// onDiskThatIsFilled takes everything away that was given on a disk that a command fills again
+// after each step, with the store opened anew now and then.
 func onDiskThatIsFilled(dir string) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=700"); err != nil {
 		return err
@@ -113,8 +113,8 @@ func onDiskThatIsFilled(dir string) error {
 	return s.Close()
 }
 
-// onDiskThatRefuses takes away where nothing at all can be written: what was taken is not shown, nothing is given until it is stored,
-// and it is stored when it can be.
+// onDiskThatRefuses takes away where nothing at all can be written: what was taken is not shown,
+// nothing is given until it is stored, and it is stored when it can be.
 func onDiskThatRefuses(dir string) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=700"); err != nil {
 		return err
@@ -127,7 +127,8 @@ func onDiskThatRefuses(dir string) error {
 	if err := s.Apply(Change{Put: []grants.Grant{one, two}}); err != nil {
 		return err
 	}
-	// No writing beyond the first byte of a file; who is past that gets EFBIG. (A stand-in for a disk that is at fault.)
+	// No writing beyond the first byte of a file; who is past that gets EFBIG. (A stand-in for a
+	// disk that is at fault.)
 	limit := unix.Rlimit{Cur: 1, Max: unix.RLIM_INFINITY}
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 		return err

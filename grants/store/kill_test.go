@@ -13,7 +13,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// writeUntilKilled puts and deletes grants without an end. It says what it is about to do, and then that it is done.
+// writeUntilKilled puts and deletes grants without an end. It says what it is about to do, and then
+// that it is done.
 func writeUntilKilled(dir string) {
 	s, notices, err := Open(dir)
 	if err != nil || len(notices) > 0 {
@@ -42,8 +43,9 @@ func writeUntilKilled(dir string) {
 	}
 }
 
-// TestNothingDecidedIsLostWhenTheWriterIsKilled kills a writer several hundred times. What it said was done is done, what
-// it was doing is done or not, nothing else is there, and in between the snapshot never shows more.
+// TestNothingDecidedIsLostWhenTheWriterIsKilled kills a writer several hundred times. What it said
+// was done is done, what it was doing is done or not, nothing else is there, and in between the
+// snapshot never shows more.
 func TestNothingDecidedIsLostWhenTheWriterIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	kills := 300
@@ -64,7 +66,8 @@ func TestNothingDecidedIsLostWhenTheWriterIsKilled(t *testing.T) {
 				t.Fatalf("kill %d: the snapshot shows %s, which was revoked or never given", i, g.ID)
 			}
 		}
-		// Also one that is not used, because it is of another transaction: a database that is damaged begins with it.
+		// Also one that is not used, because it is of another transaction: a database that is
+		// damaged begins with it.
 		whole, err := grants.ReadWholeSnapshot(dir)
 		if err != nil {
 			t.Fatalf("kill %d: %v", i, err)
@@ -104,8 +107,8 @@ func TestNothingDecidedIsLostWhenTheWriterIsKilled(t *testing.T) {
 	t.Logf("%d kills, %d of them between database and snapshot", kills, outdated)
 }
 
-// runWriter lets a writer run for some time after its first change, kills it, and brings have up to what it said was
-// done. It returns what it was doing.
+// runWriter lets a writer run for some time after its first change, kills it, and brings have up to
+// what it said was done. It returns what it was doing.
 func runWriter(t *testing.T, dir string, have map[string]bool, after time.Duration) (doing string) {
 	t.Helper()
 	command := exec.Command(os.Args[0])

@@ -10,8 +10,9 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// bbolt's pages. Each has a header: its number (8 bytes), flags (2), a count of elements (2), and how many further pages
-// belong to it (4). What elements point to is counted from their own first byte.
+// bbolt's pages. Each has a header: its number (8 bytes), flags (2), a count of elements (2), and
+// how many further pages belong to it (4). What elements point to is counted from their own first
+// byte.
 const (
 	pageHeader = 16
 	element    = 16
@@ -25,9 +26,10 @@ const (
 	noFreelist   = ^uint64(0)
 )
 
-// checkPages looks at the structure of a whole database before bbolt does. bbolt maps the file and believes it: a page
-// that points to itself sends it round for ever, one that points out of the file ends the process. Every page has to be
-// where the structure says, once, with its elements inside it and its keys in order.
+// checkPages looks at the structure of a whole database before bbolt does. bbolt maps the file and
+// believes it: a page that points to itself sends it round for ever, one that points out of the
+// file ends the process. Every page has to be where the structure says, once, with its elements
+// inside it and its keys in order.
 func checkPages(path string) error {
 	state, err := grants.ReadDatabaseState(path)
 	if err != nil {
@@ -62,7 +64,8 @@ type pageCheck struct {
 	seen        []bool
 }
 
-// maxDepth bounds buckets in buckets and branches below branches; a database of ours has less than ten.
+// maxDepth bounds buckets in buckets and branches below branches; a database of ours has less than
+// ten.
 const maxDepth = 64
 
 var order = binary.NativeEndian

@@ -12,18 +12,20 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// What takes away must not need room that a command can take: it may be the one that loses something. So the database has blocks
-// of its own behind the pages that are in use (fallocate(2)), more than any change that takes away writes, and what gives, or only
-// counts, is refused before it would use them.
+// What takes away must not need room that a command can take: it may be the one that loses
+// something. So the database has blocks of its own behind the pages that are in use (fallocate(2)),
+// more than any change that takes away writes, and what gives, or only counts, is refused before it
+// would use them.
 
-// reservedPages is more than a change that takes away writes: the way to one leaf in each of five buckets, and the list of free pages,
-// which is one page for each 500 of them.
+// reservedPages is more than a change that takes away writes: the way to one leaf in each of five
+// buckets, and the list of free pages, which is one page for each 500 of them.
 const reservedPages = 64
 
 // ErrNoRoom means that a change would have used what is kept for taking away.
 var ErrNoRoom = errors.New("the disk is full but for what is kept for revoking")
 
-// reserve makes sure of the blocks behind the pages in use. A file system that keeps none is taken as it is.
+// reserve makes sure of the blocks behind the pages in use. A file system that keeps none is taken
+// as it is.
 func (s *Store) reserve(pages uint64) error {
 	state, err := grants.ReadDatabaseState(s.path())
 	if err != nil {
@@ -46,8 +48,8 @@ func (s *Store) reserve(pages uint64) error {
 
 func (s *Store) path() string { return filepath.Join(s.dir, grants.DatabaseName) }
 
-// makeRoom gives the disk back what nobody needs to have: the snapshot, without which runs use nothing stored, word of what was used,
-// and what gateways said.
+// makeRoom gives the disk back what nobody needs to have: the snapshot, without which runs use
+// nothing stored, word of what was used, and what gateways said.
 func (s *Store) makeRoom() {
 	_ = os.Remove(filepath.Join(s.dir, grants.SnapshotName))
 	_ = os.Remove(filepath.Join(s.dir, grants.UsesName))

@@ -32,8 +32,9 @@ type totals struct {
 	Records int `json:"records"`
 }
 
-// migrations take the schema from the version of their index to the next one, each in one transaction. To change the
-// schema, add one; the database then never goes back to an older program.
+// migrations take the schema from the version of their index to the next one, each in one
+// transaction. To change the schema, add one; the database then never goes back to an older
+// program.
 var migrations = []func(*bbolt.Tx) error{
 	func(tx *bbolt.Tx) error { // 0: an empty database
 		for _, name := range [][]byte{grantsBucket, requestsBucket, auditBucket} {
@@ -101,8 +102,8 @@ func versionOf(db *bbolt.DB) (version int, err error) {
 // castagnoli is made when it is first needed: package hash/crc32 keeps it.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// put stores a value behind its checksum, which covers the place as well: a value that a damaged page shows under another
-// key is found out.
+// put stores a value behind its checksum, which covers the place as well: a value that a damaged
+// page shows under another key is found out.
 func put(bucket *bbolt.Bucket, place, key []byte, value any) error {
 	text, err := json.Marshal(value)
 	if err == nil { // what could not be read again would count as damage, and take everything else with it

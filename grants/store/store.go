@@ -21,7 +21,8 @@ type Store struct {
 
 	mu       sync.Mutex // held over a change: the snapshot follows the order of the transactions
 	snapshot grants.Snapshot
-	// unwritten says that the snapshot could not be written last time: there is none, or an old one that nobody uses.
+	// unwritten says that the snapshot could not be written last time: there is none, or an old one
+	// that nobody uses.
 	unwritten bool
 	// owed is what was taken away and could not be stored. It comes before anything else.
 	owed []Change
@@ -30,9 +31,9 @@ type Store struct {
 // lockTimeout is how long Open waits for another process to close the database.
 const lockTimeout = time.Second
 
-// Open opens the database in the state directory, and makes it if there is none. The notices tell of a database that was
-// damaged. The error says that nothing can be stored: another process has it open, the disk is read-only or full, or it
-// was written by a later version.
+// Open opens the database in the state directory, and makes it if there is none. The notices tell
+// of a database that was damaged. The error says that nothing can be stored: another process has it
+// open, the disk is read-only or full, or it was written by a later version.
 func Open(dir string) (*Store, []grants.Notice, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("state directory: %w", err)
@@ -143,7 +144,8 @@ func (s *Store) Records(limit int) ([]grants.Record, error) {
 	return list, err
 }
 
-// Done returns the changes that are known by the names under which they were asked for, the oldest first.
+// Done returns the changes that are known by the names under which they were asked for, the oldest
+// first.
 func (s *Store) Done() ([]grants.Done, error) {
 	var list []grants.Done
 	err := s.db.View(func(tx *bbolt.Tx) error { return forEachDone(tx, func(d grants.Done) { list = append(list, d) }) })

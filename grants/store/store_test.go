@@ -122,8 +122,8 @@ func TestTheSecondToOpenIsToldWhy(t *testing.T) {
 	}
 }
 
-// What takes away is in the snapshot before it is in the database, and what gives after, so that a process killed in
-// between leaves no snapshot that shows more.
+// What takes away is in the snapshot before it is in the database, and what gives after, so that a
+// process killed in between leaves no snapshot that shows more.
 func TestASnapshotOfAnotherTransactionIsNotUsed(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

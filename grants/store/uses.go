@@ -12,8 +12,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile/aside"
 )
 
-// takeUses reads the file that runs write, and moves it aside first: they make a new one. done removes what was read.
-// Killed in between, the store finds the file again and counts it once more; better twice than a stale grant forgotten.
+// takeUses reads the file that runs write, and moves it aside first: they make a new one. done
+// removes what was read. Killed in between, the store finds the file again and counts it once more;
+// better twice than a stale grant forgotten.
 func takeUses(dir string) (uses []grants.Use, done func() error, err error) {
 	path := filepath.Join(dir, grants.UsesName)
 	taken := path + ".taken"

@@ -32,8 +32,9 @@ var drivers = map[string]struct {
 	"opencode": {opencode, []string{"registry.npmjs.org:443"}}, // for the types of its plugins
 }
 
-// What an agent does all day, as a script for its model: files, commands, a grant that comes while the sandbox runs, a denial, a call that is
-// cancelled, and more output than a model reads. What the model was sent is in testdata.
+// What an agent does all day, as a script for its model: files, commands, a grant that comes while
+// the sandbox runs, a denial, a call that is cancelled, and more output than a model reads. What
+// the model was sent is in testdata.
 func TestRealAgentsWorkInASessionsSandbox(t *testing.T) {
 	for name, driver := range drivers {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +104,8 @@ func installed(t testing.TB, name string) string {
 	return path
 }
 
-// Own words of an agent's in a result that are not about the call, and what differs from time to time.
+// Own words of an agent's in a result that are not about the call, and what differs from time to
+// time.
 var (
 	ownWords = regexp.MustCompile(`(?s)\n*(` + regexp.QuoteMeta(between) + `)?<system-reminder>.*?</system-reminder>`)
 	times    = regexp.MustCompile(`(Wall time: |after )[0-9.]+( ?s)`)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// claudeAgent is Claude Code, which is told what to do by lines of JSON, as its own library does it.
+// claudeAgent is Claude Code, which is told what to do by lines of JSON, as its own library does
+// it.
 type claudeAgent struct{ in io.Writer }
 
 func claude(m *machine) agent {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// inside are the agents that run in a sandbox as a whole: what a person has of each at home, which variables, and the arguments with which it
-// does one task.
+// inside are the agents that run in a sandbox as a whole: what a person has of each at home, which
+// variables, and the arguments with which it does one task.
 var inside = map[string]struct {
 	home      func(m *machine) map[string]string // files, by their paths in the home directory
 	variables func(m *machine) map[string]string
@@ -196,8 +196,8 @@ func (m *machine) files() map[string]string {
 	return list
 }
 
-// leaves holds what an agent left of the person's files against what there was: nothing differs but what may, by paths in the home directory,
-// and our own state.
+// leaves holds what an agent left of the person's files against what there was: nothing differs but
+// what may, by paths in the home directory, and our own state.
 func (m *machine) leaves(before map[string]string, may []string) {
 	m.t.Helper()
 	after := m.files()

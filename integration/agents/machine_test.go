@@ -76,7 +76,8 @@ func (m *machine) environment(more map[string]string) (list []string) {
 	return list
 }
 
-// alone are variables by which a program's network ends at the model's server, which refuses all that is not for the model.
+// alone are variables by which a program's network ends at the model's server, which refuses all
+// that is not for the model.
 func (m *machine) alone(more map[string]string) map[string]string {
 	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy"} {
 		more[name], more[strings.ToUpper(name)] = m.model.address, m.model.address
@@ -189,7 +190,8 @@ func (m *machine) person(arguments ...string) string {
 	return string(out)
 }
 
-// answers has the person answer the request for a path, or for a connection. Agents connect to more, of their own accord.
+// answers has the person answer the request for a path, or for a connection. Agents connect to
+// more, of their own accord.
 func (m *machine) answers(answer, what string) {
 	m.t.Helper()
 	id := ""
@@ -214,7 +216,8 @@ func (m *machine) answers(answer, what string) {
 	m.person("grants", answer, id)
 }
 
-// Names of our server, as agents have it: with the structured content that it decides on for each client, and with it always.
+// Names of our server, as agents have it: with the structured content that it decides on for each
+// client, and with it always.
 const (
 	usual  = "sandbox"
 	always = "fields"

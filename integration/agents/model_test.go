@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// A step is one call that the model makes, of a tool of our server's, or of the agent's own shell. When it has been sent, the test does what is to be done meanwhile.
+// A step is one call that the model makes, of a tool of our server's, or of the agent's own shell.
+// When it has been sent, the test does what is to be done meanwhile.
 type step struct {
 	server    string // empty: usual; own: the agent's
 	tool      string
@@ -23,9 +24,10 @@ type step struct {
 	races     bool // what comes of it differs from time to time, and is not compared
 }
 
-// A model is what an agent takes for one: a server on loopback that speaks the three protocols by which agents talk to theirs, and answers with
-// the calls of a script. What an agent sends it as their results is kept. It is also the proxy for all else that an agent wants to reach,
-// which is refused and kept, too.
+// A model is what an agent takes for one: a server on loopback that speaks the three protocols by
+// which agents talk to theirs, and answers with the calls of a script. What an agent sends it as
+// their results is kept. It is also the proxy for all else that an agent wants to reach, which is
+// refused and kept, too.
 type model struct {
 	t         testing.TB
 	address   string
@@ -88,8 +90,8 @@ type turn struct {
 
 func callID(i int) string { return fmt.Sprintf("call_%d", i) }
 
-// next is what the model says to a turn: a call, or that it is done. A request without our tools is not about the script: agents ask for titles
-// and summaries, too.
+// next is what the model says to a turn: a call, or that it is done. A request without our tools is
+// not about the script: agents ask for titles and summaries, too.
 func (m *model) next(asked turn) (id string, which tool, arguments string, does bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -336,7 +338,8 @@ func (m *model) completions(w http.ResponseWriter, body []byte) {
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// contents is Google's protocol. Its calls have no ids that come back for sure: their order tells which is meant.
+// contents is Google's protocol. Its calls have no ids that come back for sure: their order tells
+// which is meant.
 func (m *model) contents(w http.ResponseWriter, body []byte, streamed bool) {
 	var request struct {
 		Tools    []struct{ FunctionDeclarations []struct{ Name string } }

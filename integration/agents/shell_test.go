@@ -11,8 +11,9 @@ import (
 
 var ourWords = regexp.MustCompile(`(?m)clai-sandbox: .*\n?`)
 
-// byShell are agents that run outside, as their makers sell them, with clai-shell for their commands: what install-agent wrote into their settings,
-// and what else it takes until they run nothing otherwise.
+// byShell are agents that run outside, as their makers sell them, with clai-shell for their
+// commands: what install-agent wrote into their settings, and what else it takes until they run
+// nothing otherwise.
 var byShell = map[string]struct {
 	arguments []string
 	settings  func(m *machine) map[string]string // besides those of inside
@@ -33,7 +34,8 @@ var byShell = map[string]struct {
 	},
 }
 
-// The real agents run their commands in a sandbox of which they know nothing but that it is their shell; what each was told is in testdata/shell.
+// The real agents run their commands in a sandbox of which they know nothing but that it is their
+// shell; what each was told is in testdata/shell.
 func TestRealAgentsRunTheirCommandsByOurShell(t *testing.T) {
 	for name, with := range byShell {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +97,8 @@ func TestRealAgentsRunTheirCommandsByOurShell(t *testing.T) {
 			if n := strings.Count(heard, "clai-sandbox: this and what follows runs in a sandbox, which may read and write /machine/home/work,"); n != 1 {
 				t.Errorf("it was told %d times that it is in a sandbox", n)
 			}
-			// What we say, and what a command says, comes by two pipes, and the agent reads them as it likes.
+			// What we say, and what a command says, comes by two pipes, and the agent reads them as
+			// it likes.
 			m.compare("testdata/shell/"+strings.ReplaceAll(name, " ", "-")+".txt", ourWords.ReplaceAllString(heard, ""))
 			if err := r.cmd.Wait(); err != nil {
 				t.Errorf("it ended with %v", err)

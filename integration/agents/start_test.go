@@ -11,8 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/preset"
 )
 
-// What the sandbox adds to the start of an agent: each round starts it outside and inside, with the same arguments, one right after the other. The
-// gateway runs already.
+// What the sandbox adds to the start of an agent: each round starts it outside and inside, with the
+// same arguments, one right after the other. The gateway runs already.
 func BenchmarkStartOfClaude(b *testing.B) {
 	m := newMachine(b, installed(b, "claude"))
 	m.start("clai-sandbox", nil, m.command, "gateway", "--no-notify")

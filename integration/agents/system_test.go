@@ -14,7 +14,8 @@ import (
 // ownEtc says that this process has a copy of /etc, which nobody else sees.
 const ownEtc = "CLAI_SANDBOX_TEST_OWN_ETC"
 
-// What is written into the machine's settings counts more than what a project says: that comes with a clone, or from a command's .env.
+// What is written into the machine's settings counts more than what a project says: that comes with
+// a clone, or from a command's .env.
 func TestAProjectSwitchesOffNothingOfTheMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root writes the machine's settings")

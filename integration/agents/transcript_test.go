@@ -12,8 +12,8 @@ import (
 // reaching is how many servers an agent reaches, of which the test's own is one more.
 var reaching = regexp.MustCompile(`reaches .* and \d+ more servers`)
 
-// What docs/agents.md has a new person type comes to what stands below it, by the real agent. Its model follows a script, and the first command,
-// which fetches and installs, has been carried out.
+// What docs/agents.md has a new person type comes to what stands below it, by the real agent. Its
+// model follows a script, and the first command, which fetches and installs, has been carried out.
 func TestANewPersonsFiveCommands(t *testing.T) {
 	text, err := os.ReadFile("../../docs/agents.md")
 	if err != nil {

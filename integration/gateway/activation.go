@@ -13,8 +13,8 @@ import (
 // firstPassed is the first descriptor that systemd passes (sd_listen_fds(3)).
 const firstPassed = 3
 
-// Passed returns the socket that systemd made for this process, or nil if there is none. What started us is told by the
-// environment, which is cleared: it is not meant for what we start.
+// Passed returns the socket that systemd made for this process, or nil if there is none. What
+// started us is told by the environment, which is cleared: it is not meant for what we start.
 func Passed() (net.Listener, error) {
 	pid, count := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
@@ -42,8 +42,10 @@ func Passed() (net.Listener, error) {
 	return listener, nil
 }
 
-// CloseInherited closes what else this process was started with, but its standard streams. It outlives who started it: it would keep a lock of
-// theirs, and the end of a pipe, and commands outside would have it, of whatever agent. What Go opened is closed on execution, and so is not meant.
+// CloseInherited closes what else this process was started with, but its standard streams. It
+// outlives who started it: it would keep a lock of theirs, and the end of a pipe, and commands
+// outside would have it, of whatever agent. What Go opened is closed on execution, and so is not
+// meant.
 func CloseInherited() error {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

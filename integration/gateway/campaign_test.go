@@ -22,9 +22,10 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// TestManyOperationsWithKillsLoseNothing adds, revokes, narrows, asks and decides while the gateway is killed, and holds all that
-// is stored against what was said to be done. With a disk that is filled again before each operation, what gives may be refused, and
-// what takes away is not. It runs in a namespace of its own, where it may mount a small disk.
+// TestManyOperationsWithKillsLoseNothing adds, revokes, narrows, asks and decides while the gateway
+// is killed, and holds all that is stored against what was said to be done. With a disk that is
+// filled again before each operation, what gives may be refused, and what takes away is not. It
+// runs in a namespace of its own, where it may mount a small disk.
 func TestManyOperationsWithKillsLoseNothing(t *testing.T) {
 	for name, role := range map[string]string{"with room": "campaign", "on a full disk": "campaign full"} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +99,8 @@ func runCampaign(full bool) error {
 	return nil
 }
 
-// tellsWhyItDoesNotStart fills the disk before a gateway was ever there: who starts one hears why it does not.
+// tellsWhyItDoesNotStart fills the disk before a gateway was ever there: who starts one hears why
+// it does not.
 func (c *campaign) tellsWhyItDoesNotStart() error {
 	if err := c.fill(); err != nil {
 		return err
@@ -156,7 +158,8 @@ func (c *campaign) operation(i int) error {
 	return c.check(ctx, person)
 }
 
-// refused takes an error of what gives for what it may be: there is no room, or the session went with its gateway.
+// refused takes an error of what gives for what it may be: there is no room, or the session went
+// with its gateway.
 func (c *campaign) refused(err error) error {
 	var unavailable *grants.UnavailableError
 	if errors.As(err, &unavailable) && c.full && !strings.HasPrefix(unavailable.Why, "no broker") {
@@ -181,7 +184,8 @@ func (c *campaign) give(ctx context.Context, person *client.Client) error {
 	return nil
 }
 
-// ask has an agent ask and a person allow it. Either may find that the gateway was killed; then the person asks again by the same name.
+// ask has an agent ask and a person allow it. Either may find that the gateway was killed; then the
+// person asks again by the same name.
 func (c *campaign) ask(ctx context.Context, person *client.Client) error {
 	s, err := person.Open(ctx, grants.SessionSpec{Agent: "main", Workspace: "/w"})
 	if err != nil {
@@ -247,7 +251,8 @@ func (c *campaign) narrow(ctx context.Context, person *client.Client) error {
 	return c.recorded("grant_narrowed", g.ID)
 }
 
-// recorded looks for the line about what was taken away, which is in the audit file at once: on a full disk in blocks that are kept for it.
+// recorded looks for the line about what was taken away, which is in the audit file at once: on a
+// full disk in blocks that are kept for it.
 func (c *campaign) recorded(event, id string) error {
 	text, err := os.ReadFile(filepath.Join(c.d.State, "audit.log"))
 	if err != nil {

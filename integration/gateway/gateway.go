@@ -111,8 +111,9 @@ func Run(ctx context.Context, o Options) error {
 	defer paths.Close()
 	b, busy, ran, end := o.commands(paths, record)
 	defer end()
-	// Neither what is in a sandbox that shows the socket, because it was made for another state or runtime directory, nor what the gateway runs for an
-	// agent, which have the person's user both, may answer for the person.
+	// Neither what is in a sandbox that shows the socket, because it was made for another state or
+	// runtime directory, nor what the gateway runs for an agent, which have the person's user both,
+	// may answer for the person.
 	s.Admit(func(p sockets.Peer) error {
 		if err := peer.CheckNamespaces(p.PID); err != nil {
 			return fmt.Errorf("%w; leave toolbox, distrobox, unshare or the like, and ask there", err)
@@ -151,8 +152,9 @@ func Run(ctx context.Context, o Options) error {
 // NoticeDoor is that containers cannot ask at the socket.
 const NoticeDoor grants.NoticeKind = "containers"
 
-// open opens the door for containers, until it is closed. What a container to which the socket's directory is shown puts there keeps no gateway from starting: it
-// is moved aside, or there is no socket for containers, which is the problem.
+// open opens the door for containers, until it is closed. What a container to which the socket's
+// directory is shown puts there keeps no gateway from starting: it is moved aside, or there is no
+// socket for containers, which is the problem.
 func (o Options) open(b *outside.Broker) (d *door.Door, end func(), problem string, err error) {
 	socket := filepath.Join(grants.SocketDirectory(o.Directories), door.SocketName)
 	var listeners []net.Listener
@@ -186,8 +188,8 @@ func (o Options) open(b *outside.Broker) (d *door.Door, end func(), problem stri
 	}, problem, nil
 }
 
-// commands puts the broker of commands before the one of paths. busy says whether something of what was run goes on, and ran, which may be nil, whether a
-// process is of that.
+// commands puts the broker of commands before the one of paths. busy says whether something of what
+// was run goes on, and ran, which may be nil, whether a process is of that.
 func (o Options) commands(paths *broker.Broker, record *audit.Log) (b *outside.Broker, busy func() bool, ran func(pid int) bool, end func()) {
 	run := func(context.Context, runner.Request) (runner.Answer, bool, error) {
 		return runner.Answer{}, false, errors.New("this gateway runs no commands")
@@ -215,7 +217,8 @@ func (o Options) serve(ctx context.Context, s *server.Server, needed func() bool
 		if l, err = sockets.Listen(socket); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
-		// The name goes first, while the lock is held: whoever comes then starts another gateway, which waits for the lock.
+		// The name goes first, while the lock is held: whoever comes then starts another gateway,
+		// which waits for the lock.
 		defer os.Remove(socket)
 	}
 	served := make(chan error, 1)

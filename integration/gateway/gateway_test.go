@@ -112,7 +112,8 @@ func (p place) pid() int {
 	return s.PID
 }
 
-// stop ends the gateway, and those that waited for its end. Each has the log open that its starter gave it.
+// stop ends the gateway, and those that waited for its end. Each has the log open that its starter
+// gave it.
 func (p place) stop(t *testing.T) {
 	eventually(t, "all gateways of the test are gone", func() bool {
 		gone := true
@@ -224,7 +225,8 @@ func TestTwoStateDirectoriesHaveTwoGateways(t *testing.T) {
 	}
 }
 
-// A sandbox that was made for another state or runtime directory may show the socket, and what runs in it has the person's user.
+// A sandbox that was made for another state or runtime directory may show the socket, and what runs
+// in it has the person's user.
 func TestNobodyInAnotherNamespaceIsThePerson(t *testing.T) {
 	p := newPlace(t)
 	p.add(t, p.client(), "file")
@@ -357,7 +359,8 @@ func TestAGatewayThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// The directory of the containers' socket is shown to containers: whatever one puts there, a gateway starts.
+// The directory of the containers' socket is shown to containers: whatever one puts there, a
+// gateway starts.
 func TestWhateverAContainerPutsAtItsSocketAGatewayStarts(t *testing.T) {
 	for name, c := range map[string]struct {
 		put  func(path string) error
@@ -391,7 +394,8 @@ func TestWhateverAContainerPutsAtItsSocketAGatewayStarts(t *testing.T) {
 	}
 }
 
-// Whatever stands in the place of a file of ours, a gateway starts, and what was granted can be taken away.
+// Whatever stands in the place of a file of ours, a gateway starts, and what was granted can be
+// taken away.
 func TestWhateverStandsInTheStateDirectoryAPersonCanRevoke(t *testing.T) {
 	makes := map[string]func(path string) error{
 		"a directory":                  func(path string) error { return os.MkdirAll(path+"/in", 0o700) },

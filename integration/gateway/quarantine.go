@@ -12,7 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
-// setAside is a line of the audit file: something came into the quarantine, by any command's launcher, whether or not it had a gateway then.
+// setAside is a line of the audit file: something came into the quarantine, by any command's
+// launcher, whether or not it had a gateway then.
 type setAside struct {
 	Time      time.Time `json:"time"`
 	Event     string    `json:"event"` // quarantined, or quarantined_more
@@ -35,7 +36,8 @@ const (
 	maxText     = 1000 // bytes of a path
 )
 
-// A quarantineRecord puts on record what comes into the quarantine, each once; a gateway that is killed in between does so again.
+// A quarantineRecord puts on record what comes into the quarantine, each once; a gateway that is
+// killed in between does so again.
 type quarantineRecord struct {
 	state, user string
 	log         *audit.Log

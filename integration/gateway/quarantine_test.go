@@ -11,7 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/protect"
 )
 
-// What comes into the quarantine is on record once, whoever put it there, also what came while no gateway ran.
+// What comes into the quarantine is on record once, whoever put it there, also what came while no
+// gateway ran.
 func TestWhatIsSetAsideIsOnRecord(t *testing.T) {
 	state := t.TempDir()
 	log, problems := audit.Open(filepath.Join(state, audit.Name), 0)

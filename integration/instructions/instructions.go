@@ -1,5 +1,6 @@
-// Package instructions words for an agent what its sandbox is: what it may read and write, how it asks for more, and what it must not
-// try to get around. The same text stands in an MCP server's instructions and in explain --for-agent.
+// Package instructions words for an agent what its sandbox is: what it may read and write, how it
+// asks for more, and what it must not try to get around. The same text stands in an MCP server's
+// instructions and in explain --for-agent.
 package instructions
 
 import (

@@ -52,8 +52,8 @@ type ask struct {
 	form   *form // that the client was given, and has not answered; nil: none. Guarded by the client session's lock
 }
 
-// A form is what the client's person is asked by, once. Its name is a secret that only who was given the form can know: an
-// answer that names none, or another, is no answer.
+// A form is what the client's person is asked by, once. Its name is a secret that only who was
+// given the form can know: an answer that names none, or another, is no answer.
 type form struct {
 	name    string
 	request grants.Request
@@ -92,8 +92,8 @@ func (s *clientSession) addAsk(server *sdk.Server) {
 		})
 }
 
-// requestGrant asks, and waits. Where the client's own prompt may answer, form is what it is to show; the client then calls again, with
-// what came of it.
+// requestGrant asks, and waits. Where the client's own prompt may answer, form is what it is to
+// show; the client then calls again, with what came of it.
 func (s *clientSession) requestGrant(ctx context.Context, request *sdk.CallToolRequest, in RequestGrant) (r GrantResult, show *form, err error) {
 	if err := s.cannot(); err != nil {
 		return GrantResult{Message: explained(err), Notices: []Notice{{Kind: outcomeUnavailable, Text: explained(err)}}}, nil, nil
@@ -171,7 +171,8 @@ func (s *clientSession) ask(asking grants.Asking) (a *ask, isNew bool, err error
 	return a, true, nil
 }
 
-// sessionNotices are what the agent should know of changes to its session, but for what it was told already.
+// sessionNotices are what the agent should know of changes to its session, but for what it was told
+// already.
 func (s *clientSession) sessionNotices() []sandbox.Notice {
 	list := s.session.Notices()
 	s.mu.Lock()
@@ -210,7 +211,8 @@ func grantResult(asking grants.Asking, a *ask) (GrantResult, error) {
 	return r, nil
 }
 
-// canElicit reports whether the client can ask its person. What it said when it began counts, not what a later call says.
+// canElicit reports whether the client can ask its person. What it said when it began counts, not
+// what a later call says.
 func canElicit(request *sdk.CallToolRequest) bool {
 	began := request.Session.InitializeParams()
 	return began != nil && began.Capabilities != nil && began.Capabilities.Elicitation != nil
@@ -225,8 +227,8 @@ func (s *clientSession) newForm(a *ask, request grants.Request) *form {
 	return f
 }
 
-// filled takes the form of a question that has come back, which then is answered. The request is the one that the form
-// showed, whatever waits by now.
+// filled takes the form of a question that has come back, which then is answered. The request is
+// the one that the form showed, whatever waits by now.
 func (s *clientSession) filled(a *ask, request *sdk.CallToolRequest) (grants.Request, *sdk.ElicitResult, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,8 +244,8 @@ func (s *clientSession) filled(a *ask, request *sdk.CallToolRequest) (grants.Req
 	return shown, result, true
 }
 
-// answer takes what the client's prompt has brought. It goes through the broker like any decision: a wider one is refused there, and the
-// question goes on waiting for a person elsewhere.
+// answer takes what the client's prompt has brought. It goes through the broker like any decision:
+// a wider one is refused there, and the question goes on waiting for a person elsewhere.
 func (s *clientSession) answer(ctx context.Context, r grants.Request, result *sdk.ElicitResult) error {
 	d := grants.Decision{Kind: grants.Deny, Via: "mcp"}
 	switch result.Action {
@@ -313,7 +315,8 @@ func elicitSchema(r grants.Request) map[string]any {
 	}
 }
 
-// decision reads the form. What is not filled in is not wider than the question, because it is the question's.
+// decision reads the form. What is not filled in is not wider than the question, because it is the
+// question's.
 func decision(r grants.Request, content map[string]any) (grants.Decision, error) {
 	d := grants.Decision{Path: r.ResolvedPath, Access: r.RequestedAccess, Via: "mcp"}
 	word := func(name string) string { text, _ := content[name].(string); return text }

@@ -14,9 +14,10 @@ import (
 	"github.com/clairun/clai-sandbox/profile/shut"
 )
 
-// A clearing takes away a tree that commands have made, whatever it is like: 20,000 directories deep, wide, closed to its owner. It has two
-// descriptors at a time, and follows no path but the root's: what lies in a directory below the root is moved up to the root, and is
-// emptied there in its turn.
+// A clearing takes away a tree that commands have made, whatever it is like: 20,000 directories
+// deep, wide, closed to its owner. It has two descriptors at a time, and follows no path but the
+// root's: what lies in a directory below the root is moved up to the root, and is emptied there in
+// its turn.
 type clearing struct {
 	root  int
 	until time.Time
@@ -75,8 +76,9 @@ func permit(at int, name string) error {
 // batch is how many names are read at once.
 const batch = 512
 
-// empty takes away what is in a directory; what is a directory itself and not empty, it moves to the root, or if this is the root, it
-// empties it. It reports whether something may be left: then it has made room, and is to be called again.
+// empty takes away what is in a directory; what is a directory itself and not empty, it moves to
+// the root, or if this is the root, it empties it. It reports whether something may be left: then
+// it has made room, and is to be called again.
 func (c *clearing) empty(dir int, isRoot bool) (left bool, err error) {
 	again, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // a descriptor with a place of its own in the list
 	if err != nil {
@@ -152,7 +154,8 @@ func (c *clearing) take(dir int, name string, isRoot bool) error {
 }
 
 const (
-	// clearTimeout is how long the end of a client session waits for its /tmp to be cleared; what is left then, the next server clears.
+	// clearTimeout is how long the end of a client session waits for its /tmp to be cleared; what
+	// is left then, the next server clears.
 	clearTimeout = 2 * time.Second
 	// clearTime bounds the clearing of one tree.
 	clearTime = 10 * time.Minute
@@ -203,7 +206,8 @@ func (t privateTmp) clear() {
 	}
 }
 
-// newTmp makes a directory to stand at /tmp. What killed servers left is cleared meanwhile: nobody waits for it.
+// newTmp makes a directory to stand at /tmp. What killed servers left is cleared meanwhile: nobody
+// waits for it.
 func newTmp(state string) (t privateTmp, err error) {
 	base := filepath.Join(state, sittingsName)
 	if err := os.MkdirAll(base, 0o700); err != nil {
@@ -239,7 +243,8 @@ func newTmp(state string) (t privateTmp, err error) {
 	return t, nil
 }
 
-// takeTurn waits for the moment in which one is made, or is found to be nobody's: so none is taken for left before it is locked.
+// takeTurn waits for the moment in which one is made, or is found to be nobody's: so none is taken
+// for left before it is locked.
 func takeTurn(base string) (*os.File, error) {
 	turn, err := os.Open(base)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// asServer makes the test binary a server on standard streams, for clients that start one. It holds the workspace.
+// asServer makes the test binary a server on standard streams, for clients that start one. It holds
+// the workspace.
 const asServer = "CLAI_SANDBOX_TEST_MCP"
 
 func serveTest() {
@@ -135,7 +136,8 @@ func TestAHarnesssOwnClientCallsTools(t *testing.T) {
 	}
 }
 
-// The protocol's own conformance suite, as far as its scenarios are about any server: the others want tools of the suite's own.
+// The protocol's own conformance suite, as far as its scenarios are about any server: the others
+// want tools of the suite's own.
 func TestConformance(t *testing.T) {
 	suite := installed(t, "@modelcontextprotocol/conformance/dist/index.js")
 	p := newPlace(t)
@@ -200,7 +202,8 @@ func TestARequestThatDoesNotComeHoldsNothing(t *testing.T) {
 	}
 }
 
-// A command whose network's rules allow our port comes through a proxy, which is a process of this program outside.
+// A command whose network's rules allow our port comes through a proxy, which is a process of this
+// program outside.
 func TestAProxyOfASandboxIsNoClient(t *testing.T) {
 	for name, refused := range map[string]bool{"clai-sandbox": true, "clai-sandboxd": true, "harness": false} {
 		program := filepath.Join(t.TempDir(), name)

@@ -212,7 +212,8 @@ func joined(ctx, other context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// runWith runs a command with these streams, with a launcher that says only what is special. output is called when it has ended.
+// runWith runs a command with these streams, with a launcher that says only what is special. output
+// is called when it has ended.
 func (s *clientSession) runWith(ctx context.Context, c command, launcher sandbox.Launcher, stdio sandbox.Stdio, output func() captured) Result {
 	prepared, err := s.session.PrepareRun(c.change)
 	if err != nil {

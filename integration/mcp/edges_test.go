@@ -354,8 +354,8 @@ func (h *registry) taken() int {
 	return len(h.seats)
 }
 
-// An answer counts if it is to the form that was shown, once, and from a client that said at the beginning that it has a
-// person to show forms to.
+// An answer counts if it is to the form that was shown, once, and from a client that said at the
+// beginning that it has a person to show forms to.
 func TestAnAnswerIsBoundToItsForm(t *testing.T) {
 	p := newPlace(t)
 	p.options.TrustElicitation = true

@@ -15,9 +15,10 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// filePrograms are the programs in a room that carry out file tools. One that has answered is kept for the next request: to start one
-// takes longer than what it does. A command can end or stop one, as any other process of the session; into what it is asked and answers
-// it cannot get. So one that does not answer, or not as it should, is thrown away.
+// filePrograms are the programs in a room that carry out file tools. One that has answered is kept
+// for the next request: to start one takes longer than what it does. A command can end or stop one,
+// as any other process of the session; into what it is asked and answers it cannot get. So one that
+// does not answer, or not as it should, is thrown away.
 type filePrograms struct {
 	mu   sync.Mutex
 	idle []*fileProgram

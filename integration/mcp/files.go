@@ -39,7 +39,8 @@ type FileResult[R any] struct {
 	Error  *FileError `json:"error,omitempty"`
 }
 
-// addFile offers a tool that a program inside the sandbox carries out: it sees what commands see, by the same plan.
+// addFile offers a tool that a program inside the sandbox carries out: it sees what commands see,
+// by the same plan.
 func addFile[In, R any](s *clientSession, server *sdk.Server, name, title, description string, k kind, request func(In) files.Request, result func(files.Response) *R) {
 	add(s, server, name, title, description, k, func(ctx context.Context, _ *sdk.CallToolRequest, in In) (FileResult[R], string, bool, error) {
 		response, err := s.file(ctx, request(in))

@@ -25,8 +25,8 @@ const (
 	minToken      = 16 // bytes
 )
 
-// ReadToken reads the token that clients have to send from a file that nobody else may read. Where the file lies is the
-// caller's to judge: a sandbox must not see it.
+// ReadToken reads the token that clients have to send from a file that nobody else may read. Where
+// the file lies is the caller's to judge: a sandbox must not see it.
 func ReadToken(path string) (string, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -60,8 +60,8 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-// ServeHTTP serves clients at a listener by the streamable HTTP transport, until the context ends. On a unix socket only the same user
-// may call; elsewhere a token is needed.
+// ServeHTTP serves clients at a listener by the streamable HTTP transport, until the context ends.
+// On a unix socket only the same user may call; elsewhere a token is needed.
 func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token string) error {
 	_, isUnix := listener.Addr().(*net.UnixAddr)
 	if !isUnix && token == "" {
@@ -91,8 +91,8 @@ func ServeHTTP(ctx context.Context, o Options, listener net.Listener, token stri
 	return err
 }
 
-// wholeBody reads a request before anybody takes it up, so that one that does not come holds neither a seat nor, for long, a
-// connection.
+// wholeBody reads a request before anybody takes it up, so that one that does not come holds
+// neither a seat nor, for long, a connection.
 func wholeBody(next http.Handler, waitTimeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -116,7 +116,8 @@ func wholeBody(next http.Handler, waitTimeout time.Duration) http.Handler {
 	})
 }
 
-// guardHTTP lets only those in who may come: with the token, and not from a page in somebody's browser.
+// guardHTTP lets only those in who may come: with the token, and not from a page in somebody's
+// browser.
 func guardHTTP(next http.Handler, token string, isUnix bool) http.Handler {
 	want := sha256.Sum256([]byte("Bearer " + token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +144,8 @@ func guardHTTP(next http.Handler, token string, isUnix bool) http.Handler {
 	})
 }
 
-// loopback reports whether a Host header names this machine by an address of its own: a name could be made to lead here.
+// loopback reports whether a Host header names this machine by an address of its own: a name could
+// be made to lead here.
 func loopback(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {

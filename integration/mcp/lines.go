@@ -14,7 +14,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// maxDepth is how deeply a message may nest objects and lists. The deepest that the protocol has is a tenth of it.
+// maxDepth is how deeply a message may nest objects and lists. The deepest that the protocol has is
+// a tenth of it.
 const maxDepth = 100
 
 // The codes of JSON-RPC 2.0 (section 5.1).
@@ -23,8 +24,9 @@ const (
 	codeInvalid = -32600
 )
 
-// messageLines are the messages of a client on a stream, a line each. The protocol's library ends the connection at the
-// first that it cannot read; here such a line is answered with an error, and the next one counts.
+// messageLines are the messages of a client on a stream, a line each. The protocol's library ends
+// the connection at the first that it cannot read; here such a line is answered with an error, and
+// the next one counts.
 type messageLines struct {
 	in      *bufio.Reader
 	close   func() error
@@ -115,7 +117,8 @@ func checkMessage(line []byte, tooLong bool) *jsonrpc.Error {
 	return nil
 }
 
-// plainID reports whether an answer can carry the same id: of other numbers the library makes another one.
+// plainID reports whether an answer can carry the same id: of other numbers the library makes
+// another one.
 func plainID(text json.RawMessage) bool {
 	var id any
 	if json.Unmarshal(text, &id) != nil {

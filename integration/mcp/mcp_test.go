@@ -60,7 +60,8 @@ type place struct {
 	person  *client.Client
 }
 
-// perCall is a variable with which all calls have a sandbox of their own, where a test does not say something else.
+// perCall is a variable with which all calls have a sandbox of their own, where a test does not say
+// something else.
 const perCall = "CLAI_SANDBOX_TEST_PER_CALL"
 
 func newPlace(t testing.TB) *place {
@@ -477,7 +478,8 @@ func TestBackgroundProcesses(t *testing.T) {
 	}
 }
 
-// What is being started has an id that anybody can guess. Each call is answered, also one that comes too early.
+// What is being started has an id that anybody can guess. Each call is answered, also one that
+// comes too early.
 func TestCallsAtATimeDoNotEndTheServer(t *testing.T) {
 	for name, p := range map[string]*place{"a sandbox each": newPlace(t), "one sandbox": newRoom(t)} {
 		a := p.connect(nil)
@@ -752,7 +754,8 @@ func TestHTTPClientsHaveToBeAllowed(t *testing.T) {
 	agents.Wait()
 }
 
-// On a unix socket the same user needs no token; whether the socket is only theirs is server.Listen's.
+// On a unix socket the same user needs no token; whether the socket is only theirs is
+// server.Listen's.
 func TestAUnixSocketServesItsUser(t *testing.T) {
 	p := newPlace(t)
 	path := p.other + "/mcp.sock"

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// DefaultOutputLimit is what a result carries of a command's output, in bytes, where the options say nothing else: as much of the
-	// beginning as of the end.
+	// DefaultOutputLimit is what a result carries of a command's output, in bytes, where the
+	// options say nothing else: as much of the beginning as of the end.
 	DefaultOutputLimit = 30_000
 	// MinOutputLimit and MaxOutputLimit are the least and the most that it can carry.
 	MinOutputLimit = 1_000
@@ -24,8 +24,8 @@ const (
 	fileLimit = 64 << 20
 )
 
-// An output takes what a command writes, both streams in their order, and holds no more in memory than a result carries. What is
-// longer goes to a file in the client session's /tmp as well.
+// An output takes what a command writes, both streams in their order, and holds no more in memory
+// than a result carries. What is longer goes to a file in the client session's /tmp as well.
 type output struct {
 	dir  string // where the file goes, on the host; the sandbox has it at /tmp
 	most int64  // how much a result carries
@@ -79,7 +79,8 @@ func (s *clientSession) output() *output {
 	return &output{dir: s.tmp, most: int64(min(most, MaxOutputLimit)) &^ 1}
 }
 
-// spill begins the file, with what came until now. The command may write in its directory: a new name, and no link is followed.
+// spill begins the file, with what came until now. The command may write in its directory: a new
+// name, and no link is followed.
 func (o *output) spill() {
 	file, err := newOutputFile(o.dir)
 	if err != nil {
@@ -152,7 +153,8 @@ func (o *output) finish() captured {
 	return c
 }
 
-// pipeTo is a pipe whose other end is carried into w. The reader's end is done when all writers are gone.
+// pipeTo is a pipe whose other end is carried into w. The reader's end is done when all writers are
+// gone.
 func pipeTo(w io.Writer) (write *os.File, done <-chan struct{}, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {

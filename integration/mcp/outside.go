@@ -26,10 +26,12 @@ type outsideRun struct {
 	watched int // calls that wait for it now. Guarded by the client session's lock
 }
 
-// outcomePending is of a command that goes on outside, or waits for a person, when the call has waited long enough.
+// outcomePending is of a command that goes on outside, or waits for a person, when the call has
+// waited long enough.
 const outcomePending = "pending"
 
-// runOutside runs a command on the gateway's host, outside of the sandbox, where the policy of that host or a person lets it.
+// runOutside runs a command on the gateway's host, outside of the sandbox, where the policy of that
+// host or a person lets it.
 func (s *clientSession) runOutside(ctx context.Context, in Exec, timeout time.Duration) Result {
 	if !s.begin() {
 		return refused(outcomeUnavailable, "the session has ended")

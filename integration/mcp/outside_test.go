@@ -38,7 +38,8 @@ func (f *fakeRunner) RunOutside(_ context.Context, session string, inside bool, 
 	return f.answer, nil
 }
 
-// What an agent's call runs outside is asked for in its session's name, and is told in the fields of every other command.
+// What an agent's call runs outside is asked for in its session's name, and is told in the fields
+// of every other command.
 func TestACallRunsOutside(t *testing.T) {
 	p := newPlace(t)
 	f := &fakeRunner{Client: p.person}
@@ -65,7 +66,8 @@ func TestACallRunsOutside(t *testing.T) {
 	}
 }
 
-// Where a person said for the session that its commands run on the gateway, a call that names no host goes there, and is told so.
+// Where a person said for the session that its commands run on the gateway, a call that names no
+// host goes there, and is told so.
 func TestACallGoesWhereAPersonSaid(t *testing.T) {
 	p := newPlace(t)
 	f := &fakeRunner{Client: p.person, answer: grants.CommandAnswer{Status: grants.CommandApproved}}
@@ -104,7 +106,8 @@ func TestACallGoesWhereAPersonSaid(t *testing.T) {
 	}
 }
 
-// A person may take longer than a client waits: the call says so, a later result says that it has ended, and the id has what became of it.
+// A person may take longer than a client waits: the call says so, a later result says that it has
+// ended, and the id has what became of it.
 func TestACallOutsideGoesOnWaiting(t *testing.T) {
 	p := newPlace(t)
 	f := &fakeRunner{Client: p.person, end: make(chan grants.CommandAnswer)}

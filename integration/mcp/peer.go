@@ -17,12 +17,14 @@ const (
 	// maxHTTPConnections leave descriptors for the sandboxes, whoever knocks.
 	maxHTTPConnections = 4 * maxSittings
 	maxStrangers       = maxHTTPConnections / 2
-	// tellEvery is how often a refused client is told of: it may come back at once, and the messages go to somebody's log.
+	// tellEvery is how often a refused client is told of: it may come back at once, and the
+	// messages go to somebody's log.
 	tellEvery = time.Minute
 )
 
-// ownListener takes connections: at a unix socket those of the same user outside of sandboxes. By TCP that costs a look at all processes, so it comes after the
-// token (see admit); until then a connection is a stranger's.
+// ownListener takes connections: at a unix socket those of the same user outside of sandboxes. By
+// TCP that costs a look at all processes, so it comes after the token (see admit); until then a
+// connection is a stranger's.
 type ownListener struct {
 	strangers.Listener
 
@@ -82,8 +84,9 @@ func (l *ownListener) withConn(ctx context.Context, c net.Conn) context.Context 
 	return context.WithValue(ctx, connKey{}, &ownConn{Conn: c.(*strangers.Conn), listener: l})
 }
 
-// checkPeer says why the process at the other end may not call: it is another user's, or in another mount or user
-// namespace than this one, as a command in a sandbox is, to which a granted directory shows the socket.
+// checkPeer says why the process at the other end may not call: it is another user's, or in another
+// mount or user namespace than this one, as a command in a sandbox is, to which a granted directory
+// shows the socket.
 func checkPeer(conn net.Conn) error {
 	if c, ok := conn.(*net.TCPConn); ok {
 		return checkTCPPeer(c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort())

@@ -15,9 +15,10 @@ import (
 	"github.com/clairun/clai-sandbox/integration/peer"
 )
 
-// checkTCPPeer says why the process at the other end of a connection to this machine's own address may not call: it is this
-// user's, and in a sandbox. The kernel tells of a connection whose socket is at the other end, and /proc who has it open.
-// Of another user's, the token alone decides: that user's files and processes are out of reach.
+// checkTCPPeer says why the process at the other end of a connection to this machine's own address
+// may not call: it is this user's, and in a sandbox. The kernel tells of a connection whose socket
+// is at the other end, and /proc who has it open. Of another user's, the token alone decides: that
+// user's files and processes are out of reach.
 func checkTCPPeer(ours, theirs netip.AddrPort) error {
 	socket, uid, err := peerSocket(ours, theirs)
 	if err != nil {
@@ -26,8 +27,9 @@ func checkTCPPeer(ours, theirs netip.AddrPort) error {
 	if uid != os.Getuid() {
 		return nil
 	}
-	// A program that starts another one has what it has open in two processes, until the new one executes its program: that child may be in
-	// a sandbox's namespaces already. One look has to find nobody else.
+	// A program that starts another one has what it has open in two processes, until the new one
+	// executes its program: that child may be in a sandbox's namespaces already. One look has to
+	// find nobody else.
 	for look := 1; ; look++ {
 		if err = checkHolders("socket:[" + socket + "]"); err == nil || look == holderLooks {
 			return err
@@ -41,7 +43,8 @@ const (
 	holderPause = 10 * time.Millisecond
 )
 
-// peerSocket finds the other end of a connection in the tables of this network namespace (proc_net(5)).
+// peerSocket finds the other end of a connection in the tables of this network namespace
+// (proc_net(5)).
 func peerSocket(ours, theirs netip.AddrPort) (socket string, uid int, err error) {
 	name := "/proc/self/net/tcp"
 	if ours.Addr().Is6() && !ours.Addr().Is4In6() {
@@ -74,7 +77,8 @@ func tableAddress(a netip.AddrPort) string {
 	return fmt.Sprintf("%s:%04X", text, a.Port())
 }
 
-// checkHolders refuses a socket that nobody of this process's namespaces has open, or somebody else as well.
+// checkHolders refuses a socket that nobody of this process's namespaces has open, or somebody else
+// as well.
 func checkHolders(socket string) error {
 	list, err := filepath.Glob("/proc/[0-9]*/fd")
 	if err != nil {
@@ -107,8 +111,8 @@ func checkHolders(socket string) error {
 	return nil
 }
 
-// checkNoProxy refuses a process of this program: it is the proxy of a sandbox's filtered network, by a rule that allows our port,
-// and whoever is behind it is in that sandbox.
+// checkNoProxy refuses a process of this program: it is the proxy of a sandbox's filtered network,
+// by a rule that allows our port, and whoever is behind it is in that sandbox.
 func checkNoProxy(pid int) error {
 	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A client's child that has the client's connection open until it executes its program does not make the client one of a sandbox; one that
-// keeps it does.
+// A client's child that has the client's connection open until it executes its program does not
+// make the client one of a sandbox; one that keeps it does.
 func TestAClientThatStartsAnotherProgramIsLetIn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

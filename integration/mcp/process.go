@@ -57,7 +57,8 @@ type ProcessState struct {
 	Result    *Result `json:"result,omitempty" jsonschema:"how it ended; its output is left out"`
 }
 
-// A job is a background process in a sandbox of its own. It can be found by its id when it has been launched, not before.
+// A job is a background process in a sandbox of its own. It can be found by its id when it has been
+// launched, not before.
 type job struct {
 	id      string
 	command string
@@ -164,7 +165,8 @@ func (s *clientSession) process(ctx context.Context, in Process) (ProcessResult,
 	return r, err
 }
 
-// shellJob begins the ids of what lines of the session's shell left in the background. Behind it is the process id that they see.
+// shellJob begins the ids of what lines of the session's shell left in the background. Behind it is
+// the process id that they see.
 const shellJob = "shell-"
 
 // theShell is the room's shell, if there is one.

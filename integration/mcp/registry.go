@@ -15,12 +15,13 @@ import (
 const (
 	maxSittings = 64
 	sittingIdle = 30 * time.Minute // without a request, a client is gone
-	// unusedTimeout is how long a client that has called no tool keeps its seat when another wants it.
+	// unusedTimeout is how long a client that has called no tool keeps its seat when another wants
+	// it.
 	unusedTimeout = 10 * time.Second
 )
 
-// A registry is where several clients sit, as many as there are seats: from the first request on, before they have done
-// anything.
+// A registry is where several clients sit, as many as there are seats: from the first request on,
+// before they have done anything.
 type registry struct {
 	ctx         context.Context
 	options     Options
@@ -73,8 +74,8 @@ func begins(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == ""
 }
 
-// server is the one of a client that begins. The protocol's library asks for one with each request, also where it goes by
-// the session that there is: then any will do.
+// server is the one of a client that begins. The protocol's library asks for one with each request,
+// also where it goes by the session that there is: then any will do.
 func (h *registry) server(r *http.Request) *sdk.Server {
 	if p, ok := r.Context().Value(seatKey{}).(*seat); ok {
 		return p.server

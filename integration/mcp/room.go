@@ -19,7 +19,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/diagnosis"
 )
 
-// A room is the one sandbox of a client session. All that the client calls runs there. Grants come into it live.
+// A room is the one sandbox of a client session. All that the client calls runs there. Grants come
+// into it live.
 type room struct {
 	sandbox  *sandbox.Session
 	prepared *session.Prepared
@@ -42,8 +43,8 @@ func (s *clientSession) stays() bool {
 	return s.options.Stay == StayAlways || s.options.Stay == StayMostly && !s.copies()
 }
 
-// theRoom is the client session's, begun if there is none, or it has ended; again says that there was one. Nil: each command has a sandbox of
-// its own.
+// theRoom is the client session's, begun if there is none, or it has ended; again says that there
+// was one. Nil: each command has a sandbox of its own.
 func (s *clientSession) theRoom() (rm *room, again bool, err error) {
 	if !s.stays() {
 		return nil, false, nil
@@ -248,7 +249,8 @@ func (s *clientSession) result(rm *room, c command, result sandbox.Result, captu
 	return r
 }
 
-// settleAfter is how long after a command what it changed of repositories' settings is carried over to the host.
+// settleAfter is how long after a command what it changed of repositories' settings is carried over
+// to the host.
 const settleAfter = 200 * time.Millisecond
 
 // settleSoon has that done. What is left out is told with the next result.
@@ -273,7 +275,8 @@ func (s *clientSession) settleSoon(rm *room) {
 	})
 }
 
-// lingering are streams of commands that have ended, which something that they left may still write to.
+// lingering are streams of commands that have ended, which something that they left may still write
+// to.
 type lingering struct {
 	mu   sync.Mutex
 	list []*stream

@@ -211,7 +211,8 @@ func TestAllToolsOfASessionShareItsSandbox(t *testing.T) {
 	}
 }
 
-// Whatever goes on in its sandbox, a session ends soon after its client has gone, and the next one does not notice.
+// Whatever goes on in its sandbox, a session ends soon after its client has gone, and the next one
+// does not notice.
 func TestASessionEndsSoonWhateverItsCommandsDo(t *testing.T) {
 	p := newRoom(t)
 	p.options.Session.Request.Limits = []string{"processes=200"}
@@ -269,7 +270,8 @@ func TestASessionEndsSoonWhateverItsCommandsDo(t *testing.T) {
 	}
 }
 
-// A command fills the disk of its /tmp. What it says of that is the command's own; all else of the session goes on, and so does the next one.
+// A command fills the disk of its /tmp. What it says of that is the command's own; all else of the
+// session goes on, and so does the next one.
 func TestASessionWhoseTmpIsFull(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a small disk is mounted for it, which root alone may: the tests of root have it")
@@ -311,8 +313,9 @@ func TestASessionWhoseTmpIsFull(t *testing.T) {
 	}
 }
 
-// In pairs: a call in a session, and the same by fork and exec without any sandbox. What a session costs besides: its start, its processes'
-// memory, a thousand calls in a row, and sixteen sessions at once.
+// In pairs: a call in a session, and the same by fork and exec without any sandbox. What a session
+// costs besides: its start, its processes' memory, a thousand calls in a row, and sixteen sessions
+// at once.
 func BenchmarkCallsOfASession(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	p := newRoom(b)
@@ -408,8 +411,8 @@ func descendants(pid int) (list []int) {
 	return list
 }
 
-// memoryOf is what processes have in memory, in KiB: what they share with others counts in part. Of one that may not be looked into, all of
-// it counts.
+// memoryOf is what processes have in memory, in KiB: what they share with others counts in part. Of
+// one that may not be looked into, all of it counts.
 func memoryOf(list []int) (sum int) {
 	for _, pid := range list {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -426,7 +429,8 @@ func memoryOf(list []int) (sum int) {
 	return sum
 }
 
-// What a model reads: as a terminal shows it, and one line in brackets where there is something to say.
+// What a model reads: as a terminal shows it, and one line in brackets where there is something to
+// say.
 func TestATextIsWhatATerminalShowsAndOneLine(t *testing.T) {
 	p := newRoom(t)
 	secret := p.write("data/file", "content")

@@ -30,24 +30,28 @@ type Options struct {
 	Structured Structured
 	// OutputLimit is what a result carries of a command's output, in bytes; 0: DefaultOutputLimit.
 	OutputLimit int
-	// TrustElicitation lets the client's own prompt answer what the agent asks for. A client that is an agent's could answer itself.
+	// TrustElicitation lets the client's own prompt answer what the agent asks for. A client that
+	// is an agent's could answer itself.
 	TrustElicitation bool
 
 	askWait time.Duration // shorter in tests
 }
 
-// Stay says whether all calls of a client's run in one sandbox, and its lines in a shell that stays there.
+// Stay says whether all calls of a client's run in one sandbox, and its lines in a shell that stays
+// there.
 type Stay uint8
 
 const (
-	// StayMostly is StayAlways, but where something is seen copy on write: changes can be applied only while nothing uses their layer.
+	// StayMostly is StayAlways, but where something is seen copy on write: changes can be applied
+	// only while nothing uses their layer.
 	StayMostly Stay = iota
 	StayAlways
 	StayNever
 )
 
-// GCPercent is for debug.SetGCPercent, in a program that does nothing but serve. The protocol's library makes and drops a buffer of 32 KiB for
-// each of the eight or so pieces of JSON that a call takes: with Go's own 100, collecting those takes more time than all the rest of a call.
+// GCPercent is for debug.SetGCPercent, in a program that does nothing but serve. The protocol's
+// library makes and drops a buffer of 32 KiB for each of the eight or so pieces of JSON that a call
+// takes: with Go's own 100, collecting those takes more time than all the rest of a call.
 const GCPercent = 400
 
 // maxMessage bounds one message of a client's, in bytes.
@@ -71,7 +75,8 @@ func (s *clientSession) server() *sdk.Server {
 	return server
 }
 
-// recovering answers with an error where a handler panics: other clients have their commands and questions in this process.
+// recovering answers with an error where a handler panics: other clients have their commands and
+// questions in this process.
 func recovering(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, request sdk.Request) (result sdk.Result, err error) {
 		defer func() {
@@ -93,7 +98,8 @@ const (
 	runs // anything at all
 )
 
-// add offers a tool, unless the policy denies it. The handler's error is one of the protocol: arguments that cannot be meant.
+// add offers a tool, unless the policy denies it. The handler's error is one of the protocol:
+// arguments that cannot be meant.
 func add[In, Out any](s *clientSession, server *sdk.Server, name, title, description string, k kind, do func(context.Context, *sdk.CallToolRequest, In) (Out, string, bool, error)) {
 	if s.options.Allowed != nil && s.options.Allowed(name) != nil {
 		return
@@ -102,7 +108,8 @@ func add[In, Out any](s *clientSession, server *sdk.Server, name, title, descrip
 	tool := &sdk.Tool{Name: name, Title: title, Description: description,
 		Annotations: &sdk.ToolAnnotations{Title: title, ReadOnlyHint: k == reads, DestructiveHint: &destructive, OpenWorldHint: &open}}
 	s.fields[name] = reflect.TypeFor[Out]()
-	// A result of type any is sent as it is: the library would take it apart and put it together again to hold it against a schema of our own making.
+	// A result of type any is sent as it is: the library would take it apart and put it together
+	// again to hold it against a schema of our own making.
 	sdk.AddTool(server, tool, func(ctx context.Context, request *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 		if err := s.begun(); err != nil {
 			return nil, nil, err

@@ -19,11 +19,12 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// A shell is one that stays: a real one, which reads a line of the client's after the other. What a line changes in it is there for the
-// next: directory, variables, functions, options, jobs.
+// A shell is one that stays: a real one, which reads a line of the client's after the other. What a
+// line changes in it is there for the next: directory, variables, functions, options, jobs.
 //
-// It is interactive without a terminal: so a mistake in a line does not end it. After each line it says on a pipe of its own, which
-// what it starts does not have, a word that nobody could know before, and the status. What it starts shares its output, as at a terminal.
+// It is interactive without a terminal: so a mistake in a line does not end it. After each line it
+// says on a pipe of its own, which what it starts does not have, a word that nobody could know
+// before, and the status. What it starts shares its output, as at a terminal.
 type shell struct {
 	kind     shellKind
 	process  *sandbox.Process
@@ -44,7 +45,8 @@ type shellKind struct {
 	first  string   // what it reads first
 }
 
-// shellKinds are the shells that are spoken to, by the last part of their path. Of descriptors most shells can name those below 10 alone.
+// shellKinds are the shells that are spoken to, by the last part of their path. Of descriptors most
+// shells can name those below 10 alone.
 var shellKinds = map[string]shellKind{
 	"bash": {[]string{"--norc", "--noprofile", "--noediting", "-i"}, 250, `\builtin `, "PS1= PS2= PS0= PROMPT_COMMAND=; unset HISTFILE; set +o history +o histexpand"},
 	"zsh":  {[]string{"-f", "-i", "+o", "promptsp", "+o", "promptcr", "+o", "zle", "+o", "banghist"}, 9, `\builtin `, "PS1= PS2= RPS1= PROMPT_EOL_MARK="},
@@ -132,8 +134,9 @@ func (sh *shell) end() {
 	sh.input.Close()
 }
 
-// readMarks reads what the shell says at the end of lines: \0WORD STATUS\0. It comes from inside, and may be anything: the first of the zeros ends
-// whatever came before, and what does not have the word is dropped here, where it is in nobody's way.
+// readMarks reads what the shell says at the end of lines: \0WORD STATUS\0. It comes from inside,
+// and may be anything: the first of the zeros ends whatever came before, and what does not have the
+// word is dropped here, where it is in nobody's way.
 func (sh *shell) readMarks(from *os.File) {
 	defer from.Close()
 	var said []byte
@@ -176,7 +179,8 @@ func (sh *shell) marker(word string) string {
 	return sh.kind.invoke + `printf '\0` + word + ` %d\0' "$?" >&` + strconv.Itoa(sh.kind.fd) + "\n"
 }
 
-// newWord is a word that nobody knows, and that is waited for from now on. It begins with a letter: what follows \0 must be no digit.
+// newWord is a word that nobody knows, and that is waited for from now on. It begins with a letter:
+// what follows \0 must be no digit.
 func (sh *shell) newWord() string {
 	word := "N" + rand.Text()
 	sh.expected.Store(&word)

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stream is what comes out of commands by one pipe. Its reader never falls behind what a command has said before it ended.
+// A stream is what comes out of commands by one pipe. Its reader never falls behind what a command
+// has said before it ended.
 type stream struct {
 	raw  syscall.RawConn
 	read *os.File
@@ -58,7 +59,8 @@ func (st *stream) carry() {
 	}
 }
 
-// idlePause is between two reads of what nobody waits for: who writes it without end is to take no processor of ours.
+// idlePause is between two reads of what nobody waits for: who writes it without end is to take no
+// processor of ours.
 const idlePause = 5 * time.Millisecond
 
 func (st *stream) waits() bool {
@@ -68,8 +70,8 @@ func (st *stream) waits() bool {
 	return idle || st.to == nil
 }
 
-// between keeps the end of what is written to it: what background jobs say while no line runs, which the next one's output begins with, as at
-// a terminal.
+// between keeps the end of what is written to it: what background jobs say while no line runs,
+// which the next one's output begins with, as at a terminal.
 type between struct {
 	mu   sync.Mutex
 	text []byte
@@ -102,7 +104,8 @@ func (st *stream) once(fd, most int) (int, error) {
 	return n, err
 }
 
-// turn hands on what has come until now, which is what was written before, and what comes later to somebody else.
+// turn hands on what has come until now, which is what was written before, and what comes later to
+// somebody else.
 func (st *stream) turn(to io.Writer) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -15,7 +15,8 @@ type Structured string
 const (
 	// StructuredAlways puts them where the protocol has them, with a schema for each tool.
 	StructuredAlways Structured = "always"
-	// StructuredNever leaves them to _meta, which no client gives its model, and tools without schemas of what they answer.
+	// StructuredNever leaves them to _meta, which no client gives its model, and tools without
+	// schemas of what they answer.
 	StructuredNever Structured = "never"
 	// StructuredAuto does the one or the other, by what is known of the client.
 	StructuredAuto Structured = "auto"
@@ -30,8 +31,8 @@ func ParseStructured(text string) (Structured, error) {
 	return "", fmt.Errorf("%q is not always, never or auto", text)
 }
 
-// replacing are the beginnings of the names of clients that give their model the fields in place of the text: it would read escaped JSON. The tests of
-// integration/agents see what they do.
+// replacing are the beginnings of the names of clients that give their model the fields in place of
+// the text: it would read escaped JSON. The tests of integration/agents see what they do.
 var replacing = []string{"claude-code", "claude-ai", "codex"}
 
 // fieldsIn is the key in _meta.

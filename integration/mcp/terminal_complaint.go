@@ -6,8 +6,9 @@ import (
 	"regexp"
 )
 
-// withoutTerminal leaves out what an interactive bash says of its missing terminal whenever a signal has ended a command, as that of
-// "yes | head" does. It is no word of any command's, and no option of bash's keeps it from saying so.
+// withoutTerminal leaves out what an interactive bash says of its missing terminal whenever a
+// signal has ended a command, as that of "yes | head" does. It is no word of any command's, and no
+// option of bash's keeps it from saying so.
 type withoutTerminal struct {
 	to   io.Writer
 	held []byte // what may be the beginning of it

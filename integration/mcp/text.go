@@ -8,7 +8,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// What a model reads of a result: what a terminal would show, and one line in brackets where there is something to say.
+// What a model reads of a result: what a terminal would show, and one line in brackets where there
+// is something to say.
 
 // bracketed is the line, or nothing.
 func bracketed(said []string) string {

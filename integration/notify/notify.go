@@ -1,5 +1,6 @@
-// Package notify tells a person at a desktop that an agent asks, by the desktop's own notifications (the specification of
-// org.freedesktop.Notifications), with buttons for the answers that need no second look.
+// Package notify tells a person at a desktop that an agent asks, by the desktop's own notifications
+// (the specification of org.freedesktop.Notifications), with buttons for the answers that need no
+// second look.
 package notify
 
 import (
@@ -27,8 +28,9 @@ const (
 	longestBy = 200 // of a reason
 )
 
-// Run notifies of each request until the context ends or the bus goes away. Where there is no session bus, or nothing on it that
-// shows notifications, it returns an error at once, and there is nothing to see.
+// Run notifies of each request until the context ends or the bus goes away. Where there is no
+// session bus, or nothing on it that shows notifications, it returns an error at once, and there is
+// nothing to see.
 func Run(ctx context.Context, address string, broker grants.Broker) error {
 	conn, err := dbus.Connect(address, dbus.WithContext(ctx))
 	if err != nil {
@@ -87,8 +89,9 @@ type desktop struct {
 	ids     map[string]uint32
 }
 
-// shown is the request of a notification, and the keys of its buttons; empty: there is no such button. A key is a word that nobody can
-// guess, and counts once: a service may let any program replace a notification by its number, and tells everybody which key was pressed.
+// shown is the request of a notification, and the keys of its buttons; empty: there is no such
+// button. A key is a word that nobody can guess, and counts once: a service may let any program
+// replace a notification by its number, and tells everybody which key was pressed.
 type shown struct{ request, allow, deny string }
 
 // attach finds out who shows notifications, and how.
@@ -122,8 +125,8 @@ func (d *desktop) event(ctx context.Context, e grants.Event) {
 	}
 }
 
-// show puts a request on the desktop. To allow it by a button, a person must see all of it there: no more than one plain, short path
-// without a warning. Everything else is for grants review.
+// show puts a request on the desktop. To allow it by a button, a person must see all of it there:
+// no more than one plain, short path without a warning. Everything else is for grants review.
 func (d *desktop) show(ctx context.Context, r grants.Request) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -220,7 +223,8 @@ func (d *desktop) closeAll() {
 	}
 }
 
-// signal takes what the person did. Any program on the bus can send such a signal to us; only those of the service's owner count.
+// signal takes what the person did. Any program on the bus can send such a signal to us; only those
+// of the service's owner count.
 func (d *desktop) signal(ctx context.Context, s *dbus.Signal) {
 	if s.Sender != d.owner || s.Path != object || len(s.Body) < 2 {
 		return

@@ -44,8 +44,8 @@ func startBus(t *testing.T) string {
 	return strings.TrimSpace(address)
 }
 
-// standIn is in the place of a desktop's notification service, none of which can run without a display: it keeps what it was asked
-// to show, and presses buttons.
+// standIn is in the place of a desktop's notification service, none of which can run without a
+// display: it keeps what it was asked to show, and presses buttons.
 type standIn struct {
 	t    *testing.T
 	conn *dbus.Conn
@@ -284,8 +284,8 @@ func TestOnlyTheDesktopPressesButtons(t *testing.T) {
 	}
 }
 
-// A service lets any program replace a notification: its text and buttons are that program's then, and the click tells the program what
-// it was told itself.
+// A service lets any program replace a notification: its text and buttons are that program's then,
+// and the click tells the program what it was told itself.
 func TestAReplacedNotificationAllowsNothing(t *testing.T) {
 	d := newDesk(t)
 	answer := d.ask(d.home+"/data", "")

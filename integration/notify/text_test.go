@@ -8,7 +8,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// Nothing of a request's is in a notification unseen, and what is escaped there has no button to allow it.
+// Nothing of a request's is in a notification unseen, and what is escaped there has no button to
+// allow it.
 func TestNoTextOfOthersIsHiddenInANotification(t *testing.T) {
 	for _, odd := range []string{"\u3164", "\u2800", "\ufe0f", "\u202e", "\u05d0\u05d1", "\u0627", "\u00a0", "\u2215", "\x1b[2J", "\xff", "\ufffd", `\u202e`} {
 		r := grants.Request{Agent: "main", RequestedPath: "/data/a" + odd, ResolvedPath: "/data/a" + odd}

@@ -1,4 +1,5 @@
-// Package peer tells a person's own programs from those in their sandboxes, which have the same user.
+// Package peer tells a person's own programs from those in their sandboxes, which have the same
+// user.
 package peer
 
 import (
@@ -23,7 +24,8 @@ func CheckBy(socket int, where func(pid int) error) error {
 	case peer.Pid <= 0:
 		return errors.New("its process is not seen from here")
 	}
-	// The number of a process that has ended may be another's by now; its descriptor is not (Linux 6.5).
+	// The number of a process that has ended may be another's by now; its descriptor is not (Linux
+	// 6.5).
 	process, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if err != nil {
 		process, err = unix.PidfdOpen(int(peer.Pid), 0)

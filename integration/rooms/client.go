@@ -87,7 +87,8 @@ func Stop(dir, id string) error {
 	return err
 }
 
-// Publish leads from a port of the host's loopback interface to one of the sandbox, as long as that stays.
+// Publish leads from a port of the host's loopback interface to one of the sandbox, as long as that
+// stays.
 func Publish(dir, id string, port profile.PublishedPort) error {
 	_, err := ask(dir, id, call{Do: doPublish, Port: port.String()}, timeout)
 	return err
@@ -151,7 +152,8 @@ func Start(dir, id string, command Command) (*Started, error) {
 	return start(conn, command, timeout)
 }
 
-// StartThrough starts a command by the socket of a Door. The sandbox for it may have to begin first.
+// StartThrough starts a command by the socket of a Door. The sandbox for it may have to begin
+// first.
 func StartThrough(path string, command Command) (*Started, error) {
 	conn, err := dial(path)
 	if err != nil {

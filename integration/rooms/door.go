@@ -13,13 +13,15 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// A Door is where the processes of one sandbox have commands run in another. Who calls is a stranger, whatever it says: it is taken for a process
-// of that sandbox by what the kernel says of it, and all that it can have is a command in the other sandbox, whose streams are pipes. A pipe leads
-// nowhere else: it has no directory and no name, and what comes out of it was put in.
+// A Door is where the processes of one sandbox have commands run in another. Who calls is a
+// stranger, whatever it says: it is taken for a process of that sandbox by what the kernel says of
+// it, and all that it can have is a command in the other sandbox, whose streams are pipes. A pipe
+// leads nowhere else: it has no directory and no name, and what comes out of it was put in.
 type Door struct {
 	// Has reports whether a process may call: see sandbox.Control.
 	Has func(pid int) bool
-	// Room is the sandbox in which a command is started. It is called for each, and may have to make it.
+	// Room is the sandbox in which a command is started. It is called for each, and may have to
+	// make it.
 	Room func() (Opened, error)
 }
 
@@ -36,7 +38,8 @@ const doorNames = 'd'
 // doorTimeout bounds the wait for a command to begin: the sandbox for it may have to be made.
 const doorTimeout = 60 * time.Second
 
-// NewDoor is the path of a socket for a door, in the directory of those of rooms. Nobody listens there yet.
+// NewDoor is the path of a socket for a door, in the directory of those of rooms. Nobody listens
+// there yet.
 func NewDoor(dir string) string { return filepath.Join(dir, newName(doorNames)) }
 
 // Serve takes calls at a path until end is called.

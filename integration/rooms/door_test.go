@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What an agent's sandbox can say at its door is a stranger's: a command with pipes is started, and all else is refused before there is a sandbox for it.
+// What an agent's sandbox can say at its door is a stranger's: a command with pipes is started, and
+// all else is refused before there is a sandbox for it.
 func TestThroughADoorCommandsAreStartedAndNothingElse(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "door")
 	if err != nil {

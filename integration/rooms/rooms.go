@@ -1,10 +1,13 @@
-// Package rooms lets a person reach the sandboxes that stay: list them, see what runs there, end one, and have a command of their own in it.
+// Package rooms lets a person reach the sandboxes that stay: list them, see what runs there, end
+// one, and have a command of their own in it.
 //
-// Whoever has such a sandbox listens at a socket in a directory that no sandbox is shown, one for each, and takes calls of the same user
-// alone, and none from another mount or user namespace, as those of a sandbox's commands would be. A call is one message of JSON, with the
-// streams of the command beside it; so are the answers. Bytes of a command never pass through them.
+// Whoever has such a sandbox listens at a socket in a directory that no sandbox is shown, one for
+// each, and takes calls of the same user alone, and none from another mount or user namespace, as
+// those of a sandbox's commands would be. A call is one message of JSON, with the streams of the
+// command beside it; so are the answers. Bytes of a command never pass through them.
 //
-// A Door is such a socket for one sandbox instead, in which an agent is: it can have its commands run in another, and no more than that.
+// A Door is such a socket for one sandbox instead, in which an agent is: it can have its commands
+// run in another, and no more than that.
 package rooms
 
 import (
@@ -70,7 +73,8 @@ type call struct {
 	Port     string   `json:"port,omitempty"`     // of publish: as profile.ParsePublished has it
 }
 
-// An answer is what became of a call. A start is answered twice: when the command was started, and when it has ended.
+// An answer is what became of a call. A start is answered twice: when the command was started, and
+// when it has ended.
 type answer struct {
 	Room     *Room `json:"room,omitempty"`
 	ExitCode int   `json:"exitCode,omitempty"`
@@ -90,7 +94,8 @@ const (
 	timeout = 5 * time.Second
 	// maxRooms bounds how many are listed.
 	maxRooms = 1000
-	// maxNotices bounds what is told with one command's end, and maxNotice how long each is, in bytes.
+	// maxNotices bounds what is told with one command's end, and maxNotice how long each is, in
+	// bytes.
 	maxNotices, maxNotice = 20, 1000
 )
 

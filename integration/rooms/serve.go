@@ -16,11 +16,13 @@ import (
 	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
-// unfinished ends the name of a socket at which nobody listens yet: who sweeps would take it for one of somebody who was killed.
+// unfinished ends the name of a socket at which nobody listens yet: who sweeps would take it for
+// one of somebody who was killed.
 const unfinished = ".new"
 
-// Serve lets the person reach a sandbox until end is called, which has to be when it has ended. ended, if there is one, is called when a
-// command of theirs has ended, and says what there is to tell.
+// Serve lets the person reach a sandbox until end is called, which has to be when it has ended.
+// ended, if there is one, is called when a command of theirs has ended, and says what there is to
+// tell.
 func Serve(dir string, about About, s *sandbox.Session, ended func() []sandbox.Notice) (id string, end func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, err

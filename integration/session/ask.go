@@ -20,8 +20,8 @@ func (s *Session) Ask(ctx context.Context, a grants.Asking) (grants.Answer, erro
 	return s.options.Broker.Ask(ctx, s.ID(), a)
 }
 
-// RunOutside has a command run outside of any sandbox, in the session's name. Where a broker ends meanwhile, the next one is asked under the same name: that one
-// knows what became of it.
+// RunOutside has a command run outside of any sandbox, in the session's name. Where a broker ends
+// meanwhile, the next one is asked under the same name: that one knows what became of it.
 func (s *Session) RunOutside(ctx context.Context, c grants.Command) (grants.CommandAnswer, error) {
 	runner, ok := s.options.Broker.(grants.Runner)
 	if !ok {

@@ -17,8 +17,8 @@ const (
 	tellTimeout = 2 * time.Second
 )
 
-// An account is what a session's network let through and refused, for the record. A destination is told of soon after the first connection, and how
-// many there were when the session ends.
+// An account is what a session's network let through and refused, for the record. A destination is
+// told of soon after the first connection, and how many there were when the session ends.
 type account struct {
 	tell func(context.Context, grants.Connections) error
 
@@ -70,7 +70,8 @@ func (a *account) end() {
 	a.report(ctx, true)
 }
 
-// report tells what is new, or all that was not told. What the broker does not take is not kept: the connections were made.
+// report tells what is new, or all that was not told. What the broker does not take is not kept:
+// the connections were made.
 func (a *account) report(ctx context.Context, all bool) {
 	a.mu.Lock()
 	a.timer = nil

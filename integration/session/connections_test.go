@@ -9,7 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/grants"
 )
 
-// A destination is told of soon, its number at the end, and what is more than so many is only counted.
+// A destination is told of soon, its number at the end, and what is more than so many is only
+// counted.
 func TestConnectionsAreToldOfOnceAndThenCounted(t *testing.T) {
 	told := make(chan grants.Connections, 100)
 	a := account{tell: func(_ context.Context, c grants.Connections) error { told <- c; return nil }}

@@ -56,7 +56,8 @@ func (s *Session) domainRules() (list []profile.DomainRule) {
 	return list
 }
 
-// askNetwork holds a connection until a person has answered, or it ends. It returns why it is not allowed, if it is not.
+// askNetwork holds a connection until a person has answered, or it ends. It returns why it is not
+// allowed, if it is not.
 func (s *Session) askNetwork(ctx context.Context, to profile.Destination) (why string) {
 	h := &s.connections
 	h.mu.Lock()

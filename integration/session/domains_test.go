@@ -18,7 +18,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// network is a filtered network of a place's, whose names are all served by a proxy upstream, on the loopback interface.
+// network is a filtered network of a place's, whose names are all served by a proxy upstream, on
+// the loopback interface.
 type network struct {
 	*place
 	flowing atomic.Int32  // streams
@@ -126,7 +127,8 @@ func (n *network) held(s *Session, count int) {
 	})
 }
 
-// A connection waits while a person is asked, once for all that go to the same host, and goes on with the answer.
+// A connection waits while a person is asked, once for all that go to the same host, and goes on
+// with the answer.
 func TestAConnectionWaitsForAPerson(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		n := newNetwork(t)
@@ -167,7 +169,8 @@ get http://no.example/`)
 	}
 }
 
-// What is revoked is gone at once: the connections that nothing else allows are ended, and no others.
+// What is revoked is gone at once: the connections that nothing else allows are ended, and no
+// others.
 func TestWhatIsRevokedEndsItsConnections(t *testing.T) {
 	n := newNetwork(t)
 	s := n.open(false)
@@ -208,7 +211,8 @@ func TestWhatIsRevokedEndsItsConnections(t *testing.T) {
 	}
 }
 
-// A command that opens many connections is held, and refused, within bounds; what it no longer waits for is withdrawn.
+// A command that opens many connections is held, and refused, within bounds; what it no longer
+// waits for is withdrawn.
 func TestConnectionsThatWaitAreBounded(t *testing.T) {
 	n := newNetwork(t)
 	s := n.open(false)
@@ -237,7 +241,8 @@ func TestConnectionsThatWaitAreBounded(t *testing.T) {
 	n.waits(0)
 }
 
-// Two connections to one host wait for one question. Its answer is that of both only if it names both; what was denied is not asked again.
+// Two connections to one host wait for one question. Its answer is that of both only if it names
+// both; what was denied is not asked again.
 func TestAnotherPortIsAnotherQuestion(t *testing.T) {
 	n := newNetwork(t)
 	s := n.open(false)

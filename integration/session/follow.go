@@ -23,8 +23,8 @@ type running struct {
 	mu    sync.Mutex         // held over each change, so that the last one counts
 }
 
-// follow takes up what is granted and taken away, until the session ends. A broker that ends leaves the session without one, until
-// the next has it.
+// follow takes up what is granted and taken away, until the session ends. A broker that ends leaves
+// the session without one, until the next has it.
 func (s *Session) follow() {
 	defer close(s.ended)
 	for {
@@ -85,8 +85,8 @@ func (s *Session) take(event grants.Event) {
 	}
 }
 
-// updateAll makes all running sandboxes show what is granted now. taken says that it may be less than before. The problem is the
-// last that one had.
+// updateAll makes all running sandboxes show what is granted now. taken says that it may be less
+// than before. The problem is the last that one had.
 func (s *Session) updateAll(taken bool) (problem string) {
 	s.mu.Lock()
 	list := slices.Collect(maps.Keys(s.running))
@@ -99,8 +99,8 @@ func (s *Session) updateAll(taken bool) (problem string) {
 	return problem
 }
 
-// lose is for the end of the broker: from here on nobody tells of what is taken away. What this session alone was granted is over,
-// the rest is read anew, and its times run on here.
+// lose is for the end of the broker: from here on nobody tells of what is taken away. What this
+// session alone was granted is over, the rest is read anew, and its times run on here.
 func (s *Session) lose() {
 	s.read(time.Now())
 	s.mu.Lock()
@@ -117,7 +117,8 @@ func (s *Session) lose() {
 // rejoinEvery is how often to look for another broker.
 const rejoinEvery = 200 * time.Millisecond
 
-// rejoin waits for another broker, which somebody else starts, and goes on there. It reports false if the session ends.
+// rejoin waits for another broker, which somebody else starts, and goes on there. It reports false
+// if the session ends.
 func (s *Session) rejoin() bool {
 	look := time.NewTicker(rejoinEvery)
 	defer look.Stop()
@@ -143,7 +144,8 @@ func onlyRunning(b grants.Broker) grants.Broker {
 	return b
 }
 
-// join opens the session anew, at a broker that does not know it, and takes away what was taken away meanwhile.
+// join opens the session anew, at a broker that does not know it, and takes away what was taken
+// away meanwhile.
 func (s *Session) join(b grants.Broker) error {
 	s.joining.Lock()
 	defer s.joining.Unlock()
@@ -179,7 +181,8 @@ func (s *Session) joined() bool {
 	return s.told
 }
 
-// scheduleExpiry wakes when the next grant's time is over, whether or not there is a broker that says so. The lock is held.
+// scheduleExpiry wakes when the next grant's time is over, whether or not there is a broker that
+// says so. The lock is held.
 func (s *Session) scheduleExpiry() {
 	s.expiry.Stop()
 	next, any := time.Duration(0), false
@@ -223,9 +226,9 @@ func (s *Session) scheduleExpiry() {
 // applyTimeout bounds how long a change may take to be seen.
 const applyTimeout = 30 * time.Second
 
-// update makes a running sandbox show what is granted now. Where something was taken and it cannot even be said what is granted now, or
-// the sandbox does not take it up, it would go on showing what it should not: then it is ended. A *sandbox.LiveError is about a path
-// that could not be shown.
+// update makes a running sandbox show what is granted now. Where something was taken and it cannot
+// even be said what is granted now, or the sandbox does not take it up, it would go on showing what
+// it should not: then it is ended. A *sandbox.LiveError is about a path that could not be shown.
 func (s *Session) update(r *running, taken bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,8 +22,9 @@ import (
 // NoticeHome is about a home of the agent's own.
 const NoticeHome sandbox.NoticeKind = "home"
 
-// maxHomes is how many sessions of one agent may have a home of its own at a time. Further ones have an empty one that is gone with the
-// sandbox. Two sessions share none: it would lead open files and connections from one to the other, whatever each may reach by itself.
+// maxHomes is how many sessions of one agent may have a home of its own at a time. Further ones
+// have an empty one that is gone with the sandbox. Two sessions share none: it would lead open
+// files and connections from one to the other, whatever each may reach by itself.
 const maxHomes = 8
 
 // home is the agent's own, as far as the session has one.
@@ -38,8 +39,8 @@ type home struct {
 	told bool     // why there is none
 }
 
-// Names of the homes of one agent: with its commands, and where these run apart, its own and theirs. What a command has written in the one
-// is never in the agent's own.
+// Names of the homes of one agent: with its commands, and where these run apart, its own and
+// theirs. What a command has written in the one is never in the agent's own.
 const (
 	wholeHome    = "home"
 	agentsHome   = "agent"
@@ -67,8 +68,8 @@ func (h *home) numbered(n int) string {
 	return fmt.Sprintf("%s-%d", h.name, n)
 }
 
-// makeHomeDirectory makes a home of an agent's. One that an earlier version made is moved to where no path leads, if no sandbox has it;
-// isOurs says that this session has it.
+// makeHomeDirectory makes a home of an agent's. One that an earlier version made is moved to where
+// no path leads, if no sandbox has it; isOurs says that this session has it.
 func makeHomeDirectory(state, agent, name string, isOurs bool) error {
 	homes := homesOf(state, agent)
 	if err := makeOwn(state, homes); err != nil {
@@ -117,7 +118,8 @@ func moveHomes(state string) {
 	}
 }
 
-// makeHome makes the agent's home, if its sandboxes are to have one. Where that cannot be, they have an empty one, and a notice tells.
+// makeHome makes the agent's home, if its sandboxes are to have one. Where that cannot be, they
+// have an empty one, and a notice tells.
 func (s *Session) makeHome(h *home, p *profile.Profile) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +142,8 @@ func (s *Session) makeHome(h *home, p *profile.Profile) error {
 	return nil
 }
 
-// withoutHome is for a home that cannot be had: an error where somebody asked for it by name. The lock is held.
+// withoutHome is for a home that cannot be had: an error where somebody asked for it by name. The
+// lock is held.
 func (s *Session) withoutHome(h *home, p *profile.Profile, dir string, err error) error {
 	text := fmt.Sprintf("the agent's own home (%s) cannot be used: %v", profile.Printable(dir), err)
 	if p.HomeOrigin.Kind != profile.OriginDefault {
@@ -151,8 +154,8 @@ func (s *Session) withoutHome(h *home, p *profile.Profile, dir string, err error
 	return nil
 }
 
-// makeOwn makes a directory below the state's that only its user sees, and all between. What belongs to somebody else is not used: a
-// person's state is nothing for root to write.
+// makeOwn makes a directory below the state's that only its user sees, and all between. What
+// belongs to somebody else is not used: a person's state is nothing for root to write.
 func makeOwn(state, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return reasonOf(err)
@@ -183,8 +186,8 @@ func reasonOf(err error) error {
 	return err
 }
 
-// takeHome keeps the agent's home for this session, from its first command to its end. Where another session of the agent has it, this
-// one takes another.
+// takeHome keeps the agent's home for this session, from its first command to its end. Where
+// another session of the agent has it, this one takes another.
 func (p *Prepared) takeHome() error {
 	s := p.session
 	if p.Profile.PrivateHome == "" {
@@ -255,8 +258,9 @@ func (h *home) furnishAt(dir string, p *profile.Profile) error {
 	return err
 }
 
-// makeLeads makes in a home of the agent's own what a preset's grants below the home are mounted on, and returns the directories that
-// lead there. Something else that a command put in the way is moved aside.
+// makeLeads makes in a home of the agent's own what a preset's grants below the home are mounted
+// on, and returns the directories that lead there. Something else that a command put in the way is
+// moved aside.
 func makeLeads(own string, p *profile.Profile) (leads []string, err error) {
 	root, err := os.OpenRoot(own)
 	if err != nil {

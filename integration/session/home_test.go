@@ -67,7 +67,8 @@ func TestSessionsOfOneAgentShareNoHomeWhileTheyRun(t *testing.T) {
 	}
 }
 
-// While a command runs in an agent's home, and afterwards, nobody who goes by paths gets there. Root does: no mode holds it.
+// While a command runs in an agent's home, and afterwards, nobody who goes by paths gets there.
+// Root does: no mode holds it.
 func TestNoPathLeadsToAnAgentsHome(t *testing.T) {
 	p := newPlace(t)
 	first, second := p.newSession(""), p.newSession("")
@@ -109,7 +110,8 @@ func TestNoPathLeadsToAnAgentsHome(t *testing.T) {
 	look("", "repo/more")
 }
 
-// The homes that an earlier version made are moved to where no path leads, when no sandbox has them.
+// The homes that an earlier version made are moved to where no path leads, when no sandbox has
+// them.
 func TestAHomeOfAnEarlierVersionIsMoved(t *testing.T) {
 	p := newPlace(t)
 	state := p.caller.Directories().State
@@ -173,7 +175,8 @@ func TestAHomeIsMadeInNobodyElsesState(t *testing.T) {
 	}
 }
 
-// A person may grant the home itself to a sandbox that runs with another in its place, and take it away again.
+// A person may grant the home itself to a sandbox that runs with another in its place, and take it
+// away again.
 func TestTheHomeIsGrantedToASandboxWithAnother(t *testing.T) {
 	p := newPlace(t)
 	if err := os.WriteFile(p.caller.Home+"/notes", []byte("a person's"), 0o600); err != nil {
@@ -204,7 +207,8 @@ func TestTheHomeIsGrantedToASandboxWithAnother(t *testing.T) {
 	}
 }
 
-// Where an agent's commands run apart, neither side sees the other's home, nor that of both together, and what commands serve is published for them.
+// Where an agent's commands run apart, neither side sees the other's home, nor that of both
+// together, and what commands serve is published for them.
 func TestAnAgentAndItsCommandsApartShareNoHome(t *testing.T) {
 	p := newPlace(t)
 	open := func(apart bool) *Session {

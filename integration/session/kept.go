@@ -13,7 +13,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// Kept lists the directories of the state that are an agent's: its homes, its layers, its sandbox workspaces.
+// Kept lists the directories of the state that are an agent's: its homes, its layers, its sandbox
+// workspaces.
 func Kept(state, agent string) []string {
 	list := []string{}
 	for _, dir := range []string{homesOf(state, agent), layersOf(state, agent)} {
@@ -33,8 +34,8 @@ func Kept(state, agent string) []string {
 
 func layersOf(state, agent string) string { return filepath.Join(state, "layers", agent) }
 
-// Purge removes what Kept lists, or nothing of it if a sandbox uses some. first is done when it is known that none does, and before anything
-// is removed; if it fails, nothing is.
+// Purge removes what Kept lists, or nothing of it if a sandbox uses some. first is done when it is
+// known that none does, and before anything is removed; if it fails, nothing is.
 func Purge(state, agent string, first func() error) (removed []string, err error) {
 	if err := profile.CheckAgent(agent); err != nil {
 		return nil, err
@@ -78,8 +79,8 @@ func Purge(state, agent string, first func() error) (removed []string, err error
 	return removed, nil
 }
 
-// locksOf are the locks of a directory of an agent's: beside each home, in each layer, in a sandbox workspace's directory. What commands wrote is
-// not looked at.
+// locksOf are the locks of a directory of an agent's: beside each home, in each layer, in a sandbox
+// workspace's directory. What commands wrote is not looked at.
 func locksOf(dir string) []string {
 	kind := filepath.Base(filepath.Dir(dir))
 	if kind == sandboxesName {

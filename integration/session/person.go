@@ -13,8 +13,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/sshagent"
 )
 
-// What a person is asked in the sandbox's name: the launcher asks, and not the agent, which could put a question in the same words, but
-// nothing would come of the answer.
+// What a person is asked in the sandbox's name: the launcher asks, and not the agent, which could
+// put a question in the same words, but nothing would come of the answer.
 
 // What a person answers.
 const (
@@ -23,8 +23,8 @@ const (
 	answerAlways = "always"
 )
 
-// askSSH asks whether a key may sign in at a host that nobody has named for it. What is allowed always goes into the person's
-// configuration.
+// askSSH asks whether a key may sign in at a host that nobody has named for it. What is allowed
+// always goes into the person's configuration.
 func (s *Session) askSSH(ctx context.Context, keys []profile.SSHKey, q sshagent.Question) sshagent.Answer {
 	host, err := profile.ParseSSHHost(q.User + "@" + q.Host)
 	choices := []string{answerNo, answerYes, answerAlways}

@@ -16,7 +16,8 @@ type part struct {
 	commands string // see profile.Profile.CommandSocket
 }
 
-// Prepare builds the sandbox of one command. change, if there is one, adds to the session's request what is this command's own.
+// Prepare builds the sandbox of one command. change, if there is one, adds to the session's request
+// what is this command's own.
 func (s *Session) Prepare(change func(*profile.Request)) (*Prepared, error) {
 	return s.prepare(part{home: &s.home}, change, false)
 }
@@ -26,8 +27,9 @@ func (s *Session) PrepareRun(change func(*profile.Request)) (*Prepared, error) {
 	return s.prepare(part{home: &s.home}, change, true)
 }
 
-// PrepareAgent is PrepareRun for the agent itself, where its commands run apart. change adds what the commands' sandboxes must not have, furnish is
-// as in Options, and commands is the socket at which the agent has its commands run.
+// PrepareAgent is PrepareRun for the agent itself, where its commands run apart. change adds what
+// the commands' sandboxes must not have, furnish is as in Options, and commands is the socket at
+// which the agent has its commands run.
 func (s *Session) PrepareAgent(change func(*profile.Request), furnish func(home string) error, commands string) (*Prepared, error) {
 	s.agent.furnish = furnish
 	return s.prepare(part{home: &s.agent, commands: commands}, change, true)
@@ -74,14 +76,16 @@ type Prepared struct {
 	lookout  *sandbox.Lookout
 }
 
-// ShowProgram shows this program inside under a name, and returns its path there; see sandbox.Plan.ShowProgram. It stays when Run
-// builds the plan anew, because something was granted meanwhile.
+// ShowProgram shows this program inside under a name, and returns its path there; see
+// sandbox.Plan.ShowProgram. It stays when Run builds the plan anew, because something was granted
+// meanwhile.
 func (p *Prepared) ShowProgram(name string) string {
 	p.programs = append(p.programs, name)
 	return p.Plan.ShowProgram(name, "")
 }
 
-// StandIn puts this program in place of others inside; see sandbox.Plan.StandIn. It stays as with ShowProgram.
+// StandIn puts this program in place of others inside; see sandbox.Plan.StandIn. It stays as with
+// ShowProgram.
 func (p *Prepared) StandIn(paths []string) {
 	p.standIns = append(p.standIns, paths...)
 	for _, path := range paths {
@@ -123,7 +127,8 @@ func (p *Prepared) build() (err error) {
 	return nil
 }
 
-// checkLinks refuses a sandbox that may put another link in the place of one that leads to this program's own files.
+// checkLinks refuses a sandbox that may put another link in the place of one that leads to this
+// program's own files.
 func checkLinks(links []string, plan *sandbox.Plan) error {
 	for _, link := range links {
 		for _, step := range plan.Steps {
@@ -136,7 +141,8 @@ func checkLinks(links []string, plan *sandbox.Plan) error {
 	return nil
 }
 
-// narrowed is a profile with what the workspace's own file takes away. The file is read once: no command of the session loosens it.
+// narrowed is a profile with what the workspace's own file takes away. The file is read once: no
+// command of the session loosens it.
 func (s *Session) narrowed(r profile.Request) (profile.Profile, error) {
 	p, err := profile.Resolve(s.options.Config, s.options.Caller, r)
 	if err != nil || r.NoProject {
@@ -184,7 +190,8 @@ func (p *Prepared) Run(ctx context.Context, l sandbox.Launcher, command []string
 	return l.Run(ctx, p.Plan, command, stdio)
 }
 
-// Open makes a sandbox in which commands are started one by one. See sandbox.Launcher.Open. What is granted comes and goes there, too.
+// Open makes a sandbox in which commands are started one by one. See sandbox.Launcher.Open. What is
+// granted comes and goes there, too.
 func (p *Prepared) Open(ctx context.Context, l sandbox.Launcher) (*sandbox.Session, error) {
 	ctx, leave, err := p.enter(ctx, &l)
 	if err != nil {
@@ -204,7 +211,8 @@ func (p *Prepared) Open(ctx context.Context, l sandbox.Launcher) (*sandbox.Sessi
 	return opened, nil
 }
 
-// enter makes a sandbox that is about to be made one that shows what is granted from now on, until leave.
+// enter makes a sandbox that is about to be made one that shows what is granted from now on, until
+// leave.
 func (p *Prepared) enter(ctx context.Context, l *sandbox.Launcher) (_ context.Context, leave func(), err error) {
 	leave = func() {}
 	if err := p.takeHome(); err != nil {

@@ -18,9 +18,10 @@ import (
 	"github.com/clairun/clai-sandbox/wire/socket"
 )
 
-// A relay is the socket at which the inside of a session's sandboxes asks. It is the session's own, and stays as long as that: what comes
-// is passed on to the broker's socket for the session, whichever broker that is now. A sandbox has the socket from its start, and
-// another one could not be put in its place.
+// A relay is the socket at which the inside of a session's sandboxes asks. It is the session's own,
+// and stays as long as that: what comes is passed on to the broker's socket for the session,
+// whichever broker that is now. A sandbox has the socket from its start, and another one could not
+// be put in its place.
 type relay struct {
 	path     string
 	listener *net.UnixListener
@@ -31,7 +32,8 @@ type relay struct {
 // maxAskers is how many connections there may be at once.
 const maxAskers = 32
 
-// newRelay listens beside a broker's socket for a session. to opens a connection to the broker of now.
+// newRelay listens beside a broker's socket for a session. to opens a connection to the broker of
+// now.
 func newRelay(beside string, to func() (*net.UnixConn, error)) (*relay, error) {
 	r := &relay{path: filepath.Join(filepath.Dir(beside), grants.RelayPrefix+strings.ToLower(rand.Text()[:12])+".sock"), room: make(chan struct{}, maxAskers)}
 	short, done, err := socket.ShortPath(r.path)
@@ -126,7 +128,8 @@ func pass(ctx context.Context, inside *net.UnixConn, to func() (*net.UnixConn, e
 	}
 }
 
-// toBroker opens a connection to the socket for this session at the broker of now, which is started if there is none.
+// toBroker opens a connection to the socket for this session at the broker of now, which is started
+// if there is none.
 func (s *Session) toBroker() (*net.UnixConn, error) {
 	s.asked.Store(true)
 	if err := s.join(s.options.Broker); err != nil {

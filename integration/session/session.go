@@ -23,16 +23,19 @@ type Options struct {
 	Request profile.Request // what all sandboxes of the session ask for
 	// Broker is asked by the inside, if there is one.
 	Broker grants.Broker
-	// Live sandboxes show what is granted, and lose what is taken away, while they run. It takes a broker.
+	// Live sandboxes show what is granted, and lose what is taken away, while they run. It takes a
+	// broker.
 	Live bool
 	// PrivateTmp stands at /tmp in each sandbox of the session; see profile.Profile.
 	PrivateTmp string
-	// SSHAgent finds the program that serves a sandbox's ssh-agent; see sandbox.Launcher. Nil: there is none.
+	// SSHAgent finds the program that serves a sandbox's ssh-agent; see sandbox.Launcher. Nil:
+	// there is none.
 	SSHAgent func() ([]string, error)
-	// Furnish puts into the agent's own home, where it has one, what belongs there. Nothing runs in it meanwhile.
+	// Furnish puts into the agent's own home, where it has one, what belongs there. Nothing runs in
+	// it meanwhile.
 	Furnish func(home string) error
-	// Apart says that the agent itself is in a sandbox that PrepareAgent prepares, and all others of the session are its commands'. Each side has
-	// a home of its own.
+	// Apart says that the agent itself is in a sandbox that PrepareAgent prepares, and all others
+	// of the session are its commands'. Each side has a home of its own.
 	Apart bool
 	// Command tells the person who decides what the session runs.
 	Command string
@@ -73,8 +76,8 @@ type Session struct {
 	ended     chan struct{}    // closed when nobody tells of changes any more
 }
 
-// Open begins a session. It ends with Close, and with the context. Without a broker there is nothing that could go wrong but
-// the request.
+// Open begins a session. It ends with Close, and with the context. Without a broker there is
+// nothing that could go wrong but the request.
 func Open(ctx context.Context, o Options) (*Session, error) {
 	agent, err := o.Config.AgentOf(o.Request)
 	if err != nil {
@@ -174,7 +177,8 @@ func (s *Session) key() string {
 	return s.broker.Key
 }
 
-// read takes what is stored. It is called when no change can be missed: before any, or after the broker is gone.
+// read takes what is stored. It is called when no change can be missed: before any, or after the
+// broker is gone.
 func (s *Session) read(now time.Time) {
 	list, notices := grants.Current(s.state, agentOf(s.options.Request), now)
 	domains, more := grants.CurrentDomains(s.state, agentOf(s.options.Request), now)

@@ -167,8 +167,8 @@ func (p *place) decide(r grants.Request, d grants.Decision) grants.Answer {
 	return answer
 }
 
-// The whole story: an agent in one running sandbox fails to read, asks, is granted less than it asked for, reads, cannot
-// write, and when the grant is revoked, cannot read any more.
+// The whole story: an agent in one running sandbox fails to read, asks, is granted less than it
+// asked for, reads, cannot write, and when the grant is revoked, cannot read any more.
 func TestAnAgentAsksIsGrantedLessAndLosesIt(t *testing.T) {
 	p := newPlace(t)
 	file := p.write("project/data/file", "content")
@@ -288,7 +288,8 @@ func TestAnApprovalOnlyEverAdds(t *testing.T) {
 	}
 }
 
-// When the broker goes away, what was granted for the session only is over, also in the sandbox that runs.
+// When the broker goes away, what was granted for the session only is over, also in the sandbox
+// that runs.
 func TestALostBrokerTakesAwayWhatItGaveForOnce(t *testing.T) {
 	p := newPlace(t)
 	once, always := p.write("once/file", "one"), p.write("always/file", "two")
@@ -334,7 +335,8 @@ func TestAGrantThatBecameALinkIsLeftOutOfARunningSandboxToo(t *testing.T) {
 	if err := os.Symlink(p.other+"/elsewhere", dir); err != nil {
 		t.Fatal(err)
 	}
-	// What the agent could do if it won each race: the grant of the directory reaches the session after the swap.
+	// What the agent could do if it won each race: the grant of the directory reaches the session
+	// after the swap.
 	s.mu.Lock()
 	s.held[g.ID] = g
 	list := make([]*running, 0, 1)
@@ -353,7 +355,8 @@ func TestAGrantThatBecameALinkIsLeftOutOfARunningSandboxToo(t *testing.T) {
 	}
 }
 
-// BenchmarkARequestBecomesVisible is what an agent waits for beside the person: from asking to reading.
+// BenchmarkARequestBecomesVisible is what an agent waits for beside the person: from asking to
+// reading.
 func BenchmarkARequestBecomesVisible(b *testing.B) {
 	p := newPlace(b)
 	var agents []string
@@ -417,7 +420,8 @@ func BenchmarkARequestBecomesVisible(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms/p99")
 }
 
-// What was granted between Prepare and Run changes what the sandbox shows, and takes nothing away that was shown besides.
+// What was granted between Prepare and Run changes what the sandbox shows, and takes nothing away
+// that was shown besides.
 func TestAProgramThatIsShownStaysWhenSomethingIsGrantedBeforeTheRun(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(true)
@@ -471,7 +475,8 @@ func (p *place) wentAway(gone chan string) {
 	}
 }
 
-// The gateway may end while a sandbox runs: by a stop, an upgrade, a logout. The next one takes away from it as the first would.
+// The gateway may end while a sandbox runs: by a stop, an upgrade, a logout. The next one takes
+// away from it as the first would.
 func TestTheNextGatewayRevokesFromASandboxThatRuns(t *testing.T) {
 	for _, narrow := range []bool{false, true} {
 		p := newPlace(t)
@@ -551,7 +556,8 @@ func TestAGrantExpiresInASandboxThatRunsWithoutAGateway(t *testing.T) {
 	p.wentAway(gone)
 }
 
-// Where it cannot be said what a sandbox should show, it does not go on showing what was taken away.
+// Where it cannot be said what a sandbox should show, it does not go on showing what was taken
+// away.
 func TestASandboxThatCannotBeToldIsEnded(t *testing.T) {
 	p := newPlace(t)
 	file := p.write("data/file", "content")
@@ -606,7 +612,8 @@ func TestTheInsideAsksTheNextGateway(t *testing.T) {
 	}
 }
 
-// The next gateway may be there and stand still, as one that was stopped does: who leaves does not wait for it.
+// The next gateway may be there and stand still, as one that was stopped does: who leaves does not
+// wait for it.
 func TestALeavingSessionWaitsForNoGatewayThatStandsStill(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(true)

@@ -19,8 +19,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// A sandbox workspace is what sessions work in that may not write their agent's. It lies in the state, in a directory with what it is of
-// and a lock: whoever uses it holds the lock, shared, and who removes it wants it alone.
+// A sandbox workspace is what sessions work in that may not write their agent's. It lies in the
+// state, in a directory with what it is of and a lock: whoever uses it holds the lock, shared, and
+// who removes it wants it alone.
 //
 //	sandboxes/NAME/lock           its time is that of the last use
 //	sandboxes/NAME/sandbox.json   see aboutWorkspace
@@ -52,7 +53,8 @@ func (w *workspace) directory() string {
 	return w.dir
 }
 
-// openWorkspace makes the sandbox workspace of the session that commands are for, if they are to have one, and keeps it until the end.
+// openWorkspace makes the sandbox workspace of the session that commands are for, if they are to
+// have one, and keeps it until the end.
 func (s *Session) openWorkspace(p *profile.Profile) error {
 	s.work.mu.Lock()
 	defer s.work.mu.Unlock()
@@ -159,8 +161,8 @@ func readAbout(dir string) (about aboutWorkspace, err error) {
 	return about, err
 }
 
-// bootstrapNames are the files of an agent's workspace that tell it who it is and how to work: a sandbox workspace gets a copy of each that
-// it has not.
+// bootstrapNames are the files of an agent's workspace that tell it who it is and how to work: a
+// sandbox workspace gets a copy of each that it has not.
 var bootstrapNames = []string{"AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "BOOTSTRAP.md", "HEARTBEAT.md"}
 
 // maxBootstrap bounds one of them, in bytes.
@@ -168,8 +170,8 @@ const maxBootstrap = 1 << 20
 
 type unseeded struct{ path, why string }
 
-// seed copies what is missing. Both directories may be ones that commands have written: no link is followed in either, and nothing that
-// hides is copied.
+// seed copies what is missing. Both directories may be ones that commands have written: no link is
+// followed in either, and nothing that hides is copied.
 func seed(p *profile.Profile, dir string) (problems []unseeded) {
 	from, err := unix.Open(p.Workspace, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -261,7 +263,8 @@ const (
 	maxPruned = 16
 )
 
-// prune removes sandbox workspaces that nobody uses and whose time is over, if that has not been done for a while.
+// prune removes sandbox workspaces that nobody uses and whose time is over, if that has not been
+// done for a while.
 func prune(state string, config *profile.Config, now time.Time, every time.Duration) {
 	all := filepath.Join(state, sandboxesName)
 	stamp := filepath.Join(all, ".pruned")
@@ -313,7 +316,8 @@ func pruneOne(dir string, config *profile.Config, now time.Time) bool {
 	return true
 }
 
-// removeTree removes a directory of which a command may have taken permissions away, with what is shut in it.
+// removeTree removes a directory of which a command may have taken permissions away, with what is
+// shut in it.
 func removeTree(dir string) {
 	_ = shut.Remove(dir, removeWritten)
 	entries, _ := os.ReadDir(dir)

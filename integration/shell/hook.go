@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// A call is what an agent tells a hook before it runs a tool. Claude Code, codex and Crush call it PreToolUse, Gemini CLI BeforeTool.
+// A call is what an agent tells a hook before it runs a tool. Claude Code, codex and Crush call it
+// PreToolUse, Gemini CLI BeforeTool.
 type call struct {
 	Event string                     `json:"hook_event_name"`
 	Tool  string                     `json:"tool_name"`
@@ -17,8 +18,9 @@ type call struct {
 // maxCall bounds what a hook reads.
 const maxCall = 16 << 20
 
-// Hook answers such a call: the line that is to run becomes another, which words makes of it. The answer allows it, because else an agent
-// asks about a line that nobody knows, or as codex, runs the one that it had.
+// Hook answers such a call: the line that is to run becomes another, which words makes of it. The
+// answer allows it, because else an agent asks about a line that nobody knows, or as codex, runs
+// the one that it had.
 func Hook(in io.Reader, words func(line string) string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(in, maxCall+1))
 	switch {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Found is the name of the owner's sandbox, in the directory of those that stay; empty: there is none.
+// Found is the name of the owner's sandbox, in the directory of those that stay; empty: there is
+// none.
 func Found(dir string, o Owner) string {
 	text, err := os.ReadFile(filepath.Join(dir, o.Name()))
 	if err != nil {
@@ -18,7 +19,8 @@ func Found(dir string, o Owner) string {
 	return string(text)
 }
 
-// Keep says which sandbox is the owner's, until forget is called. What was said of owners that have ended is removed.
+// Keep says which sandbox is the owner's, until forget is called. What was said of owners that have
+// ended is removed.
 func Keep(dir string, o Owner, id string) (forget func(), err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -64,8 +66,8 @@ func Lock(dir string) (unlock func(), err error) {
 	return func() { file.Close() }, nil
 }
 
-// WriteNote writes the directory that a line ended in to the agent's file. Nothing else that has that name is written: a link, a
-// device, a file of somebody else's.
+// WriteNote writes the directory that a line ended in to the agent's file. Nothing else that has
+// that name is written: a link, a device, a file of somebody else's.
 func WriteNote(path, dir string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -45,7 +45,8 @@ var shells = append(slices.Clone(Names), "busybox")
 // Names are the names of shells.
 var Names = []string{"sh", "bash", "dash", "rbash", "zsh", "rzsh", "ash", "ksh", "ksh93", "mksh", "fish", "tcsh", "csh"}
 
-// Is reports whether a name is a shell's: of a program, or the one under which it is started. A shell that begins a session has "-" before it.
+// Is reports whether a name is a shell's: of a program, or the one under which it is started. A
+// shell that begins a session has "-" before it.
 func Is(name string) bool {
 	return slices.Contains(Names, strings.TrimPrefix(filepath.Base(name), "-"))
 }
@@ -53,8 +54,8 @@ func Is(name string) bool {
 // maxGenerations bounds the parents that are looked at.
 const maxGenerations = 64
 
-// OwnerOf is whose line a process runs: its closest ancestor that is neither a shell that was given a line (-c) nor this program. A person's own
-// shell, and one that runs a file, are owners.
+// OwnerOf is whose line a process runs: its closest ancestor that is neither a shell that was given
+// a line (-c) nor this program. A person's own shell, and one that runs a file, are owners.
 func OwnerOf(pid int) (Owner, error) {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
@@ -90,8 +91,11 @@ func OwnerOf(pid int) (Owner, error) {
 	return Owner{}, errors.New("no process is there whose line it would be")
 }
 
-// Environment is what the owner's program was started with, whatever it has read since: programs of agents take variables from a file of the project
-// (.env), and pass them on. A program that starts itself anew may have done so before: what counts is the environment of the first of its processes. nil: the owner is a shell, in which a person has set the variables that this process has.
+// Environment is what the owner's program was started with, whatever it has read since: programs of
+// agents take variables from a file of the project (.env), and pass them on. A program that starts
+// itself anew may have done so before: what counts is the environment of the first of its
+// processes. nil: the owner is a shell, in which a person has set the variables that this process
+// has.
 func (o Owner) Environment() ([]string, error) {
 	exe := func(pid int) string { return fmt.Sprintf("/proc/%d/exe", pid) }
 	unknown := func(err error) ([]string, error) {

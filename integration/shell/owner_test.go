@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// started starts a program that starts another, and so on, and returns its process and that of the last one.
+// started starts a program that starts another, and so on, and returns its process and that of the
+// last one.
 func started(t *testing.T, dir string, argv ...string) (first, last int) {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -141,7 +142,8 @@ func TestASandboxIsFoundByItsOwner(t *testing.T) {
 	}
 }
 
-// What an agent has read into its environment since it was started leads this program nowhere, also where it has started itself anew with it.
+// What an agent has read into its environment since it was started leads this program nowhere, also
+// where it has started itself anew with it.
 func TestWhatAnAgentReadSinceItsStartIsNotItsEnvironment(t *testing.T) {
 	perl, err := exec.LookPath("perl")
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// The environment of a container says where the gateway is, and has the token, or the name of a file that has it.
+// The environment of a container says where the gateway is, and has the token, or the name of a
+// file that has it.
 const (
 	HostVariable      = "CLAI_SANDBOX_HOST"
 	TokenVariable     = "CLAI_SANDBOX_TOKEN"

@@ -1,4 +1,5 @@
-// Package container is what a container and the gateway's door say to each other, and the program that a container has for it.
+// Package container is what a container and the gateway's door say to each other, and the program
+// that a container has for it.
 package container
 
 import "encoding/base64"
@@ -6,7 +7,8 @@ import "encoding/base64"
 // TokenHeader is where a request has its token.
 const TokenHeader = "X-Clai-Token"
 
-// A Request is what a container sends: words that no shell reads, or a line that has nothing a shell would do anything with.
+// A Request is what a container sends: words that no shell reads, or a line that has nothing a
+// shell would do anything with.
 type Request struct {
 	Command   string   `json:"command,omitempty"`
 	Argv      []string `json:"argv,omitempty"`

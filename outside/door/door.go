@@ -24,7 +24,8 @@ import (
 	"github.com/clairun/clai-sandbox/wire/strangers"
 )
 
-// SocketName is where the socket is in the gateway's directory. A container has the directory mounted that it is in, and nothing else is there.
+// SocketName is where the socket is in the gateway's directory. A container has the directory
+// mounted that it is in, and nothing else is there.
 const SocketName = "containers/hostexec.sock"
 
 const (
@@ -65,7 +66,8 @@ func New(tokens *Tokens, b Broker) *Door {
 // connKey is where a request has its connection.
 type connKey struct{}
 
-// Listen makes the listener of an address that a person named. All addresses of the machine are only meant where that is written out.
+// Listen makes the listener of an address that a person named. All addresses of the machine are
+// only meant where that is written out.
 func Listen(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || net.ParseIP(host) == nil {
@@ -185,7 +187,8 @@ func (d *Door) whileHeld(ctx context.Context, cancel func(), id string) {
 	}
 }
 
-// tooMany counts a request without a token that holds, and reports whether there are too many. Who has a token is not held up by it.
+// tooMany counts a request without a token that holds, and reports whether there are too many. Who
+// has a token is not held up by it.
 func (d *Door) tooMany() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

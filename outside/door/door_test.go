@@ -19,7 +19,8 @@ import (
 	"github.com/clairun/clai-sandbox/outside/container"
 )
 
-// heard is a broker that keeps what it is asked; a command called wait waits for the end of who asks.
+// heard is a broker that keeps what it is asked; a command called wait waits for the end of who
+// asks.
 type heard struct {
 	sync.Mutex
 	asked []grants.Command

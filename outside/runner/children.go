@@ -28,7 +28,8 @@ type children struct {
 	pid map[int]bool
 }
 
-// run starts a command and waits for it. When its time is over, or whoever asked has left, its process group is ended.
+// run starts a command and waits for it. When its time is over, or whoever asked has left, its
+// process group is ended.
 func (c *children) run(ctx context.Context, command *exec.Cmd, timeout time.Duration) (late bool, err error) {
 	// The signal at the runner's death is sent when the thread ends that started the command.
 	runtime.LockOSThread()
@@ -44,7 +45,8 @@ func (c *children) run(ctx context.Context, command *exec.Cmd, timeout time.Dura
 	go func() {
 		defer close(ended)
 		for {
-			// It is still there to be waited for, and so is its number: what is signalled is its group and no other.
+			// It is still there to be waited for, and so is its number: what is signalled is its
+			// group and no other.
 			err := unix.Waitid(unix.P_PID, command.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 			if err != unix.EINTR {
 				return
@@ -100,8 +102,9 @@ func (c *children) forget(pid int) {
 	delete(c.pid, pid)
 }
 
-// adopt makes this process the parent of what commands leave behind, so that every process which descends from a command descends
-// from this one as long as it lives: that is how it is known again (socket.Descends).
+// adopt makes this process the parent of what commands leave behind, so that every process which
+// descends from a command descends from this one as long as it lives: that is how it is known again
+// (socket.Descends).
 func (c *children) adopt() (stop func()) {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	died := make(chan os.Signal, 1)
@@ -137,17 +140,19 @@ func (c *children) bury() {
 	}
 }
 
-// endTimeout bounds how long is tried to end what starts itself anew all the time, or cannot be ended because it waits in the kernel.
+// endTimeout bounds how long is tried to end what starts itself anew all the time, or cannot be
+// ended because it waits in the kernel.
 const endTimeout = 15 * time.Second
 
-// end ends what commands have left in the background. Nobody could tell any more what it is, and it could answer for the person.
+// end ends what commands have left in the background. Nobody could tell any more what it is, and it
+// could answer for the person.
 func (c *children) end() {
 	for deadline := time.Now().Add(endTimeout); c.endAll() > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
 }
 
-// endAll stops all that is left, parents first, so that none goes on to make others, and then ends it: a line of thousands takes no longer for being one. It returns how many
-// there were.
+// endAll stops all that is left, parents first, so that none goes on to make others, and then ends
+// it: a line of thousands takes no longer for being one. It returns how many there were.
 func (c *children) endAll() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +174,8 @@ func (c *children) endAll() int {
 // A descendant is a process, and what its parent was.
 type descendant struct{ pid, parent int }
 
-// left are the processes that descend from this one, but for the commands themselves and what these have, parents first.
+// left are the processes that descend from this one, but for the commands themselves and what these
+// have, parents first.
 func (c *children) left() (list []descendant) {
 	for _, pid := range childrenOf(os.Getpid()) {
 		if !c.pid[pid] {
@@ -184,7 +190,8 @@ func (c *children) left() (list []descendant) {
 	return list
 }
 
-// signal signals a process if it still is what was listed: its number may be another's by now, whose parent is another, too.
+// signal signals a process if it still is what was listed: its number may be another's by now,
+// whose parent is another, too.
 func (d descendant) signal(s syscall.Signal) {
 	process, err := unix.PidfdOpen(d.pid, 0)
 	if err != nil {

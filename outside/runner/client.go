@@ -20,11 +20,13 @@ type Client struct {
 	Secret [SecretSize]byte
 }
 
-// ErrLost means that the runner ended before it answered: what it ran was ended with it, and nobody knows how far it had come.
+// ErrLost means that the runner ended before it answered: what it ran was ended with it, and nobody
+// knows how far it had come.
 var ErrLost = errors.New("the runner ended before the command did, and the command was ended with it")
 
-// Run has a command run, and waits for its end. When the context ends, so does the command. An error means that nobody answered; started says
-// whether the request had been sent by then, so that the command may have run.
+// Run has a command run, and waits for its end. When the context ends, so does the command. An
+// error means that nobody answered; started says whether the request had been sent by then, so that
+// the command may have run.
 func (c Client) Run(ctx context.Context, q Request) (a Answer, started bool, err error) {
 	q.Secret = hex.EncodeToString(c.Secret[:])
 	line, err := json.Marshal(q)
@@ -45,7 +47,8 @@ func (c Client) Run(ctx context.Context, q Request) (a Answer, started bool, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	// The socket was made by this process, whoever accepts there. What was run has this user, and could put another in its place: to that, no secret is told.
+	// The socket was made by this process, whoever accepts there. What was run has this user, and
+	// could put another in its place: to that, no secret is told.
 	if peer, err := socket.PeerOf(conn); err != nil || peer.UID != os.Getuid() || peer.PID != os.Getpid() {
 		return a, false, errors.New("somebody else listens at the runner's socket")
 	}

@@ -23,12 +23,15 @@ type Request struct {
 	Agent   string            `json:"agentId"`
 	Session string            `json:"sessionId,omitempty"`
 	Asker   string            `json:"asker,omitempty"`
-	// Workdir is the directory that was registered for the session: the command must start there or below. Empty: it may start anywhere.
+	// Workdir is the directory that was registered for the session: the command must start there or
+	// below. Empty: it may start anywhere.
 	Workdir string `json:"workdir,omitempty"`
-	// Layers are the wishes of session and request. Those of the configuration are read by the runner.
+	// Layers are the wishes of session and request. Those of the configuration are read by the
+	// runner.
 	Layers Layers `json:"layers,omitzero"`
 
-	// Approved is what a person, or who answers in their place, said, and what they were shown. Nil: nobody was asked.
+	// Approved is what a person, or who answers in their place, said, and what they were shown.
+	// Nil: nobody was asked.
 	Approved  *Approved `json:"approved,omitempty"`
 	TimeoutMs int64     `json:"timeoutMs,omitempty"` // 0: DefaultTimeout
 }
@@ -43,7 +46,8 @@ type Layers struct {
 	Session policy.Overrides `json:"session,omitzero"` // what an operator said for the session
 }
 
-// Policy are the layers as the policy takes them, for a command on this host. What cannot be read is the strictest.
+// Policy are the layers as the policy takes them, for a command on this host. What cannot be read
+// is the strictest.
 func (l Layers) Policy() policy.Layers {
 	gateway := policy.HostGateway
 	p := policy.Layers{InSandbox: l.InSandbox, Session: l.Session.Preference(), Elevated: l.Session.Elevated}

@@ -19,11 +19,12 @@ import (
 	"github.com/clairun/clai-sandbox/profile/variables"
 )
 
-// drainTimeout is how long output is still taken when a command has ended, and something that it started holds its outputs open.
+// drainTimeout is how long output is still taken when a command has ended, and something that it
+// started holds its outputs open.
 const drainTimeout = 500 * time.Millisecond
 
-// run runs what was decided. Right before, everything that the decision is bound to is looked at again. Its directory is the one that was looked
-// at: the name may lead elsewhere a moment later.
+// run runs what was decided. Right before, everything that the decision is bound to is looked at
+// again. Its directory is the one that was looked at: the name may lead elsewhere a moment later.
 func (r *Runner) run(ctx context.Context, q Request, d policy.Decision, m *policy.Machine) Answer {
 	dir, err := holdDirectory(q.Cwd)
 	if err != nil {
@@ -85,8 +86,9 @@ func exitCode(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-// environment is what the command starts with, as a list. It looks for programs where the policy does, and no variable that tells it what to trust
-// or to log in with (KUBECONFIG, AWS_CONFIG_FILE) leads to a file that a command in a sandbox could have made.
+// environment is what the command starts with, as a list. It looks for programs where the policy
+// does, and no variable that tells it what to trust or to log in with (KUBECONFIG, AWS_CONFIG_FILE)
+// leads to a file that a command in a sandbox could have made.
 func environment(inherited []string, m *policy.Machine, overrides map[string]string, shell bool) []string {
 	have := map[string]string{}
 	for _, pair := range inherited {
@@ -103,7 +105,8 @@ func environment(inherited []string, m *policy.Machine, overrides map[string]str
 	return list
 }
 
-// ledAstray reports whether a variable that chooses files for programs names one that a command in a sandbox could have made.
+// ledAstray reports whether a variable that chooses files for programs names one that a command in
+// a sandbox could have made.
 func ledAstray(name, value string, planted func(string) bool) bool {
 	switch name {
 	case "HOME", "PWD", "OLDPWD": // who and where this is
@@ -157,7 +160,8 @@ func collect(c *exec.Cmd) (*output, error) {
 	return o, nil
 }
 
-// into waits for the end of the outputs, for a moment: a process in the background may hold them open for good.
+// into waits for the end of the outputs, for a moment: a process in the background may hold them
+// open for good.
 func (o *output) into(a *Answer) {
 	for _, f := range o.theirs {
 		f.Close()

@@ -201,7 +201,8 @@ func TestWhatThePolicyLetsRunRuns(t *testing.T) {
 	}
 }
 
-// A command that may write where the directory lies puts a link in its place and takes it away, again and again.
+// A command that may write where the directory lies puts a link in its place and takes it away,
+// again and again.
 func TestACommandStartsInNoDirectoryButTheOneThatWasJudged(t *testing.T) {
 	b := newBench(t)
 	cwd, link := filepath.Join(b.work, "sub"), filepath.Join(b.work, "link")
@@ -412,7 +413,8 @@ func TestWhoLeavesEndsTheCommand(t *testing.T) {
 	b.until("the command ends", func() bool { return !alive(pid) })
 }
 
-// A runner that is killed takes along what it runs; whoever asked is told, and the next one is another.
+// A runner that is killed takes along what it runs; whoever asked is told, and the next one is
+// another.
 func TestAKilledRunnerIsToldOf(t *testing.T) {
 	b := newBench(t)
 	pid, answered := b.begin(t.Context())
@@ -458,7 +460,8 @@ func TestTheRunnerEndsWithItsGateway(t *testing.T) {
 	}
 }
 
-// What a command leaves in the background holds nobody, is known for its descendant, and ends with the runner, however that ends.
+// What a command leaves in the background holds nobody, is known for its descendant, and ends with
+// the runner, however that ends.
 func TestWhatStaysInTheBackgroundIsKnown(t *testing.T) {
 	for name, end := range map[string]func(*bench, int){
 		"with its gateway": func(b *bench, _ int) { b.starter.Close() },
@@ -488,7 +491,8 @@ func TestWhatStaysInTheBackgroundIsKnown(t *testing.T) {
 	}
 }
 
-// All of a line of processes is ended at once, and not one generation after the other: in that time its last could wait for the end of whoever knows it.
+// All of a line of processes is ended at once, and not one generation after the other: in that time
+// its last could wait for the end of whoever knows it.
 func TestALongLineOfProcessesEndsAtOnce(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

@@ -39,21 +39,24 @@ type Starter struct {
 // SocketName is the runner's socket, beside those of the gateway.
 const SocketName = "runner.sock"
 
-// AdoptOrphans makes this process the parent of what a runner that was killed leaves behind, so that it is known for what it is. From then on all of
-// its children but runners are waited for here.
+// AdoptOrphans makes this process the parent of what a runner that was killed leaves behind, so
+// that it is known for what it is. From then on all of its children but runners are waited for
+// here.
 func (s *Starter) AdoptOrphans() (stop func()) {
 	s.adopts = true
 	return s.kin.adopt()
 }
 
-// Busy reports whether something runs, or was left in the background by what ran. A gateway that ended now would not know the latter again.
+// Busy reports whether something runs, or was left in the background by what ran. A gateway that
+// ended now would not know the latter again.
 func (s *Starter) Busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running != nil && len(childrenOf(s.running.pid)) > 0
 }
 
-// Ran reports whether a process is one that commands have started, or may be: it descends from this process, or from the runner.
+// Ran reports whether a process is one that commands have started, or may be: it descends from this
+// process, or from the runner.
 func (s *Starter) Ran(pid int) bool {
 	ancestors := []int{os.Getpid()}
 	s.mu.Lock()
@@ -175,8 +178,9 @@ func (s *Starter) start() (*process, error) {
 	return p, nil
 }
 
-// Seclude keeps other processes of this user from reading this one's memory, with the secret, from taking its descriptors, and from making it do
-// something else (ptrace(2)): what is run has its user. The gateway does it, and the runner.
+// Seclude keeps other processes of this user from reading this one's memory, with the secret, from
+// taking its descriptors, and from making it do something else (ptrace(2)): what is run has its
+// user. The gateway does it, and the runner.
 func Seclude() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
 // Main is the process of a runner, until its gateway ends.

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A comparison is of one command, in a workspace that it sees in several ways, one after the other in each round.
+// A comparison is of one command, in a workspace that it sees in several ways, one after the other
+// in each round.
 type comparison struct {
 	name   string
 	rounds int
@@ -28,7 +29,8 @@ type way struct {
 
 var asItIs, asCopied = way{"rw", nil}, way{"cow", []string{"--workspace-access", "cow"}}
 
-// A copier compares what is seen copy on write with what is not, as whoever calls it, whose caches and modules are used.
+// A copier compares what is seen copy on write with what is not, as whoever calls it, whose caches
+// and modules are used.
 type copier struct{ binary, dir, work string }
 
 func copied(binary string, rounds int, packages string) error {

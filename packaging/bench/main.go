@@ -1,8 +1,10 @@
-// Command bench compares a start of clai-sandbox with bare bwrap and the very same options, in one interleaved run.
+// Command bench compares a start of clai-sandbox with bare bwrap and the very same options, in one
+// interleaved run.
 //
-// It prints, for each command: the median and the minimum of the wall time in milliseconds, the peak resident memory of
-// its largest process, and its ratio to bare bwrap. As root it does so a second time as an ordinary user. Absolute times
-// of a machine mean little; the ratios are what it is for.
+// It prints, for each command: the median and the minimum of the wall time in milliseconds, the
+// peak resident memory of its largest process, and its ratio to bare bwrap. As root it does so a
+// second time as an ordinary user. Absolute times of a machine mean little; the ratios are what it
+// is for.
 package main
 
 import (
@@ -119,8 +121,8 @@ func newUser(dir, binary string, uid int) (*user, error) {
 	return u, err
 }
 
-// standIns adds the mounts over what must not be made to bare bwrap's options. A dry run leaves them out, because bwrap
-// would leave their mount points behind.
+// standIns adds the mounts over what must not be made to bare bwrap's options. A dry run leaves
+// them out, because bwrap would leave their mount points behind.
 func (u *user) standIns() error {
 	text, err := u.command([]string{u.binary, "explain", "--json"}).Output()
 	if err != nil {
@@ -148,8 +150,8 @@ func (u *user) standIns() error {
 	return nil
 }
 
-// dryRun asks clai-sandbox for the bwrap command line that it would use, and takes it apart as a shell would: there is no
-// better way to compare with the very same options.
+// dryRun asks clai-sandbox for the bwrap command line that it would use, and takes it apart as a
+// shell would: there is no better way to compare with the very same options.
 func (u *user) dryRun(options ...string) ([]string, error) {
 	argv := append(append([]string{u.binary, "run", "--dry-run"}, options...), "--", "/bin/true")
 	cmd := u.command(argv)
@@ -174,7 +176,8 @@ func (u *user) command(argv []string) *exec.Cmd {
 	return cmd
 }
 
-// bwrap is a subject of bare bwrap. The words behind the command are the redirections of a dry run: "3", "<", file.
+// bwrap is a subject of bare bwrap. The words behind the command are the redirections of a dry run:
+// "3", "<", file.
 func (u *user) bwrap(name string, words []string) *subject {
 	end := slices.Index(words, "/bin/true") + 1
 	s := &subject{name: name, argv: words[:end]}
@@ -273,8 +276,9 @@ func (u *user) ready(s *subject, argv []string) (*exec.Cmd, func(), error) {
 	}, err
 }
 
-// weigh reads the peak resident memory of a subject while its command sleeps. What wait(2) reports would not do: there
-// the peak of a child is never below that of its parent, and this one is larger than any of them.
+// weigh reads the peak resident memory of a subject while its command sleeps. What wait(2) reports
+// would not do: there the peak of a child is never below that of its parent, and this one is larger
+// than any of them.
 func (u *user) weigh(s *subject) error {
 	argv := slices.Clone(s.argv)
 	argv[len(argv)-1] = "/bin/sleep"

@@ -1,8 +1,10 @@
-// Mutate tries whether the tests notice when a security decision is wrong. Each condition of the files that are its arguments is taken out
-// once, one way and the other (a condition that never holds, one that always does, one side of && and of || alone), and tests run on that.
-// What they let pass is printed: a decision that no test holds.
+// Mutate tries whether the tests notice when a security decision is wrong. Each condition of the
+// files that are its arguments is taken out once, one way and the other (a condition that never
+// holds, one that always does, one side of && and of || alone), and tests run on that. What they
+// let pass is printed: a decision that no test holds.
 //
-// An argument is FILE[,DIRECTORY...]: the tests are those of the file's package, and of the packages in these directories.
+// An argument is FILE[,DIRECTORY...]: the tests are those of the file's package, and of the
+// packages in these directories.
 //
 // Nothing is written to the checkout: go builds each with an overlay.
 package main

@@ -1,7 +1,7 @@
-// Testreport reads the events of `go test -json`, from its standard input or from the files that are its arguments, which it reads side
-// by side, and prints what a person wants to know of a test run: the result line
-// of each package, the output of what failed, and every skipped test with its reason, so that no skip stays unseen.
-// It exits with status 1 if anything failed.
+// Testreport reads the events of `go test -json`, from its standard input or from the files that
+// are its arguments, which it reads side by side, and prints what a person wants to know of a test
+// run: the result line of each package, the output of what failed, and every skipped test with its
+// reason, so that no skip stays unseen. It exits with status 1 if anything failed.
 package main
 
 import (

@@ -148,14 +148,16 @@ func (r *run) takeOfPackage(of tested, e event) {
 	}
 }
 
-// end forgets a package. Packages run side by side, and only here can the log have each in one piece.
+// end forgets a package. Packages run side by side, and only here can the log have each in one
+// piece.
 func (r *run) end(of tested) {
 	io.WriteString(r.log, strings.Join(r.packages[of].all, ""))
 	delete(r.packages, of)
 	r.ended[of.input]++
 }
 
-// finish treats packages that never ended as failed, and an input without packages too: go test was stopped.
+// finish treats packages that never ended as failed, and an input without packages too: go test was
+// stopped.
 func (r *run) finish(input int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +203,8 @@ func (r *run) printSummary(as string) {
 	}
 }
 
-// again is a line for each test that is worth another try, its package and its name; nothing if anything else failed, too.
+// again is a line for each test that is worth another try, its package and its name; nothing if
+// anything else failed, too.
 func (r *run) again() string {
 	if r.failedOtherwise {
 		return ""

@@ -1,6 +1,8 @@
-// Package host puts together what decides on this machine: the configuration of its person, and its approvals file, make a policy.Policy.
+// Package host puts together what decides on this machine: the configuration of its person, and its
+// approvals file, make a policy.Policy.
 //
-// Whoever decides and whoever runs ask it anew for each command: what a person has changed counts at once.
+// Whoever decides and whoever runs ask it anew for each command: what a person has changed counts
+// at once.
 package host
 
 import (
@@ -31,8 +33,9 @@ type Host struct {
 	global, own profile.Outside
 }
 
-// Load reads the configuration for an agent; "*" and nothing are the usual one. path is the PATH of whoever runs the commands; where a command in
-// a sandbox could have put a program (a workspace's .venv/bin), no program is looked for.
+// Load reads the configuration for an agent; "*" and nothing are the usual one. path is the PATH of
+// whoever runs the commands; where a command in a sandbox could have put a program (a workspace's
+// .venv/bin), no program is looked for.
 func Load(caller profile.Caller, path, agent string) (Host, error) {
 	if agent == "*" {
 		agent = ""
@@ -63,8 +66,8 @@ func Load(caller profile.Caller, path, agent string) (Host, error) {
 	return h, err
 }
 
-// Policy is what decides on this host, below what the layers say of session and request. A file that cannot be read is part of it: everything is
-// denied then, with the reason.
+// Policy is what decides on this host, below what the layers say of session and request. A file
+// that cannot be read is part of it: everything is denied then, with the reason.
 func (h Host) Policy(l policy.Layers) *policy.Policy {
 	l.Agent, l.Global = preference(h.own, "the configuration of agent "+h.Agent), preference(h.global, "the configuration")
 	p := &policy.Policy{
@@ -91,7 +94,8 @@ func (h Host) machine() *policy.Machine {
 // maxLinks is how many symbolic links the kernel follows, too.
 const maxLinks = 40
 
-// planted reports whether a command in a sandbox could have made what a path leads to, or one of the links on the way.
+// planted reports whether a command in a sandbox could have made what a path leads to, or one of
+// the links on the way.
 func (h Host) planted(path string) bool { return h.plantedAt(path, written.OnDisk) }
 
 func (h Host) plantedAt(path string, identify func(path string) (device, inode uint64)) bool {
@@ -122,8 +126,8 @@ func (h Host) plantedAt(path string, identify func(path string) (device, inode u
 	return false
 }
 
-// unplanted is a PATH without the directories that are no absolute paths, and without those that a command in a sandbox could write: what is started
-// would look for programs there, too.
+// unplanted is a PATH without the directories that are no absolute paths, and without those that a
+// command in a sandbox could write: what is started would look for programs there, too.
 func (h Host) unplanted(path string) string {
 	type object struct{ device, inode uint64 }
 	known := map[string]object{} // the directories of a PATH have most of their parents in common

@@ -32,7 +32,8 @@ func newCaller(t *testing.T, config, approvals string) profile.Caller {
 	return profile.Caller{Home: home, User: "tester", WorkingDirectory: home}
 }
 
-// The configured host counts: a request may name the same one, or any where the configuration says auto.
+// The configured host counts: a request may name the same one, or any where the configuration says
+// auto.
 func TestARequestRunsWhereTheConfigurationLetsIt(t *testing.T) {
 	gateway, sandbox := policy.HostGateway, policy.HostSandbox
 	const security = `"security": "full", "ask": "off"`
@@ -75,7 +76,8 @@ func TestAFileThatCannotBeReadDeniesEverything(t *testing.T) {
 	}
 }
 
-// What a command in a sandbox could have put into a directory of PATH is not what a bare name means, and nothing that is started finds it there.
+// What a command in a sandbox could have put into a directory of PATH is not what a bare name
+// means, and nothing that is started finds it there.
 func TestNoProgramIsTakenFromWhereACommandCouldPutIt(t *testing.T) {
 	caller := newCaller(t, `{"defaults": {"execution": {"outside": {"host": "gateway", "security": "full", "ask": "off"}}}}`,
 		`{"version": 1, "defaults": {"security": "full", "ask": "off"}}`)

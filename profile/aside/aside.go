@@ -1,4 +1,5 @@
-// Package aside keeps what stands in the place of a file of ours and cannot be used, under another name.
+// Package aside keeps what stands in the place of a file of ours and cannot be used, under another
+// name.
 package aside
 
 import (
@@ -9,7 +10,8 @@ import (
 	"time"
 )
 
-// Put renames a file of ours that cannot be used to a name with a reason and the time in it that nothing has yet, and returns that.
+// Put renames a file of ours that cannot be used to a name with a reason and the time in it that
+// nothing has yet, and returns that.
 func Put(path, why string, now time.Time) (string, error) {
 	for i := range 100 {
 		kept := fmt.Sprintf("%s.%s-%s", path, why, now.UTC().Format("20060102T150405Z"))
@@ -23,8 +25,8 @@ func Put(path, why string, now time.Time) (string, error) {
 	return "", fmt.Errorf("%s: no name is left to keep it under", path)
 }
 
-// UnlessFile puts aside what stands in the place of a regular file of ours: a directory would keep us from writing it, and with
-// that from revoking.
+// UnlessFile puts aside what stands in the place of a regular file of ours: a directory would keep
+// us from writing it, and with that from revoking.
 func UnlessFile(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().IsRegular() {

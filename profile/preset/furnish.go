@@ -15,8 +15,9 @@ import (
 // maxCopied bounds a file that is copied.
 const maxCopied = 16 << 20
 
-// Furnish puts private copies of the person's files into an agent's own home. Of a copy the newer one counts, so that a login of the
-// person's gets there. What stands in own is the agent's: no link in it leads out of it.
+// Furnish puts private copies of the person's files into an agent's own home. Of a copy the newer
+// one counts, so that a login of the person's gets there. What stands in own is the agent's: no
+// link in it leads out of it.
 func (p Preset) Furnish(home, own string) error {
 	root, err := os.OpenRoot(own)
 	if err != nil {
@@ -31,7 +32,8 @@ func (p Preset) Furnish(home, own string) error {
 	return nil
 }
 
-// Tell puts into an agent's own home what the agent is told about its sandbox, behind what the person wrote there.
+// Tell puts into an agent's own home what the agent is told about its sandbox, behind what the
+// person wrote there.
 func (p Preset) Tell(home, own, instructions string) error {
 	if p.Told == "" || own == "" {
 		return nil
@@ -91,8 +93,9 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// put writes a file in one step. What stands there already, a link too, is replaced and not followed; what no file can replace is moved aside: the agent's commands
-// can make anything there, and must not keep the agent from starting again.
+// put writes a file in one step. What stands there already, a link too, is replaced and not
+// followed; what no file can replace is moved aside: the agent's commands can make anything there,
+// and must not keep the agent from starting again.
 func put(root *os.Root, name string, text []byte) error {
 	temporary := name + ".clai-sandbox-new"
 	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {

@@ -51,8 +51,9 @@ type Part struct {
 // ErrInstalled means that the setting says so already.
 var ErrInstalled = errors.New("it is set already")
 
-// Install puts the setting into the text of a file; nil: there is no such file. All else in it stays as it is written. A project can switch a hook off
-// by its name: part of that is unknown, which nobody has to guess.
+// Install puts the setting into the text of a file; nil: there is no such file. All else in it
+// stays as it is written. A project can switch a hook off by its name: part of that is unknown,
+// which nobody has to guess.
 func (s Shell) Install(file string, text []byte, shell, quoted, unknown string) (Installed, error) {
 	in := Installed{File: file}
 	if text != nil {
@@ -122,8 +123,8 @@ func (p *Part) put(file string, text []byte) ([]byte, error) {
 	return profile.MergeConfig(file, text, profile.Nested(p.Key, value))
 }
 
-// Undo takes a setting back out of what its file holds now; nil: nothing is left that anybody wrote. What was changed since stays, and so does
-// the setting, if it was.
+// Undo takes a setting back out of what its file holds now; nil: nothing is left that anybody
+// wrote. What was changed since stays, and so does the setting, if it was.
 func (in Installed) Undo(text []byte) ([]byte, error) {
 	if string(text) == in.After {
 		if in.Before == nil {
@@ -217,7 +218,8 @@ func same(a, b json.RawMessage) bool {
 // ourHook begins the names of hooks that have clai-shell run commands.
 const ourHook = "clai-shell"
 
-// sameHook reports whether two values are equal but for the part of a hook's name that nobody has to guess.
+// sameHook reports whether two values are equal but for the part of a hook's name that nobody has
+// to guess.
 func sameHook(a, b json.RawMessage) bool {
 	var one, other any
 	if json.Unmarshal(a, &one) != nil || json.Unmarshal(b, &other) != nil {

@@ -1,8 +1,9 @@
-// Package preset knows what programs of agents, and the tools that they use, need of a sandbox: files, servers, variables, and what a
-// program is told to leave to the sandbox. A preset is data, a file of JSON each; a person has own ones in the configuration directory.
+// Package preset knows what programs of agents, and the tools that they use, need of a sandbox:
+// files, servers, variables, and what a program is told to leave to the sandbox. A preset is data,
+// a file of JSON each; a person has own ones in the configuration directory.
 //
-// A preset only ever adds to what a run asks for. What the administrator's file enforces, and what a workspace's own file takes away, stands
-// over it.
+// A preset only ever adds to what a run asks for. What the administrator's file enforces, and what
+// a workspace's own file takes away, stands over it.
 package preset
 
 import (
@@ -90,8 +91,8 @@ func (e *UnknownError) Error() string {
 	return text
 }
 
-// Load reads all presets: ours, and those of a configuration directory, which stand over ours of the same name. They are in order of
-// their names.
+// Load reads all presets: ours, and those of a configuration directory, which stand over ours of
+// the same name. They are in order of their names.
 func Load(config string) ([]Preset, error) {
 	byName := map[string]Preset{}
 	names, err := fs.Glob(embedded, "presets/*.json")
@@ -136,7 +137,8 @@ func Load(config string) ([]Preset, error) {
 
 func nameOf(file string) string { return strings.TrimSuffix(filepath.Base(file), ".json") }
 
-// check refuses what cannot be meant: where the file says something that only the sandbox would find out.
+// check refuses what cannot be meant: where the file says something that only the sandbox would
+// find out.
 func (p Preset) check() error {
 	refuse := func(key, why string) error {
 		return &profile.ConfigError{File: cmp.Or(p.File, "preset "+p.Name), Key: key, Why: why}
@@ -179,7 +181,8 @@ func inHome(path string) bool {
 	return is && filepath.IsLocal(below) && below == filepath.Clean(below) && below != "."
 }
 
-// Find is the presets of some names, and those that they take, each once. The error is an *UnknownError.
+// Find is the presets of some names, and those that they take, each once. The error is an
+// *UnknownError.
 func Find(all []Preset, names ...string) ([]Preset, error) {
 	var found []Preset
 	var add func(name string) error
@@ -243,7 +246,8 @@ func (p Preset) Add(r *profile.Request, caller profile.Caller) error {
 	return nil
 }
 
-// AddApart adds what holds the agent to a shell of the system's: no setting of its own, or of a project's, names another program.
+// AddApart adds what holds the agent to a shell of the system's: no setting of its own, or of a
+// project's, names another program.
 func (p Preset) AddApart(r *profile.Request, shell string) {
 	for _, v := range p.Variables {
 		if v.Apart && v.Value != nil {
@@ -252,7 +256,8 @@ func (p Preset) AddApart(r *profile.Request, shell string) {
 	}
 }
 
-// Words are the arguments that stand before the person's. shell is one of the system's where commands run apart, or else empty.
+// Words are the arguments that stand before the person's. shell is one of the system's where
+// commands run apart, or else empty.
 func (p Preset) Words(instructions, shell string) []string {
 	quoted, err := json.Marshal(instructions)
 	if err != nil {

@@ -26,22 +26,26 @@ type Wrapping struct {
 	IsProgram func(command string) bool
 }
 
-// carrier begins the names under which variables of a file reach the program, which passes them on. None obeys a variable of such a name: what stands
-// in the file is for the server alone, and neither for the launcher of its sandbox nor for bwrap.
+// carrier begins the names under which variables of a file reach the program, which passes them on.
+// None obeys a variable of such a name: what stands in the file is for the server alone, and
+// neither for the launcher of its sandbox nor for bwrap.
 const carrier = "CLAI_SANDBOX_PASSED_"
 
-// inert are the keys of a server that start nothing and change nothing of what is started. Whatever is not among them, nor read here, is refused: a client may obey it.
+// inert are the keys of a server that start nothing and change nothing of what is started. Whatever
+// is not among them, nor read here, is refused: a client may obey it.
 var inert = []string{"allowedTools", "alwaysAllow", "authProviderType", "autoApprove", "description", "disabled", "disabledTools", "enabled", "enabledTools",
 	"excludeTools", "gallery", "headers", "includeTools", "name", "oauth", "startup_timeout_sec", "timeout", "tools", "tool_timeout_sec", "transport", "transportType", "trust", "type", "version"}
 
 // addresses are the keys by which a server is reached that runs elsewhere.
 var addresses = []string{"url", "httpUrl", "serverUrl", "tcp"}
 
-// ownDirectories are how a file names the directory in which the client is. Any other would be the workspace, and the file's choice.
+// ownDirectories are how a file names the directory in which the client is. Any other would be the
+// workspace, and the file's choice.
 var ownDirectories = []string{".", "${workspaceFolder}"}
 
-// WrapServers has each server of a file that is started as a program start in a sandbox of its own. What else the file says stays as it is written.
-// A server that is reached by an address stays, too. A file of which anything could start a program that is not understood is refused as a whole.
+// WrapServers has each server of a file that is started as a program start in a sandbox of its own.
+// What else the file says stays as it is written. A server that is reached by an address stays,
+// too. A file of which anything could start a program that is not understood is refused as a whole.
 func WrapServers(file string, text []byte, how Wrapping) ([]byte, []Server, error) {
 	refuse := func(err error) error { return fmt.Errorf("%s: %w", profile.Printable(file), err) }
 	plain, err := profile.PlainJSON(file, text)
@@ -72,7 +76,8 @@ func WrapServers(file string, text []byte, how Wrapping) ([]byte, []Server, erro
 	return wrapped, w.list, err
 }
 
-// decodeOnce decodes a value. A key that stands twice is refused: which one counts, each reader decides for itself.
+// decodeOnce decodes a value. A key that stands twice is refused: which one counts, each reader
+// decides for itself.
 func decodeOnce(d *json.Decoder) (any, error) {
 	token, err := d.Token()
 	if err != nil {
@@ -266,7 +271,8 @@ func (w *wrapper) server(value any) (changed map[string]any, why string, err err
 	return changed, "", nil
 }
 
-// fromBefore refuses a server that is started by this program otherwise than this has written: with which options it is, the file must not say.
+// fromBefore refuses a server that is started by this program otherwise than this has written: with
+// which options it is, the file must not say.
 func (w *wrapper) fromBefore(args []string, env map[string]string) error {
 	for name := range env {
 		if !strings.HasPrefix(name, carrier) {

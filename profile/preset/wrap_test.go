@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A file of a project's is written by whoever wrote the project: each server of it that is a program is started in a sandbox, which nothing in the file widens.
+// A file of a project's is written by whoever wrote the project: each server of it that is a
+// program is started in a sandbox, which nothing in the file widens.
 func TestEachServerOfAFileStartsInASandbox(t *testing.T) {
 	how := Wrapping{Program: "/opt/clai-sandbox", Options: []string{"--network", "disabled"}, IsProgram: func(c string) bool { return c == "/opt/clai-sandbox" }}
 	wrapped := func(words string) string {

@@ -1,7 +1,9 @@
-// Package shut keeps what sandboxed commands write below a directory that nobody enters, so that nothing outside comes upon it by a path: no
-// git, no editor, no indexer, and no link that a command leaves. Mode 0 holds its owner, too. This program opens what is behind it once, for as
-// long as a system call takes, and goes on by descriptor, for which the directories above need no permission. What is mounted is no path
-// either; to mount it takes capabilities in a user namespace of the person's, which bubblewrap and the mounter have. Root is held by no mode.
+// Package shut keeps what sandboxed commands write below a directory that nobody enters, so that
+// nothing outside comes upon it by a path: no git, no editor, no indexer, and no link that a
+// command leaves. Mode 0 holds its owner, too. This program opens what is behind it once, for as
+// long as a system call takes, and goes on by descriptor, for which the directories above need no
+// permission. What is mounted is no path either; to mount it takes capabilities in a user namespace
+// of the person's, which bubblewrap and the mounter have. Root is held by no mode.
 //
 //	DIR/shut       mode 0
 //	DIR/shut/in    what commands write
@@ -72,7 +74,8 @@ func open(dir string, makes bool) (*Inside, error) {
 	return &Inside{fd}, nil
 }
 
-// enter opens what is behind the gate of a directory that is locked, and makes it if it may be made.
+// enter opens what is behind the gate of a directory that is locked, and makes it if it may be
+// made.
 func enter(at int, mode uint32) (fd int, err error) {
 	g, err := ours(at)
 	if err != nil {
@@ -117,8 +120,8 @@ func ours(at int) (int, error) {
 // chmod changes the mode of what is open, whatever has its name by now.
 func chmod(fd int, mode uint32) error { return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) }
 
-// elsewhere are file systems on which another machine, or a program, says who may enter: no capability of this one's opens what is shut
-// there.
+// elsewhere are file systems on which another machine, or a program, says who may enter: no
+// capability of this one's opens what is shut there.
 var elsewhere = []int64{unix.NFS_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC,
 	unix.AFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.CODA_SUPER_MAGIC}
 
@@ -149,19 +152,22 @@ func lock(dir string, timeout time.Duration) (int, error) {
 	}
 }
 
-// release gives a directory back now, whatever is being started meanwhile and still has the descriptor.
+// release gives a directory back now, whatever is being started meanwhile and still has the
+// descriptor.
 func release(at int) {
 	_ = unix.Flock(at, unix.LOCK_UN)
 	unix.Close(at)
 }
 
-// Split takes a path in something that is shut apart: the directory, and what is behind its inside. Any other path is none.
+// Split takes a path in something that is shut apart: the directory, and what is behind its inside.
+// Any other path is none.
 func Split(path string) (dir, below string, is bool) {
 	dir, below, is = strings.Cut(path, "/"+inner+"/")
 	return dir, below, is && below != ""
 }
 
-// Reach is how this process gets to a path that may lie in something that is shut. done is called when nothing is looked at there any more.
+// Reach is how this process gets to a path that may lie in something that is shut. done is called
+// when nothing is looked at there any more.
 func Reach(path string) (at string, done func(), err error) {
 	dir, below, is := Split(path)
 	if !is {
@@ -174,7 +180,8 @@ func Reach(path string) (at string, done func(), err error) {
 	return inside.Path() + "/" + below, inside.Close, nil
 }
 
-// MoveIn moves something from a directory into what is shut there, whatever its mode is. Nothing may be using it.
+// MoveIn moves something from a directory into what is shut there, whatever its mode is. Nothing
+// may be using it.
 func (i *Inside) MoveIn(dir, name string) error {
 	at := filepath.Join(dir, name)
 	var is unix.Stat_t
@@ -193,7 +200,8 @@ func (i *Inside) MoveIn(dir, name string) error {
 	return unix.Fchmodat(i.fd, name, is.Mode&0o7777, 0)
 }
 
-// Remove removes what is shut in a directory. empty removes what is at a path, by whatever way it takes.
+// Remove removes what is shut in a directory. empty removes what is at a path, by whatever way it
+// takes.
 func Remove(dir string, empty func(path string)) error {
 	inside, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -238,8 +246,8 @@ func Is(dir string) bool {
 // places are where this program keeps what is shut, in its state.
 var places = []string{"layers/*/*", "homes/*", "sittings/*"}
 
-// Sweep shuts what a process left open that was killed at the very moment. It returns the directories of those places that have nothing that
-// is shut.
+// Sweep shuts what a process left open that was killed at the very moment. It returns the
+// directories of those places that have nothing that is shut.
 func Sweep(state string) (without []string) {
 	for _, place := range places {
 		dirs, _ := filepath.Glob(filepath.Join(quoted(state), place))

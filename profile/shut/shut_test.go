@@ -99,7 +99,8 @@ func TestManyOpenWhatIsShutAtOnce(t *testing.T) {
 	isShut(t, dir)
 }
 
-// A process that is killed while it opens one leaves it open. Who comes next shuts it, but not one that is being opened.
+// A process that is killed while it opens one leaves it open. Who comes next shuts it, but not one
+// that is being opened.
 func TestWhatAKilledProcessLeftOpenIsShut(t *testing.T) {
 	state := shuttest.Directory(t) + "/st[a]te" // no pattern
 	dirs := []string{state + "/layers/main/x", state + "/homes/main", state + "/sittings/s-1"}

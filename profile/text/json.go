@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// PlainJSON escapes, in JSON text, what JSON lets stand and a terminal would obey or hide: control characters, overrides
-// of the direction of writing, other line ends. Only strings can hold it, so the meaning stays.
+// PlainJSON escapes, in JSON text, what JSON lets stand and a terminal would obey or hide: control
+// characters, overrides of the direction of writing, other line ends. Only strings can hold it, so
+// the meaning stays.
 func PlainJSON(text []byte) []byte {
 	out := make([]byte, 0, len(text)+16)
 	for len(text) > 0 {

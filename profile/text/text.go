@@ -1,9 +1,11 @@
-// Package text shows text of unknown origin to people: on a terminal, in a notification, on a page, in a log.
+// Package text shows text of unknown origin to people: on a terminal, in a notification, on a page,
+// in a log.
 //
-// One rule says for all of them what is shown as it stands and what comes out escaped: control and format characters,
-// spaces other than the usual one, what prints as nothing, what is written from right to left (it turns the text around
-// it, too), marks without a letter or in heaps, characters that pass for a slash, and bytes that are no text. What looks
-// like an escape and is none is escaped as well, so that the two can be told apart.
+// One rule says for all of them what is shown as it stands and what comes out escaped: control and
+// format characters, spaces other than the usual one, what prints as nothing, what is written from
+// right to left (it turns the text around it, too), marks without a letter or in heaps, characters
+// that pass for a slash, and bytes that are no text. What looks like an escape and is none is
+// escaped as well, so that the two can be told apart.
 //
 // It imports nothing, and costs nothing at a program's start.
 package text
@@ -16,7 +18,8 @@ import (
 	"unicode/utf8"
 )
 
-// Value is a path, a name or another single thing: as it stands if a reader sees all of it, and else quoted as in Go.
+// Value is a path, a name or another single thing: as it stands if a reader sees all of it, and
+// else quoted as in Go.
 func Value(s string) string {
 	if !strings.Contains(s, `\`) && Plain(s) {
 		return s
@@ -27,7 +30,8 @@ func Value(s string) string {
 	return Quote(s)
 }
 
-// Name is a path or a name that somebody else may have chosen, in the middle of a sentence: with a backslash in it, or empty, it is quoted.
+// Name is a path or a name that somebody else may have chosen, in the middle of a sentence: with a
+// backslash in it, or empty, it is quoted.
 func Name(s string) string {
 	if s == "" || strings.Contains(s, `\`) {
 		return Quote(s)
@@ -68,8 +72,8 @@ func Quote(s string) string {
 	return string(append(out, '"'))
 }
 
-// Line is running text, such as a command or a message, that may hold quotes and backslashes: what a reader would not see
-// comes out as \u{NUMBER}, a byte that is no text as \x{NUMBER}.
+// Line is running text, such as a command or a message, that may hold quotes and backslashes: what
+// a reader would not see comes out as \u{NUMBER}, a byte that is no text as \x{NUMBER}.
 func Line(s string) string {
 	if !strings.Contains(s, `\`) && Plain(s) {
 		return s
@@ -129,9 +133,9 @@ func Hidden(r rune) bool {
 	return !unicode.IsPrint(r) || unicode.Is(unicode.Me, r) || unicode.Is(unseen, r) || unicode.Is(slashes, r) || rightToLeft(r)
 }
 
-// unseen print as nothing, as a blank or as a sign for what cannot be shown, though Unicode counts them as letters, marks
-// and symbols: fillers, an empty pattern of Braille, signs that choose a variant of what stands before them, the
-// replacement character.
+// unseen print as nothing, as a blank or as a sign for what cannot be shown, though Unicode counts
+// them as letters, marks and symbols: fillers, an empty pattern of Braille, signs that choose a
+// variant of what stands before them, the replacement character.
 var unseen = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x034f, Hi: 0x034f, Stride: 1}, {Lo: 0x115f, Hi: 0x1160, Stride: 1}, {Lo: 0x17b4, Hi: 0x17b5, Stride: 1},
@@ -153,8 +157,9 @@ var slashes = &unicode.RangeTable{
 	},
 }
 
-// rightToLeft reports whether a character is of the ranges that Unicode keeps for scripts that are written from right to
-// left (DerivedBidiClass.txt): each turns what stands beside it around, digits and slashes above all.
+// rightToLeft reports whether a character is of the ranges that Unicode keeps for scripts that are
+// written from right to left (DerivedBidiClass.txt): each turns what stands beside it around,
+// digits and slashes above all.
 func rightToLeft(r rune) bool {
 	return r >= 0x0590 && r <= 0x08ff || r >= 0xfb1d && r <= 0xfdff || r >= 0xfe70 && r <= 0xfeff ||
 		r >= 0x10800 && r <= 0x10fff || r >= 0x1e800 && r <= 0x1efff

@@ -1,5 +1,6 @@
-// Package variables is the one list of environment variables that choose what runs, what a program trusts, or as whom it speaks. The filter of
-// a sandbox (profile) and that of commands on a host (policy) read it; where they differ, the kind of a row says so. It imports nothing.
+// Package variables is the one list of environment variables that choose what runs, what a program
+// trusts, or as whom it speaks. The filter of a sandbox (profile) and that of commands on a host
+// (policy) read it; where they differ, the kind of a row says so. It imports nothing.
 package variables
 
 import "strings"
@@ -15,7 +16,8 @@ const (
 	Kept                // an exception: it is handed on, although another row has it
 )
 
-// A Row is some names with one reason. FOO* stands for all that begin so, *FOO for all that end so, *FOO* for all that hold it.
+// A Row is some names with one reason. FOO* stands for all that begin so, *FOO for all that end so,
+// *FOO* for all that hold it.
 type Row struct {
 	Kind    Kind
 	Reason  string

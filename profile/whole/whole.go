@@ -13,10 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write puts text in the place of a file, for its owner alone. temporary begins the name that it has until then.
+// Write puts text in the place of a file, for its owner alone. temporary begins the name that it
+// has until then.
 //
-// What takes away must not need room, because a command can fill the disk: there, text that is no longer than what stands in the file is written over that, with
-// blanks behind it. If the power fails in that moment, the file cannot be read, and then nothing is allowed.
+// What takes away must not need room, because a command can fill the disk: there, text that is no
+// longer than what stands in the file is written over that, with blanks behind it. If the power
+// fails in that moment, the file cannot be read, and then nothing is allowed.
 func Write(path, temporary string, text []byte) error {
 	err := replace(path, temporary, text)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {

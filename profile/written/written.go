@@ -1,8 +1,9 @@
-// Package written reads the account of every directory that a command in a sandbox could write, whatever agent's it was. What lies there is that
-// command's choice: where a link leads, which program bears a name. It imports nothing; package sandbox writes the account.
+// Package written reads the account of every directory that a command in a sandbox could write,
+// whatever agent's it was. What lies there is that command's choice: where a link leads, which
+// program bears a name. It imports nothing; package sandbox writes the account.
 //
-// A line is for one directory: device, inode, quoted path. It counts by either: a directory that was renamed is the same, and one that was made
-// again is where it was.
+// A line is for one directory: device, inode, quoted path. It counts by either: a directory that
+// was renamed is the same, and one that was made again is where it was.
 package written
 
 import (
@@ -84,7 +85,8 @@ func Read(file string) (List, error) {
 	return list, nil
 }
 
-// Holds reports whether what is at a path is in one of the directories. The numbers of what is at a path are looked up by identify; an inode of 0 is none.
+// Holds reports whether what is at a path is in one of the directories. The numbers of what is at a
+// path are looked up by identify; an inode of 0 is none.
 func (list List) Holds(where string, identify func(path string) (device, inode uint64)) bool {
 	if len(list) == 0 {
 		return false

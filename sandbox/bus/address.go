@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A Address is one way to a D-Bus server, as the D-Bus specification writes it ("Server Addresses"):
-// transport:key=value,key=value. Values stand here without their escapes.
+// A Address is one way to a D-Bus server, as the D-Bus specification writes it ("Server
+// Addresses"): transport:key=value,key=value. Values stand here without their escapes.
 type Address struct {
 	Transport string
 	Keys      map[string]string
@@ -21,9 +21,9 @@ const (
 	maxAddresses   = 32
 )
 
-// ParseAddress reads a list of addresses. It accepts what libdbus does, but for a key that is given twice, a
-// transport without a name, and keys that no transport has. Transports that it does not know are kept: a later
-// address of the list may do.
+// ParseAddress reads a list of addresses. It accepts what libdbus does, but for a key that is given
+// twice, a transport without a name, and keys that no transport has. Transports that it does not
+// know are kept: a later address of the list may do.
 func ParseAddress(text string) ([]Address, error) {
 	if len(text) > maxAddressText {
 		return nil, fmt.Errorf("a D-Bus address of %d bytes: at most %d", len(text), maxAddressText)
@@ -147,8 +147,8 @@ func (s Server) String() string {
 	return "@" + s.Abstract
 }
 
-// Server is the unix socket that an address means, or why it means none. Other transports are left alone: a session bus
-// on TCP is nobody's alone, and unixexec: and autolaunch: start programs.
+// Server is the unix socket that an address means, or why it means none. Other transports are left
+// alone: a session bus on TCP is nobody's alone, and unixexec: and autolaunch: start programs.
 func (a Address) Server(runtimeDirectory string) (Server, string) {
 	if a.Transport != "unix" {
 		return Server{}, "the transport " + a.Transport + " is not used"

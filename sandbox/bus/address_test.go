@@ -136,8 +136,8 @@ func FuzzBusAddress(f *testing.F) {
 	})
 }
 
-// TestLibdbusReadsAddressesTheSame asks libdbus about addresses that are put together at random. We are the stricter
-// ones about keys only: twice the same, and strange ones.
+// TestLibdbusReadsAddressesTheSame asks libdbus about addresses that are put together at random. We
+// are the stricter ones about keys only: twice the same, and strange ones.
 func TestLibdbusReadsAddressesTheSame(t *testing.T) {
 	if _, err := exec.LookPath("dbus-send"); err != nil {
 		t.Skip("no dbus-send (dbus-bin)")

@@ -1,6 +1,7 @@
-// Package bus stands between a command and the D-Bus session bus: a socket of the launcher's, behind it xdg-dbus-proxy, which lets through
-// a few calls to a few names, and a relay of every connection, which counts what it holds and passes on of notifications only those of the
-// sandbox's own. What a plan lets a command reach is decided elsewhere.
+// Package bus stands between a command and the D-Bus session bus: a socket of the launcher's,
+// behind it xdg-dbus-proxy, which lets through a few calls to a few names, and a relay of every
+// connection, which counts what it holds and passes on of notifications only those of the sandbox's
+// own. What a plan lets a command reach is decided elsewhere.
 package bus
 
 import "github.com/clairun/clai-sandbox/sandbox/process"
@@ -21,7 +22,8 @@ type Bus struct {
 // ProxyName is the program that filters a bus.
 const ProxyName = "xdg-dbus-proxy"
 
-// Direct reports whether the host's socket itself stands inside. That needs an open bus and one server with a path.
+// Direct reports whether the host's socket itself stands inside. That needs an open bus and one
+// server with a path.
 func (bus Bus) Direct() bool {
 	return bus.Proxy == "" && len(bus.Servers) == 1 && bus.Servers[0].Path != ""
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
-// A directory holds the sockets of one run, by name: bwrap binds only what has one. It is this user's alone, and locked
-// as long as it is used, so that a later run knows the directory of one that was killed, and removes it.
+// A directory holds the sockets of one run, by name: bwrap binds only what has one. It is this
+// user's alone, and locked as long as it is used, so that a later run knows the directory of one
+// that was killed, and removes it.
 type directory struct {
 	path string
 	fd   descriptor.File
@@ -25,7 +26,8 @@ const (
 	proxySocketName = "proxy" // where xdg-dbus-proxy does
 )
 
-// newDirectory makes a directory in the first of the bases that will do, or else where temporary files are.
+// newDirectory makes a directory in the first of the bases that will do, or else where temporary
+// files are.
 func newDirectory(bases []string) (directory, error) {
 	for _, base := range append(bases[:len(bases):len(bases)], os.TempDir()) {
 		if !private(base) {
@@ -67,7 +69,8 @@ func lockDirectory(path string) (descriptor.File, error) {
 	return d, nil
 }
 
-// name is the path of a socket in the directory, short enough for an address whatever the directory's own path is.
+// name is the path of a socket in the directory, short enough for an address whatever the
+// directory's own path is.
 func (d directory) name(socket string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", d.fd, socket)
 }
@@ -89,8 +92,8 @@ func (d *directory) remove() {
 	d.fd.Close()
 }
 
-// sweep removes the directories beside this one that runs left which were killed. A new one is not locked yet for a
-// moment, so young ones stay.
+// sweep removes the directories beside this one that runs left which were killed. A new one is not
+// locked yet for a moment, so young ones stay.
 func (d directory) sweep() {
 	base := filepath.Dir(d.path)
 	entries, _ := os.ReadDir(base)

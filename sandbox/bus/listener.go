@@ -11,9 +11,10 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
-// A Listener is the socket that stands in a sandbox for the session bus. Until something inside connects it costs a
-// descriptor and a waiting goroutine. Then it starts xdg-dbus-proxy, which cannot take over a socket that somebody else
-// listens at, and relays each connection to it: or, where the bus is open, to the bus itself.
+// A Listener is the socket that stands in a sandbox for the session bus. Until something inside
+// connects it costs a descriptor and a waiting goroutine. Then it starts xdg-dbus-proxy, which
+// cannot take over a socket that somebody else listens at, and relays each connection to it: or,
+// where the bus is open, to the bus itself.
 type Listener struct {
 	bus       Bus
 	directory directory
@@ -39,11 +40,13 @@ type Listener struct {
 }
 
 const (
-	// maxConnections bounds what one command can make the launcher hold: further clients wait to be let in.
+	// maxConnections bounds what one command can make the launcher hold: further clients wait to be
+	// let in.
 	maxConnections = 64
 	// maxProxyStarts bounds how often a proxy that dies is replaced.
 	maxProxyStarts = 8
-	// drain is how long connections may go on when the command has ended. Its ends of them are closed by then.
+	// drain is how long connections may go on when the command has ended. Its ends of them are
+	// closed by then.
 	drain = 250 * time.Millisecond
 )
 
@@ -185,8 +188,9 @@ func (l *Listener) fail(err error) {
 	}
 }
 
-// Close ends everything, and returns why the bus could not be reached, if it could not. What the command's last words on the bus were
-// is carried out first: its processes have ended, so its connections have ends too.
+// Close ends everything, and returns why the bus could not be reached, if it could not. What the
+// command's last words on the bus were is carried out first: its processes have ended, so its
+// connections have ends too.
 func (l *Listener) Close() error {
 	if l == nil {
 		return nil

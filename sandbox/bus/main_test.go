@@ -13,7 +13,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/bus/bustest"
 )
 
-// TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a launcher's listener in a process of its own.
+// TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a launcher's listener in a process
+// of its own.
 func TestMain(m *testing.M) {
 	if os.Getenv("CLAI_SANDBOX_TEST_HELPER") == "listen" {
 		listen()

@@ -20,7 +20,8 @@ const (
 	maxFields       = 8 << 10 // bytes of a header's fields; names have at most 255 each
 )
 
-// fields are the fields that a header may have, each once, and their types. xdg-dbus-proxy takes no others either.
+// fields are the fields that a header may have, each once, and their types. xdg-dbus-proxy takes no
+// others either.
 var fields = map[byte]byte{1: 'o', 2: 's', 3: 's', 4: 's', 5: 'u', 6: 's', 7: 's', 8: 'g', 9: 'u', 10: 'o'}
 
 // messageBody is where the body of a message begins, of which there are the first 16 bytes.
@@ -39,7 +40,8 @@ func messageOrder(begin []byte) binary.ByteOrder {
 	return binary.LittleEndian
 }
 
-// parseHeader reads a header, of which all is there. What other readers could take for something else is an error.
+// parseHeader reads a header, of which all is there. What other readers could take for something
+// else is an error.
 func parseHeader(begin []byte) (m header, err error) {
 	m.order = messageOrder(begin)
 	m.kind, m.flags, m.serial = begin[1], begin[2], m.order.Uint32(begin[8:])
@@ -84,7 +86,8 @@ func parseHeader(begin []byte) (m header, err error) {
 	return m, nil
 }
 
-// A fieldReader reads values one after the other. At the end of the data, and where they are none, it goes wrong and stays so.
+// A fieldReader reads values one after the other. At the end of the data, and where they are none,
+// it goes wrong and stays so.
 type fieldReader struct {
 	data  []byte
 	at    int
@@ -110,7 +113,8 @@ func (r *fieldReader) uint32() uint32 {
 	return r.order.Uint32(r.take(4))
 }
 
-// text reads a string of so many bytes and the zero behind it. One inside would end it for some readers.
+// text reads a string of so many bytes and the zero behind it. One inside would end it for some
+// readers.
 func (r *fieldReader) text(n int) string {
 	text := string(r.take(n))
 	if r.byte() != 0 || strings.IndexByte(text, 0) >= 0 {

@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// Notifications are numbered, and a service lets anybody replace and close them by number and tells everybody what a person did with
-// each: the launcher lets through only what is about the sandbox's own. Else a command would put its words in the place of the
-// question whether it may have something, or read what somebody answers in a chat.
+// Notifications are numbered, and a service lets anybody replace and close them by number and tells
+// everybody what a person did with each: the launcher lets through only what is about the sandbox's
+// own. Else a command would put its words in the place of the question whether it may have
+// something, or read what somebody answers in a chat.
 
 const (
 	notificationsPath = "/org/freedesktop/Notifications"
@@ -50,8 +51,9 @@ type notifier struct {
 	highest uint32          // of the serials that there were
 }
 
-// said judges what the command says. It drops signals: xdg-dbus-proxy lets any of them through, and the names that may be called need
-// none. The number of a notification that is not the sandbox's becomes 0, which is none: what would replace it stands beside it.
+// said judges what the command says. It drops signals: xdg-dbus-proxy lets any of them through, and
+// the names that may be called need none. The number of a notification that is not the sandbox's
+// becomes 0, which is none: what would replace it stands beside it.
 func (n *notifier) said(begin []byte) (judgement, error) {
 	if begin[1] != messageCall {
 		return judgement{drop: begin[1] == messageSignal}, nil
@@ -73,8 +75,8 @@ func (n *notifier) said(begin []byte) (judgement, error) {
 	return judgement{}, nil
 }
 
-// notificationNumber is where in a call to the service the number of a notification stands; 0: there is none. need is how much of the
-// call it takes to tell, if there is too little.
+// notificationNumber is where in a call to the service the number of a notification stands; 0:
+// there is none. need is how much of the call it takes to tell, if there is too little.
 func notificationNumber(m header, begin []byte) (at, need int, err error) {
 	switch m.member {
 	case "Notify":
@@ -103,8 +105,8 @@ func notificationNumber(m header, begin []byte) (at, need int, err error) {
 	return at, 0, nil
 }
 
-// called notes a call. The answer to one that shows a notification counts only if no other call of the connection can have that answer:
-// its serial is a new one, and is not used again before.
+// called notes a call. The answer to one that shows a notification counts only if no other call of
+// the connection can have that answer: its serial is a new one, and is not used again before.
 func (n *notifier) called(m header, shows bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

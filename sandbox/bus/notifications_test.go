@@ -15,7 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/bus/bustest"
 )
 
-// notificationService counts from 1, and lets anybody replace and close what is there, as the desktops' own do.
+// notificationService counts from 1, and lets anybody replace and close what is there, as the
+// desktops' own do.
 type notificationService struct {
 	*bustest.Service
 	mu    sync.Mutex

@@ -20,15 +20,16 @@ import (
 const (
 	// endTimeout bounds the wait for a proxy that was killed.
 	endTimeout = 10 * time.Second
-	// proxyTimeout is how long a new proxy may take until it listens, and a running one until it takes a connection.
+	// proxyTimeout is how long a new proxy may take until it listens, and a running one until it
+	// takes a connection.
 	proxyTimeout = 5 * time.Second
-	// maxProxyMemory bounds, in bytes of address space, what a command can make the proxy hold: it keeps all that a client
-	// has asked for and does not read.
+	// maxProxyMemory bounds, in bytes of address space, what a command can make the proxy hold: it
+	// keeps all that a client has asked for and does not read.
 	maxProxyMemory = 1 << 30
 )
 
-// A proxy is a running xdg-dbus-proxy. The kernel ends it with this process, and so does the end of the pipe that it
-// watches.
+// A proxy is a running xdg-dbus-proxy. The kernel ends it with this process, and so does the end of
+// the pipe that it watches.
 type proxy struct {
 	process *process.Process
 	alive   *os.File        // closed, the proxy ends
@@ -37,7 +38,8 @@ type proxy struct {
 	said    *process.Bounded
 }
 
-// startProxy starts xdg-dbus-proxy before the servers, with a socket in the directory, and waits until it listens.
+// startProxy starts xdg-dbus-proxy before the servers, with a socket in the directory, and waits
+// until it listens.
 func (bus Bus) startProxy(ctx context.Context, directory directory) (*proxy, error) {
 	if err := process.TrustProgram(bus.Proxy); err != nil {
 		return nil, err
@@ -80,8 +82,9 @@ func (bus Bus) startProxy(ctx context.Context, directory directory) (*proxy, err
 	return p, nil
 }
 
-// attend starts the proxy and stays until it has ended: the kernel kills it when the thread that started it is gone. That
-// thread is not confined as a sandbox's is: an abstract socket may be where the bus listens.
+// attend starts the proxy and stays until it has ended: the kernel kills it when the thread that
+// started it is gone. That thread is not confined as a sandbox's is: an abstract socket may be
+// where the bus listens.
 func (p *proxy) attend(path string, argv []string, files []descriptor.File, started chan<- error) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
 	defer close(p.ended)
@@ -90,7 +93,8 @@ func (p *proxy) attend(path string, argv []string, files []descriptor.File, star
 		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
 	if err == nil {
-		// In a process group of its own: what a terminal sends to the command's is not for the proxy.
+		// In a process group of its own: what a terminal sends to the command's is not for the
+		// proxy.
 		attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 		p.process, err = process.Start(path, argv, process.Stdio{Err: p.said}, files, attr)
 	}
@@ -141,8 +145,8 @@ func (p *proxy) end() {
 	p.socket.Close()
 }
 
-// pinServers opens the servers' sockets as they are now. The proxy gets descriptors, so that it connects to what was
-// checked here, and to nothing that is put in its place.
+// pinServers opens the servers' sockets as they are now. The proxy gets descriptors, so that it
+// connects to what was checked here, and to nothing that is put in its place.
 func (bus Bus) pinServers() (address string, files []descriptor.File, err error) {
 	var failure error
 	for _, server := range bus.Servers {
@@ -196,7 +200,8 @@ func (s Server) pin() (descriptor.File, error) {
 	return file, nil
 }
 
-// connect connects to the server. Nobody owns a name among the abstract sockets, but who listens there is known.
+// connect connects to the server. Nobody owns a name among the abstract sockets, but who listens
+// there is known.
 func (s Server) connect() (descriptor.File, error) {
 	if s.Path != "" {
 		file, err := s.pin()

@@ -16,8 +16,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
-// A conn is one end of a relayed connection. It carries bytes, and the descriptors that come with them (unix(7),
-// SCM_RIGHTS): the portals hand out files.
+// A conn is one end of a relayed connection. It carries bytes, and the descriptors that come with
+// them (unix(7), SCM_RIGHTS): the portals hand out files.
 type conn struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -44,11 +44,13 @@ func newConn(d descriptor.File) (conn, error) {
 
 func (c conn) close() { c.file.Close() }
 
-// relay carries everything both ways until the server has ended the connection, which it does when the client has. A
-// client may say something and be gone at once: what it said still goes to the server, and the server's answers to nobody.
-// xdg-dbus-proxy itself forgets what it has not passed on yet when its client goes, so it is told a little later.
+// relay carries everything both ways until the server has ended the connection, which it does when
+// the client has. A client may say something and be gone at once: what it said still goes to the
+// server, and the server's answers to nobody. xdg-dbus-proxy itself forgets what it has not passed
+// on yet when its client goes, so it is told a little later.
 //
-// What goes to and comes from a filtered bus is judged by a notifier; from an open one, nil, everything goes.
+// What goes to and comes from a filtered bus is judged by a notifier; from an open one, nil,
+// everything goes.
 func relay(client, server conn, n *notifier, held *heldRights) {
 	said, ok := handshake(client, server)
 	if !ok {
@@ -73,12 +75,14 @@ func relay(client, server conn, n *notifier, held *heldRights) {
 	work.Wait()
 }
 
-// handshake carries the authentication ("Authentication Protocol" in the D-Bus specification), which is lines, each with
-// its answer up to the last one. Clients as sd-bus do not wait for the answers, and some versions of xdg-dbus-proxy then
-// take those for messages: so the lines go one at a time. It returns what the client has said since.
+// handshake carries the authentication ("Authentication Protocol" in the D-Bus specification),
+// which is lines, each with its answer up to the last one. Clients as sd-bus do not wait for the
+// answers, and some versions of xdg-dbus-proxy then take those for messages: so the lines go one at
+// a time. It returns what the client has said since.
 //
-// Where it ends must be the same for everybody who reads: to xdg-dbus-proxy a line ends with both characters, and one that
-// only begins with BEGIN is the last as well. A client that could make us wait for another would send messages past us.
+// Where it ends must be the same for everybody who reads: to xdg-dbus-proxy a line ends with both
+// characters, and one that only begins with BEGIN is the last as well. A client that could make us
+// wait for another would send messages past us.
 func handshake(client, server conn) (said []byte, ok bool) {
 	buffer, held := make([]byte, bufferSize), 0
 	for first := true; ; {
@@ -110,8 +114,9 @@ func handshake(client, server conn) (said []byte, ok bool) {
 	}
 }
 
-// plainAuthLine reports whether a line of the authentication is one to every reader: printable characters and both of the
-// line's end, before the first line a zero byte, and nothing behind the word that ends it all.
+// plainAuthLine reports whether a line of the authentication is one to every reader: printable
+// characters and both of the line's end, before the first line a zero byte, and nothing behind the
+// word that ends it all.
 func plainAuthLine(line []byte, first bool) bool {
 	if first {
 		line = bytes.TrimPrefix(line, []byte{0})
@@ -138,8 +143,9 @@ func answer(client, server conn) bool {
 	}
 }
 
-// pump carries what comes from src, at the pace of the slower one, until one of them ends. It reports whether that
-// was the sender, and keeps the time at which something was carried last. said came before.
+// pump carries what comes from src, at the pace of the slower one, until one of them ends. It
+// reports whether that was the sender, and keeps the time at which something was carried last. said
+// came before.
 func pump(to sender, src conn, said []byte, last *time.Time) (gone bool) {
 	defer to.close()
 	data, control := make([]byte, bufferSize), make([]byte, rightsSpace)
@@ -161,8 +167,9 @@ func pump(to sender, src conn, said []byte, last *time.Time) (gone bool) {
 
 // A sender passes on a stream of messages, and descriptors, which become its own.
 //
-// Descriptors go with the first byte of the message that they belong to. The kernel ends a read behind the piece that they
-// came with, but puts what came before in front of it: so they belong to the last message that begins in what was read.
+// Descriptors go with the first byte of the message that they belong to. The kernel ends a read
+// behind the piece that they came with, but puts what came before in front of it: so they belong to
+// the last message that begins in what was read.
 type sender interface {
 	send(data []byte, rights []int) error
 	close()
@@ -188,8 +195,8 @@ func (v *verbatim) send(data []byte, rights []int) error {
 
 func (v *verbatim) close() {}
 
-// judged passes on what a judge does not drop. What is no message ends the connection: where the next one begins, nobody
-// would know.
+// judged passes on what a judge does not drop. What is no message ends the connection: where the
+// next one begins, nobody would know.
 type judged struct {
 	dst      conn
 	held     *heldRights
@@ -202,7 +209,8 @@ type judged struct {
 	drop     bool
 }
 
-// A judgement is what becomes of a message. The judge is given its beginning, first 16 bytes, and may change what it has.
+// A judgement is what becomes of a message. The judge is given its beginning, first 16 bytes, and
+// may change what it has.
 type judgement struct {
 	need int // more than there is: so much of it is needed to judge it
 	drop bool
@@ -296,8 +304,8 @@ func (w *judged) close() {
 	w.rights = nil
 }
 
-// heldRights counts the descriptors of one sandbox's messages whose beginning has not come as a whole: a client could have
-// the launcher hold as many as it may open.
+// heldRights counts the descriptors of one sandbox's messages whose beginning has not come as a
+// whole: a client could have the launcher hold as many as it may open.
 type heldRights struct{ n atomic.Int64 }
 
 // maxHeldRights is as many as one message may have, and one more.
@@ -315,7 +323,8 @@ func (h *heldRights) take(n int) bool {
 
 func (h *heldRights) give(n int) { h.n.Add(int64(-n)) }
 
-// A messageStream knows where messages begin in a stream of them ("Message Format" in the D-Bus specification).
+// A messageStream knows where messages begin in a stream of them ("Message Format" in the D-Bus
+// specification).
 type messageStream struct {
 	header []byte // the beginning of a message, as long as it is not whole
 	left   int64  // of the message that has begun
@@ -325,7 +334,8 @@ type messageStream struct {
 // messageHeader is the part of a message that its length is in.
 const messageHeader = 16
 
-// lastStart returns where the last message begins in the next bytes of the stream; 0 if none does, or if nobody knows.
+// lastStart returns where the last message begins in the next bytes of the stream; 0 if none does,
+// or if nobody knows.
 func (m *messageStream) lastStart(data []byte) int {
 	start := 0
 	for at := 0; at < len(data) && !m.lost; {
@@ -375,7 +385,8 @@ func (c conn) drain() {
 	}
 }
 
-// receive reads some bytes and the descriptors that came with them, which are the caller's to close.
+// receive reads some bytes and the descriptors that came with them, which are the caller's to
+// close.
 func (c conn) receive(data, control []byte) (n int, rights []int, err error) {
 	var controls, flags int
 	waited := c.raw.Read(func(fd uintptr) bool {

@@ -144,7 +144,8 @@ func TestDescriptorsOfASignalAreDropped(t *testing.T) {
 	}
 }
 
-// A message that never comes as a whole is waited for, with its descriptors: not with as many as this process may open.
+// A message that never comes as a whole is waited for, with its descriptors: not with as many as
+// this process may open.
 func TestABusClientCannotMakeTheLauncherHoldDescriptors(t *testing.T) {
 	before, ended := processtest.Descriptors(t), 0
 	held := &heldRights{}
@@ -177,7 +178,8 @@ func TestABusClientCannotMakeTheLauncherHoldDescriptors(t *testing.T) {
 	}
 }
 
-// forgeries are signals that programs of the session believe, or that look so to one that is not careful.
+// forgeries are signals that programs of the session believe, or that look so to one that is not
+// careful.
 func forgeries(to string) []dbus.Message {
 	var list []dbus.Message
 	for _, s := range []struct{ path, face, member string }{
@@ -267,8 +269,8 @@ func signalBytes(t *testing.T) []byte {
 	return bytes.Replace(text.Bytes(), []byte{0, 0, 0, 0}, []byte{9, 0, 0, 0}, 1) // its serial
 }
 
-// Who does not say plainly where the authentication ends could send messages before we look at them, or in what we take for
-// one message.
+// Who does not say plainly where the authentication ends could send messages before we look at
+// them, or in what we take for one message.
 func TestNoSignalGoesOutPastTheAuthentication(t *testing.T) {
 	bus := bustest.Start(t, "")
 	service := bus.Serve("org.freedesktop.Notifications")

@@ -38,7 +38,8 @@ func TestTheProxyConnectsToTheSocketThatWasChecked(t *testing.T) {
 	}
 }
 
-// listen is a launcher's listener in a process of its own, with a first client: it gets the bus's socket, a proxy, and a directory.
+// listen is a launcher's listener in a process of its own, with a first client: it gets the bus's
+// socket, a proxy, and a directory.
 func listen() {
 	l, err := Listen(Bus{Servers: []Server{{Path: os.Args[1]}}, Proxy: os.Args[2], Directories: os.Args[3:]})
 	if err == nil {

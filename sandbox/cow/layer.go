@@ -1,5 +1,5 @@
-// Package cow keeps what commands change in directories that they see copy on write. A layer is a directory in this program's state,
-// which no sandbox sees but merged with what lies below it.
+// Package cow keeps what commands change in directories that they see copy on write. A layer is a
+// directory in this program's state, which no sandbox sees but merged with what lies below it.
 package cow
 
 import (
@@ -33,7 +33,8 @@ type About struct {
 	Path  string `json:"path"` // the directory that is seen copy on write
 	Made  int64  `json:"madeAtUnixMs"`
 	Cache bool   `json:"cache,omitempty"` // it is a cache of tools, whose changes nobody needs to look at
-	// Object is the directory itself, as it was when the layer was last empty. Changes are brought to that one only.
+	// Object is the directory itself, as it was when the layer was last empty. Changes are brought
+	// to that one only.
 	Object Object `json:"object"`
 }
 
@@ -57,7 +58,8 @@ func ObjectOf(fd int, name string) (Object, error) {
 	return o, nil
 }
 
-// Is reports whether two are the same. A device may have another number after the host was started anew.
+// Is reports whether two are the same. A device may have another number after the host was started
+// anew.
 func (o Object) Is(other Object) bool {
 	return o.Inode == other.Inode && o.Inode != 0 && o.Born == other.Born && (o.Born != 0 || o.Device == other.Device)
 }
@@ -67,14 +69,16 @@ const (
 	lockName  = "lock"
 	upperName = "upper"
 	workName  = "work"
-	// Originals is the directory in a layer's where package changes keeps what files were before commands changed them.
+	// Originals is the directory in a layer's where package changes keeps what files were before
+	// commands changed them.
 	Originals = "originals"
 )
 
 // ErrInUse means that another sandbox has a layer.
 var ErrInUse = errors.New("another sandbox uses the layer")
 
-// Name is the name of the layer of a directory, among those of one agent: the end of the path, to be read by people, and a hash of it.
+// Name is the name of the layer of a directory, among those of one agent: the end of the path, to
+// be read by people, and a hash of it.
 func Name(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	base := filepath.Base(path)
@@ -84,8 +88,9 @@ func Name(path string) string {
 	return fmt.Sprintf("%s-%x", base, sum[:8])
 }
 
-// Open opens the layer at dir, which is of the directory at path, and makes it if it is not there. The directory is not looked at
-// for more than its mode, and which object it is. Since tells afterwards when a layer was last opened empty.
+// Open opens the layer at dir, which is of the directory at path, and makes it if it is not there.
+// The directory is not looked at for more than its mode, and which object it is. Since tells
+// afterwards when a layer was last opened empty.
 func Open(dir string, about About, mode fs.FileMode) (*Layer, error) {
 	l, err := open(dir, about, mode)
 	if err == nil && !about.Cache {
@@ -124,8 +129,9 @@ func Read(dir string) (About, error) {
 	return about, err
 }
 
-// Since is when a layer was last opened while it was empty, in nanoseconds of the clock by which the kernel stamps files: what the
-// host changed after that has no earlier time of change. It is the lock's time of modification.
+// Since is when a layer was last opened while it was empty, in nanoseconds of the clock by which
+// the kernel stamps files: what the host changed after that has no earlier time of change. It is
+// the lock's time of modification.
 func Since(dir string) (int64, error) {
 	var s unix.Stat_t
 	if err := unix.Lstat(filepath.Join(dir, lockName), &s); err != nil {
@@ -242,11 +248,12 @@ func IsEmpty(dir string) (bool, error) {
 	return err == io.EOF, nil
 }
 
-// ErrForeign means that layers are in another user's directory, as where root runs with a person's home: what root makes there would be in
-// the person's way, and the sandbox could not reach it.
+// ErrForeign means that layers are in another user's directory, as where root runs with a person's
+// home: what root makes there would be in the person's way, and the sandbox could not reach it.
 var ErrForeign = errors.New("it is in another user's directory")
 
-// isOurs looks at a layer, its agent's directory, that of all layers, and the one above, as far as they are there.
+// isOurs looks at a layer, its agent's directory, that of all layers, and the one above, as far as
+// they are there.
 func isOurs(dir string) error {
 	for range 4 {
 		var is unix.Stat_t
@@ -313,8 +320,9 @@ func (l *Layer) Close() {
 	}
 }
 
-// Veil hides names below the directory that a layer is of, each in directories that the host has, and nothing else: neither now nor
-// when the host makes it while the layer is mounted. A command can make something of its own there.
+// Veil hides names below the directory that a layer is of, each in directories that the host has,
+// and nothing else: neither now nor when the host makes it while the layer is mounted. A command
+// can make something of its own there.
 func (l *Layer) Veil(names []string) error {
 	veil := filepath.Join(l.Dir, mounts.LayerVeil)
 	if len(names) == 0 && holdsNothing(veil) {
@@ -331,7 +339,8 @@ func (l *Layer) Veil(names []string) error {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return err
 		}
-		// What stands for a removed file in an overlay file system. Anybody may make that one device.
+		// What stands for a removed file in an overlay file system. Anybody may make that one
+		// device.
 		if err := unix.Mknod(name, unix.S_IFCHR, 0); err != nil && err != unix.EEXIST {
 			return err
 		}
@@ -344,8 +353,8 @@ func holdsNothing(dir string) bool {
 	return err == nil && len(entries) == 0
 }
 
-// Clear takes out of a layer what a command put, or removed, where a directory of the host's is to be mounted at name, or a file, or on
-// the way there. What it changed beside that stays.
+// Clear takes out of a layer what a command put, or removed, where a directory of the host's is to
+// be mounted at name, or a file, or on the way there. What it changed beside that stays.
 func (l *Layer) Clear(name string, isDir bool) error {
 	os.RemoveAll(filepath.Join(l.Dir, Originals, name)) // the host's may be seen there next
 	dir, err := openDirectory(l.in.FD(), upperName)

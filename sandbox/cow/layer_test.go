@@ -11,7 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
-// Since goes on as long as nothing was changed, and stays from then on. Which directory it is of is noted at the same times.
+// Since goes on as long as nothing was changed, and stays from then on. Which directory it is of is
+// noted at the same times.
 func TestALayerBeginsWhenItIsLastOpenedEmpty(t *testing.T) {
 	host, dir := t.TempDir(), filepath.Join(shuttest.Directory(t), "layers/main/x")
 	open := func() int64 {

@@ -1,5 +1,6 @@
-// Package descriptor has open files by their descriptors: pipes, files in memory, objects that are held by what they are and not by their
-// names, and the sockets through which a process inside sends one out.
+// Package descriptor has open files by their descriptors: pipes, files in memory, objects that are
+// held by what they are and not by their names, and the sockets through which a process inside
+// sends one out.
 package descriptor
 
 import (
@@ -10,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A File is an open file of this process, close-on-exec. 0 is none. It is not an *os.File, which asks the kernel
-// several things about each file that it is given; a sandbox may have hundreds.
+// A File is an open file of this process, close-on-exec. 0 is none. It is not an *os.File, which
+// asks the kernel several things about each file that it is given; a sandbox may have hundreds.
 type File int
 
 // Close closes it, once.
@@ -50,8 +51,9 @@ func Open(path string) (File, error) {
 	return File(max(fd, 0)), err
 }
 
-// CloseOnExec keeps every descriptor that this process inherited from reaching the command. Go marks its own so, but not
-// what it was started with. Needs Linux 5.11 for CLOSE_RANGE_CLOEXEC; before, /proc lists what is open.
+// CloseOnExec keeps every descriptor that this process inherited from reaching the command. Go
+// marks its own so, but not what it was started with. Needs Linux 5.11 for CLOSE_RANGE_CLOEXEC;
+// before, /proc lists what is open.
 func CloseOnExec() error {
 	err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil || !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {

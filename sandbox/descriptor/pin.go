@@ -9,8 +9,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// Pin opens the object at path without following any symbolic link, so that what is bound is what was looked at: a command
-// that ran before may have put a link in its place (CVE-2026-87766 and its kin). Needs Linux 5.6 for openat2(2).
+// Pin opens the object at path without following any symbolic link, so that what is bound is what
+// was looked at: a command that ran before may have put a link in its place (CVE-2026-87766 and its
+// kin). Needs Linux 5.6 for openat2(2).
 func Pin(path string) (File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC, // with O_NOFOLLOW, a link at the end would be opened as itself
@@ -37,8 +38,8 @@ func PinBelow(dir int, name string) (File, error) {
 // ErrReplaced means that what was allowed is not what is there now.
 var ErrReplaced = errors.New("something else stands in the place of what was allowed")
 
-// PinExpected pins the object at path if it is the one that a person allowed. What is compared is what is bound: nothing
-// can be put in its place in between.
+// PinExpected pins the object at path if it is the one that a person allowed. What is compared is
+// what is bound: nothing can be put in its place in between.
 func PinExpected(path string, want *profile.Expected) (File, error) {
 	file, err := Pin(path)
 	if err != nil || want == nil || want.Inode == 0 {

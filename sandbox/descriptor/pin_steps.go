@@ -6,8 +6,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/links"
 )
 
-// pinBySteps pins as Pin does where there is no openat2(2): a sandbox's filter refuses it, as its mode is in memory, so that a sandbox in
-// a sandbox has none. Each component is opened in the directory that was opened before it, and none may be a symbolic link.
+// pinBySteps pins as Pin does where there is no openat2(2): a sandbox's filter refuses it, as its
+// mode is in memory, so that a sandbox in a sandbox has none. Each component is opened in the
+// directory that was opened before it, and none may be a symbolic link.
 func pinBySteps(path string) (File, error) {
 	at, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 	for name, after := links.CutComponent(path); err == nil && name != ""; name, after = links.CutComponent(after) {

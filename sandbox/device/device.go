@@ -1,5 +1,6 @@
-// Package device says which devices of the host a person may let a command have. What a node is, the kernel says, by its number and by
-// what /sys has for that; what it is called says nothing. What is not in the table is refused.
+// Package device says which devices of the host a person may let a command have. What a node is,
+// the kernel says, by its number and by what /sys has for that; what it is called says nothing.
+// What is not in the table is refused.
 package device
 
 import (
@@ -38,8 +39,8 @@ type class struct {
 	graphics  bool                  // profile.GPU means it
 }
 
-// allowed are those that compute, count or connect for who has them, and by which nobody reaches what is the machine's or another's.
-// docs/security.md says what each opens up.
+// allowed are those that compute, count or connect for who has them, and by which nobody reaches
+// what is the machine's or another's. docs/security.md says what each opens up.
 var allowed = []class{
 	{"misc", named(`^(kvm|fuse|net/tun|vhost-net|vhost-vsock|hwrng)$`), false},
 	{"misc", named(`^dxg$`), true}, // the graphics of Windows, in its Linux
@@ -53,7 +54,8 @@ func named(expression string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
 
-// proprietary are the drivers, as /proc/devices has them, of devices for which the kernel has nothing in /sys.
+// proprietary are the drivers, as /proc/devices has them, of devices for which the kernel has
+// nothing in /sys.
 var proprietary = []string{"nvidia", "nvidia-frontend", "nvidiactl", "nvidia-modeset", "nvidia-uvm"}
 
 // reasons are why others are refused, by their subsystem.
@@ -82,8 +84,9 @@ var reasons = map[string]string{
 	"watchdog":     "it restarts the machine",
 }
 
-// Find returns what a name of profile.ParseDevice's means on this host, the graphics devices for profile.GPU. The error is, or wraps, ErrNone where
-// there is nothing, and else says what is wrong with what is there.
+// Find returns what a name of profile.ParseDevice's means on this host, the graphics devices for
+// profile.GPU. The error is, or wraps, ErrNone where there is nothing, and else says what is wrong
+// with what is there.
 func Find(tree links.Tree, name string) ([]Node, error) {
 	if name != profile.GPU {
 		node, _, err := judge(tree, name)

@@ -10,7 +10,8 @@ import (
 // saysBusy is what is said of a path that is a mount, or has one in it.
 var saysBusy = lazily(`(?i)device or resource busy|\bEBUSY\b|os error 16\)|^fatal: could not remove '`)
 
-// busy is what cannot be removed, or renamed, because it is protected, or something in it is: what protects it is a mount.
+// busy is what cannot be removed, or renamed, because it is protected, or something in it is: what
+// protects it is a mount.
 func (d *diagnosis) busy(lines []string, i int) []Missing {
 	if !saysBusy.MatchString(lines[i]) {
 		return nil

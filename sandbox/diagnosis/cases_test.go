@@ -1,7 +1,7 @@
 package diagnosis
 
-// A failing command is a script that is run in a sandbox, and what it lacked: PATH ACCESS WHY, or nothing if it failed for reasons of
-// its own.
+// A failing command is a script that is run in a sandbox, and what it lacked: PATH ACCESS WHY, or
+// nothing if it failed for reasons of its own.
 type failing struct {
 	program string // without which it is not run
 	script  string
@@ -240,8 +240,9 @@ var cases = []failing{
 	{"ln", "ln a.txt sub/b.txt", nil},
 }
 
-// laterCases were run once before any word of this package was fitted to them: of 60 that lacked something, 46 were told
-// rightly, 2 with a path too many, and 12 were missed; of 35 that did not, one was told wrongly.
+// laterCases were run once before any word of this package was fitted to them: of 60 that lacked
+// something, 46 were told rightly, 2 with a path too many, and 12 were missed; of 35 that did not,
+// one was told wrongly.
 var laterCases = []failing{
 	{"zsh", "zsh -c 'cat < {other}/f.txt'", []string{file}},
 	{"zsh", "zsh -c 'cd {other}/dir'", []string{dir}},

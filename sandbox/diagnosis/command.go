@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A commandLine is what was run, as far as it helps to read what came out. It is not a shell's parser, and decides nothing
-// alone.
+// A commandLine is what was run, as far as it helps to read what came out. It is not a shell's
+// parser, and decides nothing alone.
 type commandLine struct {
 	text      string     // all of it
 	words     []string   // all of it, without quotes
@@ -124,8 +124,9 @@ func shellLine(argv []string) (string, bool) {
 	return "", false
 }
 
-// LeavesInBackground reports whether a command is a shell's line with a program in the background for which it does not wait: what comes behind
-// the last & only says something, waits for a moment, or asks a server. So does a command that is known to put itself into the background.
+// LeavesInBackground reports whether a command is a shell's line with a program in the background
+// for which it does not wait: what comes behind the last & only says something, waits for a moment,
+// or asks a server. So does a command that is known to put itself into the background.
 func LeavesInBackground(argv []string) bool {
 	line, is := shellLine(argv)
 	if !is {
@@ -197,7 +198,8 @@ func unquoted(line string) iter.Seq[int] {
 	}
 }
 
-// splitLine takes a line apart at ; and line ends and ||, and each of that at && and |, outside of quotes.
+// splitLine takes a line apart at ; and line ends and ||, and each of that at && and |, outside of
+// quotes.
 func splitLine(line string) (lists [][]string) {
 	var list []string
 	quote, start := byte(0), 0
@@ -246,8 +248,8 @@ func (c commandLine) saysNo(status int) bool {
 	return status == 1 && len(c.last) > 0 && slices.Contains([]string{"grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "false", "pgrep", "which", "type", "command", "expr"}, c.last[len(c.last)-1])
 }
 
-// printers only print what they were given: what stands in that is not about them. With those that say nothing at all, what is
-// printed was printed before.
+// printers only print what they were given: what stands in that is not about them. With those that
+// say nothing at all, what is printed was printed before.
 var printers = []string{"cat", "head", "tail", "echo", "printf", "grep", "rg", "sed", "awk", "less", "more", "journalctl", "strings", "jq", "exit", "false", "test", "[", "tac", "sort", "uniq", "column"}
 
 // disowns reports whether a line is of a program whose failure was not the end: "cat x; false".
@@ -266,7 +268,8 @@ func (c commandLine) disowns(line string) bool {
 		slices.Contains(c.last, "exit") || slices.Contains(c.last, "false")
 }
 
-// names reports whether the command's own words have a path in them, or what that is below, seen from where it began.
+// names reports whether the command's own words have a path in them, or what that is below, seen
+// from where it began.
 func (c commandLine) names(text string) bool {
 	for ; ; text = path.Dir(text) {
 		if strings.Contains(c.still, text) {

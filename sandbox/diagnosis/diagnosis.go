@@ -19,7 +19,8 @@ type Failure struct {
 	ExitCode int
 	// Stderr and Stdout are the last of what it wrote. Where both went to one place, it is Stderr.
 	Stderr, Stdout []byte
-	// Unread: what it wrote is not known, as at a terminal. What the command line itself names has to do.
+	// Unread: what it wrote is not known, as at a terminal. What the command line itself names has
+	// to do.
 	Unread    bool
 	Directory string           // where it began; empty: the plan's
 	Notices   []sandbox.Notice // of the Result
@@ -84,7 +85,8 @@ const (
 	maxCandidates = 200 // paths that are looked up
 )
 
-// Of says what the command lacked. It is nothing if the command did not fail, or failed for reasons of its own.
+// Of says what the command lacked. It is nothing if the command did not fail, or failed for reasons
+// of its own.
 func Of(f Failure) []Missing {
 	if f.Plan == nil || f.ExitCode == 0 || endedBySignal(f.ExitCode) {
 		return nil
@@ -110,8 +112,8 @@ func Of(f Failure) []Missing {
 	return list
 }
 
-// endsOtherwise reports whether standard output ends in a complaint about something else, as that of a test runner does.
-// Which of the two streams was written to last is not known.
+// endsOtherwise reports whether standard output ends in a complaint about something else, as that
+// of a test runner does. Which of the two streams was written to last is not known.
 func (d *diagnosis) endsOtherwise(lines []string) bool {
 	for i := len(lines) - 1; i >= 0; i-- {
 		if line := lines[i]; !neutral(line) {
@@ -152,8 +154,8 @@ func newDiagnosis(f Failure) *diagnosis {
 	return d
 }
 
-// read goes through the lines from the last to the first. The last complaint must be about something that was lacking;
-// those right before it may be as well.
+// read goes through the lines from the last to the first. The last complaint must be about
+// something that was lacking; those right before it may be as well.
 func (d *diagnosis) read(lines []string) []Missing {
 	var list []Missing
 	for i := len(lines) - 1; i >= 0 && len(list) < maxMissing; i-- {
@@ -279,7 +281,8 @@ func (d *diagnosis) look(text string, said saying, line string) (Missing, bool) 
 		if said == noSuchFile && makesAbove(line) {
 			said = readOnlyFileSystem
 		}
-		// It was to be made: what lacks is the directory; and where all above it was to be made as well, the first that there is.
+		// It was to be made: what lacks is the directory; and where all above it was to be made as
+		// well, the first that there is.
 		for asked != "/" && !status.Visible && !status.OnHost && d.store(asked, status) == "" && (asked == wanted || said == readOnlyFileSystem) {
 			asked = path.Dir(asked)
 			status = d.Plan.Look(d.Host, asked)
@@ -293,8 +296,8 @@ func (d *diagnosis) look(text string, said saying, line string) (Missing, bool) 
 	return missing, ok
 }
 
-// directoryToMake is the directory on the way to what was to be made that a person can make and grant, where what is above it holds
-// files of this program; empty if it was no directory.
+// directoryToMake is the directory on the way to what was to be made that a person can make and
+// grant, where what is above it holds files of this program; empty if it was no directory.
 func (d *diagnosis) directoryToMake(above, wanted, line string) string {
 	if !profile.Within(wanted, above) || wanted == above {
 		return ""
@@ -374,7 +377,8 @@ func (d *diagnosis) readOnlyAnyway(target string) bool {
 	return real && unix.Access(target, unix.W_OK) != nil
 }
 
-// holdsOwn reports whether files of this program are in a directory, so that it cannot be granted for writing.
+// holdsOwn reports whether files of this program are in a directory, so that it cannot be granted
+// for writing.
 func (d *diagnosis) holdsOwn(target string) bool {
 	return slices.ContainsFunc(d.Own, func(dir string) bool { return profile.Within(dir, target) })
 }

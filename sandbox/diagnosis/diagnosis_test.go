@@ -16,7 +16,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// host is a home of which a sandbox shows the workspace, for writing, and shown, for reading. It does not show other.
+// host is a home of which a sandbox shows the workspace, for writing, and shown, for reading. It
+// does not show other.
 type host struct {
 	t                        testing.TB
 	home, work, shown, other string
@@ -141,7 +142,8 @@ func TestOfWhatIsHiddenForGoodNoGrantIsOffered(t *testing.T) {
 	}
 }
 
-// What is written to a terminal is not read. The words of the command line say as much as can be said.
+// What is written to a terminal is not read. The words of the command line say as much as can be
+// said.
 func TestWhatACommandLineNames(t *testing.T) {
 	h := newHost(t)
 	plan := h.build()
@@ -191,7 +193,8 @@ func TestWhatIsLeftInTheBackgroundIsSeenInALine(t *testing.T) {
 	}
 }
 
-// A command in a part of a repository lacks the repository, not the directory in it where git stopped.
+// A command in a part of a repository lacks the repository, not the directory in it where git
+// stopped.
 func TestInAPartOfARepositoryTheRepositoryIsLacking(t *testing.T) {
 	h := newHost(t)
 	h.profile.Grants[2].Path, h.profile.Workspace, h.profile.WorkingDirectory = h.work+"/sub", h.work+"/sub", h.work+"/sub"

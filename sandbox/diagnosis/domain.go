@@ -58,7 +58,8 @@ func (d *diagnosis) domain(line string) []Missing {
 		}
 	}
 	if list == nil && named != "" {
-		// A program that does not ask the proxy cannot resolve any name; of one that the rules allow, that is what it lacks.
+		// A program that does not ask the proxy cannot resolve any name; of one that the rules
+		// allow, that is what it lacks.
 		to, err := profile.ParseDestination(named, 443)
 		switch {
 		case err != nil || loopback(named):
@@ -73,7 +74,8 @@ func (d *diagnosis) domain(line string) []Missing {
 	return list
 }
 
-// directly are the words of a program that looked a name up itself, or called an address: there is none but the loopback's.
+// directly are the words of a program that looked a name up itself, or called an address: there is
+// none but the loopback's.
 var directly = lazily(`(?i)temporary failure in name resolution|network is unreachable|\beai_again\b|\benetunreach\b`)
 
 func notByProxy(domain string) Missing {

@@ -102,7 +102,8 @@ func TestWhichDomainACommandLacked(t *testing.T) {
 	})
 }
 
-// TestOfWhatMustStayUntoldNothingIsSaid: whoever prints a path must not learn from the answer what is there.
+// TestOfWhatMustStayUntoldNothingIsSaid: whoever prints a path must not learn from the answer what
+// is there.
 func TestOfWhatMustStayUntoldNothingIsSaid(t *testing.T) {
 	h := newHost(t)
 	plan := h.build()

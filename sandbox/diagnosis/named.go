@@ -9,9 +9,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// named is what a command lacked of the paths in its own words. It is all there is to read where a command wrote to a terminal.
-// A path that the host has and the sandbox does not show is one; of those that it shows for reading only, what a program that only
-// writes was to write.
+// named is what a command lacked of the paths in its own words. It is all there is to read where a
+// command wrote to a terminal. A path that the host has and the sandbox does not show is one; of
+// those that it shows for reading only, what a program that only writes was to write.
 func (d *diagnosis) named() (list []Missing) {
 	for _, part := range d.command.parts {
 		for _, w := range namedIn(part) {
@@ -45,7 +45,8 @@ func (d *diagnosis) nameFor(text string) string {
 	return text
 }
 
-// namedForWriting is what a command could not write of the paths in its own words, or else where it is.
+// namedForWriting is what a command could not write of the paths in its own words, or else where it
+// is.
 func (d *diagnosis) namedForWriting() (list []Missing) {
 	for _, part := range d.command.parts {
 		for _, w := range namedIn(part) {
@@ -126,8 +127,8 @@ func namedIn(words []string) (list []namedPath) {
 	return list
 }
 
-// repository is the root of the repository that a path of git's is in, where the command works below that root: what it lacks is
-// the repository, and not its .git alone.
+// repository is the root of the repository that a path of git's is in, where the command works
+// below that root: what it lacks is the repository, and not its .git alone.
 func (d *diagnosis) repository(target string) string {
 	root, _, found := strings.Cut(target+"/", "/.git/")
 	if !found || root == "" || !profile.Within(d.Directory, root) || d.Plan.Look(d.Host, root).Access == profile.ReadWrite {
@@ -136,7 +137,8 @@ func (d *diagnosis) repository(target string) string {
 	return root
 }
 
-// Grantable reports whether a grant of the path, as it is, would give what was lacking, and for good.
+// Grantable reports whether a grant of the path, as it is, would give what was lacking, and for
+// good.
 func (l Missing) Grantable() bool {
 	return l.Kind == Path && (l.Why == NotGranted || l.Why == ReadOnly && l.about == aPath)
 }
@@ -148,7 +150,8 @@ func isFileStore(store string) bool {
 		slices.Contains([]string{".pgpass", ".boto", ".s3cfg", ".vault-token", ".lesshst", ".viminfo"}, base)
 }
 
-// Remedy is what is missing in one line for a person: what the sandbox did, and the command that changes it for the agent.
+// Remedy is what is missing in one line for a person: what the sandbox did, and the command that
+// changes it for the agent.
 func (l Missing) Remedy(agent string) string {
 	add := "clai-sandbox grants add "
 	if agent != "" && agent != profile.DefaultAgent {

@@ -9,8 +9,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox"
 )
 
-// outside is what no sandbox has, and what programs say then. Where what they say is not known, as at a terminal, it is told of those that
-// do nothing without it.
+// outside is what no sandbox has, and what programs say then. Where what they say is not known, as
+// at a terminal, it is told of those that do nothing without it.
 var outside = []struct {
 	said         *pattern
 	programs     []string
@@ -50,7 +50,8 @@ var outside = []struct {
 		"git puts a new file in the place of ~/.gitconfig, and nothing makes all of a home writable", "type it outside, without clai-sandbox; or leave --global out: that is for this repository alone"},
 }
 
-// logins are what programs say that did not find who the person is; with the place for credentials where they look, below the home.
+// logins are what programs say that did not find who the person is; with the place for credentials
+// where they look, below the home.
 var logins = []struct {
 	said   *pattern
 	store  string
@@ -79,7 +80,8 @@ var nodes = []struct {
 
 var devicePath = lazily(`/dev/[a-z0-9/_-]*[a-z0-9]`)
 
-// device is about a device of the machine's that the command has not, and that a person may let it have.
+// device is about a device of the machine's that the command has not, and that a person may let it
+// have.
 func (d *diagnosis) device(line string) []Missing {
 	small := strings.ToLower(line)
 	path := ""
@@ -98,7 +100,8 @@ func (d *diagnosis) device(line string) []Missing {
 		instead: "the sandbox has no " + path + "; to let this command have it: clai-sandbox run --device " + path + " …"}}
 }
 
-// noLogin is about gh. What its file of logins has lets whoever reads it do all that its person may, so that of the file nothing is offered.
+// noLogin is about gh. What its file of logins has lets whoever reads it do all that its person
+// may, so that of the file nothing is offered.
 var noLogin = Missing{Kind: Machine, Why: OutsideOnly,
 	Hint: "gh has no login in this sandbox; where you have hostexec, ask for the one command: hostexec gh …; else say to the person what you would have done",
 	instead: "gh has no login in the sandbox, which shows no place for credentials; to have single commands run outside, when you allow them: hostexec gh … inside, with --broker (docs/policy.md); " +
@@ -107,7 +110,8 @@ var noLogin = Missing{Kind: Machine, Why: OutsideOnly,
 // noKey is what ssh says, behind USER@HOST, that had no key which the host takes.
 var noKey = lazily(`(^|: )permission denied \(([a-z-]+,)*publickey`)
 
-// noKey is about a sign-in by ssh. The person's keys stay in their agent; of what is in ~/.ssh nothing is offered.
+// noKey is about a sign-in by ssh. The person's keys stay in their agent; of what is in ~/.ssh
+// nothing is offered.
 func (d *diagnosis) noKey(line string) []Missing {
 	keys := path.Join(d.home, ".ssh")
 	if d.home == "" || d.Plan.SSHAgent.Place != "" || d.store(keys, d.Plan.Look(d.Host, keys)) == "" {
@@ -135,7 +139,8 @@ func (d *diagnosis) noKey(line string) []Missing {
 		instead: why + "; to let it sign in there with one key of your ssh-agent: clai-sandbox run --ssh-agent " + sandbox.Quote(host+"="+key) + " …"}}
 }
 
-// outside is what a line says that no sandbox has, or that this one does not show who the person is.
+// outside is what a line says that no sandbox has, or that this one does not show who the person
+// is.
 func (d *diagnosis) outside(line string) []Missing {
 	for _, o := range outside {
 		if o.said.MatchString(line) {

@@ -81,7 +81,8 @@ func TestWhatNoSandboxHasIsTold(t *testing.T) {
 	if list := Of(Failure{Plan: &plan, Command: []string{"docker", "ps"}, ExitCode: 127, Unread: true}); list != nil {
 		t.Errorf("of a program that is not there: %+v", list)
 	}
-	// The home is granted, and shown entry by entry where files of this program are: that there is no login is not told.
+	// The home is granted, and shown entry by entry where files of this program are: that there is
+	// no login is not told.
 	own := h.home + "/.config/clai-sandbox"
 	if err := os.MkdirAll(own, 0o700); err != nil {
 		t.Fatal(err)
@@ -101,7 +102,8 @@ func TestWhatNoSandboxHasIsTold(t *testing.T) {
 	}
 }
 
-// What is to be made in a place that holds files of this program, which nobody may grant, is made first and then granted.
+// What is to be made in a place that holds files of this program, which nobody may grant, is made
+// first and then granted.
 func TestWhatIsToBeMadeInAHomeIsMadeByThePerson(t *testing.T) {
 	h := newHost(t)
 	own := h.home + "/.local/state/clai-sandbox"

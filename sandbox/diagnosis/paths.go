@@ -14,8 +14,9 @@ var introductions = []string{"cannot open ", "can't open ", "cannot create ", "c
 	"could not open ", "open ", "stat ", "lstat ", "mkdir ", "chdir ", "fork/exec ", "exec ", "readlink ", "unlink ", "couldn't open file ", "cannot find ", "cd ", "creating ",
 	"fatal error ", "failed to open ", "file ", "directory ", "path "}
 
-// paths are the texts of a line that may be paths: what is quoted, what stands between colons, and words that begin as a path does. If
-// a line has none of its own, those quoted in the lines before it are what it is about ("Caused by:").
+// paths are the texts of a line that may be paths: what is quoted, what stands between colons, and
+// words that begin as a path does. If a line has none of its own, those quoted in the lines before
+// it are what it is about ("Caused by:").
 func (d *diagnosis) paths(lines []string, i int) []string {
 	line := withoutProgram(lines[i])
 	list := quoted(line)
@@ -70,7 +71,8 @@ func withoutProgram(line string) string {
 	return line
 }
 
-// carriesOn reports whether a line tells more of what the lines before it began: cargo's "Caused by:" and curl.
+// carriesOn reports whether a line tells more of what the lines before it began: cargo's "Caused
+// by:" and curl.
 func carriesOn(line string) bool {
 	return strings.HasPrefix(line, "  ") || strings.HasPrefix(line, "curl: (26)") || strings.HasPrefix(line, "curl: (37)")
 }

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A pattern is a regular expression that is compiled when it is first needed: all of them together take 2 ms, and most commands do
-// not fail.
+// A pattern is a regular expression that is compiled when it is first needed: all of them together
+// take 2 ms, and most commands do not fail.
 type pattern struct {
 	once       sync.Once
 	text       string

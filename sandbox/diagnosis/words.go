@@ -14,7 +14,8 @@ const (
 	readOnlyFileSystem
 )
 
-// sayings are the words for it, in small letters, of the C library and of what has words of its own.
+// sayings are the words for it, in small letters, of the C library and of what has words of its
+// own.
 var sayings = []struct {
 	words string
 	saying
@@ -67,8 +68,9 @@ func writes(line string) bool {
 	return false
 }
 
-// makesAbove reports whether a line is of a program that makes a path's directories, too, and says of none of them that it could not:
-// then what it misses is what it could not make. So does node of EROFS, go of all errors, and install -d of the last directory.
+// makesAbove reports whether a line is of a program that makes a path's directories, too, and says
+// of none of them that it could not: then what it misses is what it could not make. So does node of
+// EROFS, go of all errors, and install -d of the last directory.
 func makesAbove(line string) bool {
 	return strings.Contains(line, ", mkdir '") || strings.Contains(line, "install: cannot change permissions of ") || strings.HasPrefix(line, "go: writing go env config: ") || strings.Contains(line, "unable to open database \"")
 }
@@ -106,7 +108,8 @@ var wrapping = lazily(`(?i)^\s*(` + strings.Join([]string{
 
 func wraps(line string) bool { return wrapping.MatchString(line) }
 
-// neutral lines tell nothing of why a command failed: blank ones, what is indented below a message, warnings.
+// neutral lines tell nothing of why a command failed: blank ones, what is indented below a message,
+// warnings.
 func neutral(line string) bool {
 	trimmed := strings.TrimSpace(line)
 	if trimmed == "" || strings.HasPrefix(trimmed, "warning:") || strings.HasPrefix(trimmed, "WARNING:") || strings.HasPrefix(trimmed, "[notice]") || strings.HasPrefix(trimmed, "hint:") {

@@ -15,11 +15,12 @@ import (
 type client struct {
 	*net.TCPConn
 	in *bufio.Reader
-	// ctx is the connection's life. With its end the client's end of it is closed, and the server's if there is one: a
-	// server that does not answer holds nobody.
+	// ctx is the connection's life. With its end the client's end of it is closed, and the server's
+	// if there is one: a server that does not answer holds nobody.
 	ctx context.Context
 	end context.CancelFunc
-	// to is where it was let connect to; before that, it is the zero value. The proxy's lock guards it.
+	// to is where it was let connect to; before that, it is the zero value. The proxy's lock guards
+	// it.
 	to profile.Destination
 }
 
@@ -56,8 +57,9 @@ func (p *Proxy) dismiss(c *client) {
 // hungUpEvery is how often it is looked whether somebody has gone, while another waits for room.
 const hungUpEvery = 50 * time.Millisecond
 
-// makeRoom waits until there is room for one more connection, and reports whether the client is to be served. Where there
-// is none, those make room that have hung up, the first of them first: they may wait for a server that never answers.
+// makeRoom waits until there is room for one more connection, and reports whether the client is to
+// be served. Where there is none, those make room that have hung up, the first of them first: they
+// may wait for a server that never answers.
 func (p *Proxy) makeRoom(c *client) bool {
 	for {
 		p.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Connect asks the proxy at an address for a connection to host:port, and carries bytes between it and the two streams
-// until the other end is done. What the proxy says of a refusal is the error.
+// Connect asks the proxy at an address for a connection to host:port, and carries bytes between it
+// and the two streams until the other end is done. What the proxy says of a refusal is the error.
 func Connect(proxy, to string, in io.Reader, out io.Writer) error {
 	if strings.ContainsAny(to, " \r\n") {
 		return errors.New("clai-sandbox: not a destination: " + quoted(to))

@@ -28,7 +28,8 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // maxAddresses of one name are tried.
 const maxAddresses = 16
 
-// connect judges a destination and connects to it, for as long as there is the client. The error is a *RefusedError or an *UnreachableError.
+// connect judges a destination and connects to it, for as long as there is the client. The error is
+// a *RefusedError or an *UnreachableError.
 func (p *Proxy) connect(c *client, to profile.Destination) (*net.TCPConn, error) {
 	if err := p.admit(c, to); err != nil {
 		return nil, err
@@ -61,7 +62,8 @@ func (p *Proxy) directly(c *client, to profile.Destination) (*net.TCPConn, error
 	return nil, p.mayNeedUpstream(unreachable)
 }
 
-// admit decides by the rules whether to is connected to at all. Somebody may be asked, once, who can change the rules.
+// admit decides by the rules whether to is connected to at all. Somebody may be asked, once, who
+// can change the rules.
 func (p *Proxy) admit(c *client, to profile.Destination) error {
 	j := p.judge(c, to)
 	if j.Verdict != profile.DomainUnlisted || p.Ask == nil || !to.Public() {
@@ -80,7 +82,8 @@ func (p *Proxy) admit(c *client, to profile.Destination) error {
 	return p.unlessAllowed(to, p.judge(c, to), why)
 }
 
-// judge judges by the rules of now. A client that is let through is known by where it goes from then on.
+// judge judges by the rules of now. A client that is let through is known by where it goes from
+// then on.
 func (p *Proxy) judge(c *client, to profile.Destination) profile.Judgement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +120,8 @@ func (p *Proxy) rules() *profile.Domains {
 	return &now
 }
 
-// SetRules changes what may be connected to. It ends the connections that were let through and would not be now, and no others.
+// SetRules changes what may be connected to. It ends the connections that were let through and
+// would not be now, and no others.
 func (p *Proxy) SetRules(rules profile.Domains) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +142,8 @@ func (p *Proxy) refuse(e *RefusedError) error {
 	return e
 }
 
-// ask holds the client until there is an answer, and returns what came of it. If the client goes away meanwhile, nobody needs one.
+// ask holds the client until there is an answer, and returns what came of it. If the client goes
+// away meanwhile, nobody needs one.
 func (p *Proxy) ask(c *client, to profile.Destination) (why string) {
 	ctx, cancel := context.WithTimeout(c.ctx, AskTimeout)
 	defer cancel()
@@ -236,7 +241,8 @@ func inWords(err error) error {
 	return errors.New("the connection failed")
 }
 
-// noAddress says in a few words why a name has no address. The resolver's own words name the servers that it asked.
+// noAddress says in a few words why a name has no address. The resolver's own words name the
+// servers that it asked.
 func noAddress(err error) error {
 	var dns *net.DNSError
 	switch {

@@ -86,7 +86,8 @@ func TestNothingIsResolvedForANameThatIsNotAllowed(t *testing.T) {
 	}
 }
 
-// A name that leads somewhere harmless when it is judged, and to this machine when it is looked up again.
+// A name that leads somewhere harmless when it is judged, and to this machine when it is looked up
+// again.
 func TestANameIsResolvedOnceAndTheConnectionMadeToThatAddress(t *testing.T) {
 	port := server(t, func(conn net.Conn) { io.WriteString(conn, "SERVED") })
 	w := newWorld(t, fmt.Sprintf("rebound.example 127.0.0.2:%d", port), "")

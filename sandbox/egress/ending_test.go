@@ -13,7 +13,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// silentServer accepts and says nothing, for as long as the test lasts. It tells of each connection.
+// silentServer accepts and says nothing, for as long as the test lasts. It tells of each
+// connection.
 func silentServer(t *testing.T) (port uint16, accepted chan struct{}) {
 	t.Helper()
 	hold, accepted := make(chan struct{}), make(chan struct{}, 4*maxConnections)

@@ -57,12 +57,13 @@ func (s *serverTalk) wait(ctx context.Context) (retry bool) {
 	}
 }
 
-// retryRandom stands in a ServerHello that is a HelloRetryRequest, in place of a random number (RFC 8446, 4.1.3).
+// retryRandom stands in a ServerHello that is a HelloRetryRequest, in place of a random number (RFC
+// 8446, 4.1.3).
 var retryRandom = []byte("\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91" +
 	"\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c")
 
-// asksForRetry reads the beginning of what a server says: alerts, which may be warnings, and then its hello. What is
-// something else asks for nothing.
+// asksForRetry reads the beginning of what a server says: alerts, which may be warnings, and then
+// its hello. What is something else asks for nothing.
 func asksForRetry(said []byte) (retry, enough bool) {
 	const upToRandom = 4 + 2 + 32
 	var joined []byte

@@ -36,7 +36,8 @@ func message(kind byte, size int) []byte {
 	return append([]byte{kind, 0, byte(size >> 8), byte(size)}, make([]byte, size)...)
 }
 
-// Every hello of a handshake is judged, whatever stands around it, whenever it comes, and however it is cut.
+// Every hello of a handshake is judged, whatever stands around it, whenever it comes, and however
+// it is cut.
 func TestASecondHelloForAnotherNameDoesNotReachTheServer(t *testing.T) {
 	good, evil := madeHello(nameExtension("\x00example.com")), madeHello(nameExtension("\x00evilfro.com"))
 	for name, c := range map[string]struct {
@@ -102,8 +103,8 @@ func TestASecondHelloForAnotherNameDoesNotReachTheServer(t *testing.T) {
 	}
 }
 
-// A name that is spelled so that only some readers take it for the allowed one leads others to the host that they serve
-// whoever asks for none of theirs.
+// A name that is spelled so that only some readers take it for the allowed one leads others to the
+// host that they serve whoever asks for none of theirs.
 func TestTheServerNameIsComparedByItsBytes(t *testing.T) {
 	for _, to := range []string{"example.com", "127.0.0.1"} {
 		for _, said := range []string{

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A head is the first line of an HTTP/1 message and its header (RFC 9112). Nothing of it is passed on as it came: what was
-// understood is written anew.
+// A head is the first line of an HTTP/1 message and its header (RFC 9112). Nothing of it is passed
+// on as it came: what was understood is written anew.
 type head struct {
 	line   string
 	fields []field
@@ -29,8 +29,8 @@ var (
 	errHeadSize = errors.New("the header is too large")
 )
 
-// readHead reads one. A header that goes on in the next line, a name with a space behind it, and control characters are
-// refused: readers differ in what they make of them.
+// readHead reads one. A header that goes on in the next line, a name with a space behind it, and
+// control characters are refused: readers differ in what they make of them.
 func readHead(in *bufio.Reader) (head, error) {
 	var h head
 	line, err := h.next(in)
@@ -98,8 +98,8 @@ func (h *head) values(name string) []string {
 	return list
 }
 
-// hopByHop are the fields that are between two neighbours alone (RFC 9110, 7.6.1), and those that a proxy is sent in
-// spite of it.
+// hopByHop are the fields that are between two neighbours alone (RFC 9110, 7.6.1), and those that a
+// proxy is sent in spite of it.
 var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
 	"Proxy-Authentication-Info", "TE", "Upgrade", "HTTP2-Settings"}
 

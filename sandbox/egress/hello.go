@@ -25,8 +25,9 @@ const (
 	maxRecord       = 1<<14 + 2048 // an encrypted one
 )
 
-// readHello reads the server name out of what a client says first: a ClientHello (RFC 8446, 4.1.2; the same in TLS 1.0 to
-// 1.2), in one record or in several, which it ends. The name is empty if there is none; size is that of the records.
+// readHello reads the server name out of what a client says first: a ClientHello (RFC 8446, 4.1.2;
+// the same in TLS 1.0 to 1.2), in one record or in several, which it ends. The name is empty if
+// there is none; size is that of the records.
 func readHello(said []byte) (name string, size int, state helloState) {
 	if len(said) == 0 {
 		return "", 0, helloPartial
@@ -53,8 +54,9 @@ func readHello(said []byte) (name string, size int, state helloState) {
 	return name, size, helloComplete
 }
 
-// joinRecords returns the body of the first handshake message, which may lie in several records, and their size. The
-// message ends the last of them: what stood behind it there would be part of nothing that is looked at.
+// joinRecords returns the body of the first handshake message, which may lie in several records,
+// and their size. The message ends the last of them: what stood behind it there would be part of
+// nothing that is looked at.
 func joinRecords(said []byte) (message []byte, size int, state helloState) {
 	var joined []byte
 	for {
@@ -87,7 +89,8 @@ func joinRecords(said []byte) (message []byte, size int, state helloState) {
 	}
 }
 
-// parseHello reads the body of a ClientHello. It is strict: what a server might read otherwise is not read here at all.
+// parseHello reads the body of a ClientHello. It is strict: what a server might read otherwise is
+// not read here at all.
 func parseHello(body []byte) (name string, ok bool) {
 	r := reader{body, true}
 	r.bytes(2 + 32) // version and random

@@ -60,7 +60,8 @@ func (p *Proxy) servePlain(c *client, r request) {
 // refusedHeader is the field of an answer in which a program finds why a connection is refused.
 const refusedHeader = "Clai-Sandbox-Refused"
 
-// answer tells the client why there is no connection: in words, for the program's output is read by whoever runs it.
+// answer tells the client why there is no connection: in words, for the program's output is read by
+// whoever runs it.
 func (p *Proxy) answer(c *client, err error) {
 	var refusal *RefusedError
 	var unreachable *UnreachableError
@@ -94,8 +95,8 @@ func (p *Proxy) answer(c *client, err error) {
 	c.finish()
 }
 
-// finish ends a connection whose client may still be sending: closed at once, it would be reset, and what was written
-// last would be lost.
+// finish ends a connection whose client may still be sending: closed at once, it would be reset,
+// and what was written last would be lost.
 func (c *client) finish() {
 	c.CloseWrite()
 	c.SetReadDeadline(time.Now().Add(time.Second))
@@ -153,10 +154,11 @@ func (p *Proxy) forward(c *client, server *net.TCPConn, r request) {
 	}
 }
 
-// copyResponse passes on a response, and says that there is no other behind it. It reports whether something was passed
-// on.
+// copyResponse passes on a response, and says that there is no other behind it. It reports whether
+// something was passed on.
 //
-// Where it comes from a proxy upstream, what that wants to know of who asks is not the client's to say, and what it was told of who asks is not the client's to hear: see discreet.
+// Where it comes from a proxy upstream, what that wants to know of who asks is not the client's to
+// say, and what it was told of who asks is not the client's to hear: see discreet.
 func copyResponse(to io.Writer, from *bufio.Reader, r request) (begun bool, err error) {
 	if secret := r.secret(); secret != "" {
 		hidden := &discreet{Writer: to, secret: []byte(secret)}
@@ -200,7 +202,8 @@ func copyResponse(to io.Writer, from *bufio.Reader, r request) (begun bool, err 
 	return begun, errHead
 }
 
-// numberAlone stands in the place of an answer that may be a proxy's own: some proxies have all of the request in theirs, with what they were told of who asks.
+// numberAlone stands in the place of an answer that may be a proxy's own: some proxies have all of
+// the request in theirs, with what they were told of who asks.
 func (r *request) numberAlone(to io.Writer, code string) error {
 	text := fmt.Sprintf("clai-sandbox: %s, or the upstream proxy %s, answers %s; what else it says may hold that proxy's password\n", r.to, r.via, code)
 	_, err := to.Write(writeHead("HTTP/1.1 "+code+" (clai-sandbox)", []field{{"Content-Type", "text/plain"}, {"Content-Length", strconv.Itoa(len(text))}, {"Connection", "close"}}))

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// origin is a server of plain HTTP that only records, and answers "origin". It returns what it was sent.
+// origin is a server of plain HTTP that only records, and answers "origin". It returns what it was
+// sent.
 func origin(t *testing.T) (port uint16, received func() string) {
 	t.Helper()
 	said := make(chan string, 16)
@@ -50,7 +51,8 @@ func TestAPlainRequestIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// The second request has another Host: a server that keeps the connection would serve it to whoever asked for the first.
+// The second request has another Host: a server that keeps the connection would serve it to whoever
+// asked for the first.
 func TestNoSecondRequestHidesBehindTheFirst(t *testing.T) {
 	for name, first := range map[string]string{
 		"without a body":    "GET http://127.0.0.1:%[1]d/ HTTP/1.1\r\nHost: 127.0.0.1:%[1]d\r\n\r\n",
@@ -231,7 +233,8 @@ func FuzzReadRequest(f *testing.F) {
 		if r.connect {
 			return
 		}
-		// What is written is one request to the same destination, by the standard library's reading as well.
+		// What is written is one request to the same destination, by the standard library's reading
+		// as well.
 		var written bytes.Buffer
 		written.Write(r.written())
 		if r.copyBody(&written, in) != nil {

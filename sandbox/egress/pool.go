@@ -5,11 +5,12 @@ import (
 	"syscall"
 )
 
-// A pool bounds the connections of all proxies of a process, because descriptors are the process's: a server that runs
-// many sandboxes needs some for itself.
+// A pool bounds the connections of all proxies of a process, because descriptors are the process's:
+// a server that runs many sandboxes needs some for itself.
 //
-// A run may take as many as are left over by all. So one run gets half of the pool at most, two a third each, and
-// whoever comes late still finds some (the dynamic thresholds of switches that share a buffer).
+// A run may take as many as are left over by all. So one run gets half of the pool at most, two a
+// third each, and whoever comes late still finds some (the dynamic thresholds of switches that
+// share a buffer).
 type pool struct {
 	limit int
 
@@ -21,7 +22,8 @@ type pool struct {
 const (
 	maxPool = 2 * maxConnections // one run alone gets maxConnections
 	minPool = 16
-	// filesPerConnection are the client's end, the server's, and a name server's; and as much for all else.
+	// filesPerConnection are the client's end, the server's, and a name server's; and as much for
+	// all else.
 	filesPerConnection = 4
 )
 
@@ -40,7 +42,8 @@ func poolLimit(files uint64) int {
 
 func newPool(limit int) *pool { return &pool{limit: limit, freed: make(chan struct{})} }
 
-// take takes one more for a run that has own. Where there is none, freed is closed as soon as that may have changed.
+// take takes one more for a run that has own. Where there is none, freed is closed as soon as that
+// may have changed.
 func (p *pool) take(own int) (taken bool, freed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,21 +11,26 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A Proxy connects the clients of one sandbox to what its rules allow. The fields are set before Serve.
+// A Proxy connects the clients of one sandbox to what its rules allow. The fields are set before
+// Serve.
 type Proxy struct {
 	Rules profile.Domains // later, SetRules changes them
-	// Upstream is a proxy through which it connects. What the rules say holds before that is asked for anything.
+	// Upstream is a proxy through which it connects. What the rules say holds before that is asked
+	// for anything.
 	Upstream profile.Upstream
-	// Ask has somebody asked about a destination that no rule names. It returns when that was answered; then the rules, which the
-	// answer may have changed, are looked at again. Why says in a few words what came of it, for a refusal. It may take as long as a
-	// person does; the context ends when the client has gone, the proxy is closed, or AskTimeout has passed. What is
-	// denied, or is not on the public network, is never asked for. Nil asks nobody.
+	// Ask has somebody asked about a destination that no rule names. It returns when that was
+	// answered; then the rules, which the answer may have changed, are looked at again. Why says in
+	// a few words what came of it, for a refusal. It may take as long as a person does; the context
+	// ends when the client has gone, the proxy is closed, or AskTimeout has passed. What is denied,
+	// or is not on the public network, is never asked for. Nil asks nobody.
 	Ask func(context.Context, profile.Destination) (why string)
-	// Judged hears of each connection whether it is let through, by which rule, and if not why. It must not block. Nil hears nothing.
+	// Judged hears of each connection whether it is let through, by which rule, and if not why. It
+	// must not block. Nil hears nothing.
 	Judged func(to string, allowed bool, rule, why string)
 	// Resolve returns the addresses of a name. Nil asks the host's name servers and hosts file.
 	Resolve func(context.Context, string) ([]netip.Addr, error)
-	// Own returns the addresses of this machine, which a name must not lead to. Nil asks the kernel.
+	// Own returns the addresses of this machine, which a name must not lead to. Nil asks the
+	// kernel.
 	Own func() ([]netip.Addr, error)
 
 	waitTimeout waitTimeout // shorter in tests
@@ -41,8 +46,8 @@ type Proxy struct {
 	cancel  context.CancelFunc
 }
 
-// What one sandbox may take of its launcher. At the limit of connections, further ones wait in the kernel's queue, and who
-// has hung up makes room for them.
+// What one sandbox may take of its launcher. At the limit of connections, further ones wait in the
+// kernel's queue, and who has hung up makes room for them.
 const (
 	maxConnections = 256
 	resolveTimeout = 10 * time.Second
@@ -119,7 +124,8 @@ func (p *Proxy) Close() {
 	p.serves.Wait()
 }
 
-// serve finds out which protocol the client speaks. A SOCKS5 greeting begins with the number 5, and no HTTP request does.
+// serve finds out which protocol the client speaks. A SOCKS5 greeting begins with the number 5, and
+// no HTTP request does.
 func (p *Proxy) serve(c *client) {
 	c.SetDeadline(time.Now().Add(p.waitTimeout.head))
 	first, err := c.in.Peek(1)

@@ -16,8 +16,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A world is a proxy with clients that come from nowhere else, and servers on the loopback interface that only rules of
-// their own let it reach. Names lead where the test says.
+// A world is a proxy with clients that come from nowhere else, and servers on the loopback
+// interface that only rules of their own let it reach. Names lead where the test says.
 type world struct {
 	t        *testing.T
 	proxy    *Proxy
@@ -95,8 +95,8 @@ func listen(t testing.TB) net.Listener {
 
 func portOf(listener net.Listener) uint16 { return uint16(listener.Addr().(*net.TCPAddr).Port) }
 
-// server runs serve for each connection to a listener of its own, and returns its port. It listens there at other addresses,
-// too.
+// server runs serve for each connection to a listener of its own, and returns its port. It listens
+// there at other addresses, too.
 func server(t testing.TB, serve func(net.Conn), others ...string) uint16 {
 	t.Helper()
 	first := listen(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A RefusedError is a destination that may not be connected to. Its text is one line, says why and what to do about it,
-// and is the same for the program inside and the person outside.
+// A RefusedError is a destination that may not be connected to. Its text is one line, says why and
+// what to do about it, and is the same for the program inside and the person outside.
 type RefusedError struct {
 	To   string `json:"destination"` // as it was judged, or quoted where it could not be read
 	Why  string `json:"why"`
@@ -28,7 +28,8 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// refused words a judgement that does not allow: of what was asked for, or of an address that it leads to.
+// refused words a judgement that does not allow: of what was asked for, or of an address that it
+// leads to.
 func refused(to profile.Destination, address netip.Addr, j profile.Judgement) *RefusedError {
 	at, name := "", to
 	if to.Name != "" && address.IsValid() {
@@ -73,7 +74,8 @@ func (r *refusals) add(e *RefusedError) {
 	}
 }
 
-// Refusals are the destinations that were refused, each once, and how often others were refused after the first of them.
+// Refusals are the destinations that were refused, each once, and how often others were refused
+// after the first of them.
 func (p *Proxy) Refusals() (first []RefusedError, more int) {
 	p.refusals.mu.Lock()
 	defer p.refusals.mu.Unlock()

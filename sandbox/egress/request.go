@@ -24,8 +24,8 @@ type request struct {
 	via     *profile.UpstreamProxy // nil: the server itself
 }
 
-// badRequest is a request that is not understood, or that two readers could understand in two ways. bad is set where the
-// destination in it could not be read, for the list of what was refused.
+// badRequest is a request that is not understood, or that two readers could understand in two ways.
+// bad is set where the destination in it could not be read, for the list of what was refused.
 type badRequest struct {
 	why string
 	bad *profile.DomainError
@@ -69,8 +69,8 @@ func badDestination(err error) error {
 	return err
 }
 
-// readTarget reads http://host[:port][/path][?query]. No user name stands in it: before an @, what looks like the host
-// is none.
+// readTarget reads http://host[:port][/path][?query]. No user name stands in it: before an @, what
+// looks like the host is none.
 func (r *request) readTarget(target string) error {
 	const scheme = "http://"
 	if len(target) < len(scheme) || !strings.EqualFold(target[:len(scheme)], scheme) {
@@ -100,7 +100,8 @@ func (r *request) readTarget(target string) error {
 	return nil
 }
 
-// readHost holds the Host field, which a server goes by, against the URL, which the rules were asked about.
+// readHost holds the Host field, which a server goes by, against the URL, which the rules were
+// asked about.
 func (r *request) readHost() error {
 	hosts := r.head.values("Host")
 	if len(hosts) == 0 && r.version == "HTTP/1.0" {
@@ -115,8 +116,8 @@ func (r *request) readHost() error {
 	return nil
 }
 
-// readFraming finds out where the body ends. Where two readers could differ, one of them would take the rest for another
-// request (request smuggling).
+// readFraming finds out where the body ends. Where two readers could differ, one of them would take
+// the rest for another request (request smuggling).
 func (r *request) readFraming() error {
 	lengths, codings := r.head.values("Content-Length"), r.head.values("Transfer-Encoding")
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// SOCKS5 as RFC 1928 has it, without authentication, and of its commands CONNECT alone: BIND and UDP ASSOCIATE would let
-// in what nobody judged.
+// SOCKS5 as RFC 1928 has it, without authentication, and of its commands CONNECT alone: BIND and
+// UDP ASSOCIATE would let in what nobody judged.
 const (
 	socksVersion      = 5
 	socksNoAuth       = 0
@@ -79,7 +79,8 @@ func (p *Proxy) refuseSocks(c *client, reply socksReply, err error) {
 	}
 }
 
-// reply writes a reply. Its address is that of no socket: which one leads out is nobody's business inside.
+// reply writes a reply. Its address is that of no socket: which one leads out is nobody's business
+// inside.
 func (c *client) reply(code socksReply) error {
 	_, err := c.Write([]byte{socksVersion, byte(code), 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	return err
@@ -103,8 +104,8 @@ func readGreeting(in *bufio.Reader) (method byte, err error) {
 
 var errSocks = errors.New("not a SOCKS5 request that is served here")
 
-// readSocksRequest reads what a client asks for. With an error there is the reply to give, which is socksGranted where
-// nobody is left to give one to.
+// readSocksRequest reads what a client asks for. With an error there is the reply to give, which is
+// socksGranted where nobody is left to give one to.
 func readSocksRequest(in *bufio.Reader) (profile.Destination, socksReply, error) {
 	var none profile.Destination
 	var head [4]byte

@@ -44,13 +44,14 @@ func (p *Proxy) tunnel(c *client, server *net.TCPConn, to profile.Destination) {
 	<-inward
 }
 
-// unrecognizedName is a TLS alert: fatal, unrecognized_name (RFC 6066). The client says so, instead of a connection that
-// was lost.
+// unrecognizedName is a TLS alert: fatal, unrecognized_name (RFC 6066). The client says so, instead
+// of a connection that was lost.
 var unrecognizedName = []byte{recordAlert, 3, 1, 0, 2, 2, 112}
 
-// passHello looks at what the client says first, before any of it is sent on. If that is TLS, the server name in it must
-// be the one that the connection was asked for: a front that serves many names goes by it. A connection to a name without
-// a server name in its hello is refused, because the front would then go by something that nobody can see here.
+// passHello looks at what the client says first, before any of it is sent on. If that is TLS, the
+// server name in it must be the one that the connection was asked for: a front that serves many
+// names goes by it. A connection to a name without a server name in its hello is refused, because
+// the front would then go by something that nobody can see here.
 //
 // A client that waits for the server to speak first is waited for: nothing of TLS begins so.
 func (p *Proxy) passHello(c *client, server io.Writer, to profile.Destination) (isTLS bool, err error) {
@@ -84,10 +85,11 @@ func (p *Proxy) passHello(c *client, server io.Writer, to profile.Destination) (
 	}
 }
 
-// passHandshake passes on what follows the first hello, up to where it is encrypted. Until then there may be a second
-// hello, which a server goes by as by the first: after a HelloRetryRequest (RFC 8446, 4.1.4), and for some old servers in
-// the middle of the handshake. What is a handshake message in the clear and what is encrypted shows only in what the
-// server has answered, so such a record waits for that; early data does not.
+// passHandshake passes on what follows the first hello, up to where it is encrypted. Until then
+// there may be a second hello, which a server goes by as by the first: after a HelloRetryRequest
+// (RFC 8446, 4.1.4), and for some old servers in the middle of the handshake. What is a handshake
+// message in the clear and what is encrypted shows only in what the server has answered, so such a
+// record waits for that; early data does not.
 func (p *Proxy) passHandshake(c *client, server io.Writer, to profile.Destination, heard *serverTalk) error {
 	var plain messages
 	ciphered, retried := false, false
@@ -134,9 +136,9 @@ func (p *Proxy) passHandshake(c *client, server io.Writer, to profile.Destinatio
 	}
 }
 
-// checkServerName holds the name in a TLS hello against the destination, byte by byte: a server may read another spelling
-// otherwise, and go on with the name that it serves to all. In a connection to an address that was named as such, any name
-// may stand but one that is denied.
+// checkServerName holds the name in a TLS hello against the destination, byte by byte: a server may
+// read another spelling otherwise, and go on with the name that it serves to all. In a connection
+// to an address that was named as such, any name may stand but one that is denied.
 func (p *Proxy) checkServerName(to profile.Destination, said string) error {
 	if to.Name == "" {
 		return p.checkOtherName(to, said)
@@ -150,8 +152,8 @@ func (p *Proxy) checkServerName(to profile.Destination, said string) error {
 	return mistaken(to, "the TLS handshake asks for "+quoted(said)+", and must ask for the name that the connection was asked for, as "+to.Name)
 }
 
-// checkOtherName judges a name in a connection to an address. It must be spelled as the rules are, or one that denies it
-// could be passed by; only upper case counts as lower, as for all servers.
+// checkOtherName judges a name in a connection to an address. It must be spelled as the rules are,
+// or one that denies it could be passed by; only upper case counts as lower, as for all servers.
 func (p *Proxy) checkOtherName(to profile.Destination, said string) error {
 	if said == "" {
 		return nil

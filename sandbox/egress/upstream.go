@@ -23,8 +23,9 @@ func upstreamError(via *profile.UpstreamProxy, err error) error {
 	return fmt.Errorf("the upstream proxy %s: %w", via, err)
 }
 
-// through connects to a proxy upstream, and with tunnel has that connect to a destination that is admitted. An address is judged here, as it
-// would be without; where a name leads, only that proxy knows.
+// through connects to a proxy upstream, and with tunnel has that connect to a destination that is
+// admitted. An address is judged here, as it would be without; where a name leads, only that proxy
+// knows.
 func (p *Proxy) through(c *client, via *profile.UpstreamProxy, to profile.Destination, tunnel bool) (*net.TCPConn, error) {
 	if to.Name == "" {
 		if _, err := p.resolve(c.ctx, to); err != nil {
@@ -71,7 +72,8 @@ func (p *Proxy) dialUpstream(ctx context.Context, via *profile.UpstreamProxy) (*
 	return conn.(*net.TCPConn), nil
 }
 
-// openTunnel asks a proxy for a connection to a destination. What comes behind the proxy's answer is the server's, and is not read.
+// openTunnel asks a proxy for a connection to a destination. What comes behind the proxy's answer
+// is the server's, and is not read.
 func openTunnel(conn net.Conn, via *profile.UpstreamProxy, to profile.Destination) error {
 	authority := net.JoinHostPort(to.Host(), strconv.Itoa(int(to.Port)))
 	fields := []field{{"Host", authority}}
@@ -103,12 +105,14 @@ func openTunnel(conn net.Conn, via *profile.UpstreamProxy, to profile.Destinatio
 	return errors.New("it gave no answer that counts")
 }
 
-// byByte reads no further than it is asked to: a buffer before it holds nothing that was not wanted.
+// byByte reads no further than it is asked to: a buffer before it holds nothing that was not
+// wanted.
 type byByte struct{ io.Reader }
 
 func (b byByte) Read(p []byte) (int, error) { return b.Reader.Read(p[:min(len(p), 1)]) }
 
-// mayNeedUpstream adds to a destination that cannot be reached that the person's own programs would ask a proxy.
+// mayNeedUpstream adds to a destination that cannot be reached that the person's own programs would
+// ask a proxy.
 func (p *Proxy) mayNeedUpstream(err error) error {
 	if unreachable := new(UnreachableError); p.Upstream.Unused && errors.As(err, &unreachable) {
 		unreachable.Err = fmt.Errorf("%w; your environment names a proxy: --upstream-proxy environment", unreachable.Err)
@@ -116,7 +120,8 @@ func (p *Proxy) mayNeedUpstream(err error) error {
 	return err
 }
 
-// secret is what a proxy upstream is told of who asks, without its kind; empty: nothing, or too little to be told from other text.
+// secret is what a proxy upstream is told of who asks, without its kind; empty: nothing, or too
+// little to be told from other text.
 func (r *request) secret() string {
 	if r.via == nil {
 		return ""
@@ -128,7 +133,8 @@ func (r *request) secret() string {
 // minSecret is from how many bytes on a secret is looked for in what is passed on.
 const minSecret = 8
 
-// A discreet writer ends with an error before a secret would be written whole. What may be the beginning of one waits for what follows.
+// A discreet writer ends with an error before a secret would be written whole. What may be the
+// beginning of one waits for what follows.
 type discreet struct {
 	io.Writer
 	secret []byte

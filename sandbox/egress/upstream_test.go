@@ -15,7 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// An upstream is a proxy as a company has one. It leads every name to this machine, and wants a password.
+// An upstream is a proxy as a company has one. It leads every name to this machine, and wants a
+// password.
 type upstream struct {
 	mu     sync.Mutex
 	asked  []string // the first lines of what it was asked
@@ -108,7 +109,8 @@ func TestAnUpstreamProxyIsAskedForWhatTheRulesAllowAndNothingElse(t *testing.T) 
 	if n := w.resolved.Load(); n != 1 {
 		t.Errorf("%d names were resolved here, and one was to be", n)
 	}
-	// By http:// it is asked for the whole URL, because many proxies open tunnels for TLS alone. What the client says of itself is not passed on.
+	// By http:// it is asked for the whole URL, because many proxies open tunnels for TLS alone.
+	// What the client says of itself is not passed on.
 	u.asked = nil
 	w.proxy.Upstream.Plain = &via
 	web := server(t, func(conn net.Conn) {
@@ -154,7 +156,8 @@ func TestWhatAnUpstreamProxyRefusesIsToldWithoutItsWordsAndSecrets(t *testing.T)
 	}
 }
 
-// A proxy may repeat what it was told of who asks: in a page of its own, for a method that asks for that, or because it passes it on to a server that does.
+// A proxy may repeat what it was told of who asks: in a page of its own, for a method that asks for
+// that, or because it passes it on to a server that does.
 func TestWhatAnUpstreamProxyIsToldIsHeardByNobody(t *testing.T) {
 	u, via := newUpstream(t)
 	w := newWorld(t, "allowed.example", "")

@@ -1,7 +1,9 @@
-// Package image knows which images there are, where their files lie, and which of them a sandbox uses.
+// Package image knows which images there are, where their files lie, and which of them a sandbox
+// uses.
 //
-// An image is a root file system that stands in place of the host's own. Package store makes and removes them; it writes a small file for
-// each, last of all, and that file is all that a run reads. A run holds a lock on it: who removes an image needs the lock alone.
+// An image is a root file system that stands in place of the host's own. Package store makes and
+// removes them; it writes a small file for each, last of all, and that file is all that a run
+// reads. A run holds a lock on it: who removes an image needs the lock alone.
 package image
 
 import (

@@ -6,7 +6,8 @@ import "github.com/clairun/clai-sandbox/profile/text"
 type Report struct {
 	Entries int   `json:"entries"`
 	Bytes   int64 `json:"bytes"` // of files; what several names share counts once
-	// Privileged are files that gave rights to who executes them: a setuid or setgid bit, or capabilities. They do so no more.
+	// Privileged are files that gave rights to who executes them: a setuid or setgid bit, or
+	// capabilities. They do so no more.
 	Privileged Some `json:"privileged,omitzero"`
 	// LeftOut are devices, FIFOs and sockets where the sandbox has its own.
 	LeftOut Some `json:"leftOut,omitzero"`

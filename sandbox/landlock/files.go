@@ -12,8 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// FilesABI is the first version without a hole for us: it can refuse to truncate, and move between directories
-// (Linux 6.2).
+// FilesABI is the first version without a hole for us: it can refuse to truncate, and move between
+// directories (Linux 6.2).
 const FilesABI = 3
 
 // ioctlABI is the first version that can refuse ioctl(2) on devices (Linux 6.10).
@@ -51,8 +51,9 @@ func NewRuleset() (*Ruleset, error) {
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: r.handled}
 	if ABI() >= ScopeABI {
-		// In the same ruleset: one for the scopes alone would refuse every link and move between directories, once there is
-		// one for files (LANDLOCK_ACCESS_FS_REFER is denied by what does not mention it).
+		// In the same ruleset: one for the scopes alone would refuse every link and move between
+		// directories, once there is one for files (LANDLOCK_ACCESS_FS_REFER is denied by what does
+		// not mention it).
 		attr.Scoped = scopes
 	}
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
@@ -100,7 +101,8 @@ func (r *Ruleset) allow(object int, rights uint64) error {
 	return nil
 }
 
-// AllowStream lets the command open its own streams again, as /dev/stderr, for what they are open for already.
+// AllowStream lets the command open its own streams again, as /dev/stderr, for what they are open
+// for already.
 func (r *Ruleset) AllowStream(stream any) {
 	file, ok := stream.(*os.File)
 	if !ok || file == nil {
@@ -121,8 +123,8 @@ func (r *Ruleset) AllowStream(stream any) {
 	r.allow(fd, rights)
 }
 
-// AllowInside lists for the trampoline the calls that add rules: nothing else has one. ruleset is the ruleset's descriptor there. What is not
-// at a path needs no rule.
+// AllowInside lists for the trampoline the calls that add rules: nothing else has one. ruleset is
+// the ruleset's descriptor there. What is not at a path needs no rule.
 func (r *Ruleset) AllowInside(p *trampoline.List, rules []Rule, ruleset uint64) {
 	for _, rule := range rules {
 		// The filter, which is in force by now, has no openat2(2).

@@ -1,5 +1,6 @@
-// Package landlock is the second layer of a sandbox (landlock(7)), beside its mounts: no signals and no abstract sockets across its edge, and
-// where the kernel can, nothing is opened but what there is a rule for. Which rules those are, a plan says.
+// Package landlock is the second layer of a sandbox (landlock(7)), beside its mounts: no signals
+// and no abstract sockets across its edge, and where the kernel can, nothing is opened but what
+// there is a rule for. Which rules those are, a plan says.
 package landlock
 
 import (
@@ -23,9 +24,11 @@ func ABI() int {
 	return int(abi)
 }
 
-// ScopeThread, where the command gets no rules for files that do it too, keeps this thread, and every process that it starts, from
-// connecting to abstract unix sockets made outside and from sending signals outside. A shared network namespace shares the host's abstract sockets, which no mount hides.
-// The ruleset has no file system rights, so bwrap's mounts are not disturbed. There is no way back for the thread.
+// ScopeThread, where the command gets no rules for files that do it too, keeps this thread, and
+// every process that it starts, from connecting to abstract unix sockets made outside and from
+// sending signals outside. A shared network namespace shares the host's abstract sockets, which no
+// mount hides. The ruleset has no file system rights, so bwrap's mounts are not disturbed. There is
+// no way back for the thread.
 //
 // It reports false where the kernel has no such thing.
 func ScopeThread() (bool, error) {

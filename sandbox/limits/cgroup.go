@@ -18,10 +18,10 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
-// A cgroup counts what all processes of a sandbox take together, which an rlimit cannot. One is made for a run with a
-// limit on memory or processes, next to the launcher's own (version 2, where the parent has been delegated to the
-// caller) or in it (version 1, which is root's), and removed after the run. Nothing inside can leave it: /sys is
-// read-only there.
+// A cgroup counts what all processes of a sandbox take together, which an rlimit cannot. One is
+// made for a run with a limit on memory or processes, next to the launcher's own (version 2, where
+// the parent has been delegated to the caller) or in it (version 1, which is root's), and removed
+// after the run. Nothing inside can leave it: /sys is read-only there.
 
 // cgroupLimits are the limits that a cgroup can hold, by the controller that does.
 var cgroupLimits = []struct {
@@ -49,16 +49,17 @@ func Host() Tree {
 type Place struct {
 	Dir     string
 	Version int
-	// bounds are the limits of the cgroups that a process leaves on its way from the launcher's own.
+	// bounds are the limits of the cgroups that a process leaves on its way from the launcher's
+	// own.
 	bounds bounds
 }
 
-// bounds are limits that the new cgroup gets, whatever the plan says, or lets be: nobody asked for more than the
-// launcher itself may take. 0 is none.
+// bounds are limits that the new cgroup gets, whatever the plan says, or lets be: nobody asked for
+// more than the launcher itself may take. 0 is none.
 type bounds struct{ memory, processes int64 }
 
-// places finds for each of the limits that are set a place where a new cgroup would hold it. Those of version 2 are one:
-// a process is in one cgroup of that version.
+// places finds for each of the limits that are set a place where a new cgroup would hold it. Those
+// of version 2 are one: a process is in one cgroup of that version.
 func (t Tree) places(limits profile.Limits) map[profile.Limit]Place {
 	var controllers []string
 	byController := map[string]profile.Limit{}
@@ -98,8 +99,9 @@ func (t Tree) places(limits profile.Limits) map[profile.Limit]Place {
 	return found
 }
 
-// delegated finds the nearest cgroup of version 2, at or above the launcher's own, that passes the controllers on to what
-// is made in it, and that the caller may move processes within. If none has all, one that has the first of them.
+// delegated finds the nearest cgroup of version 2, at or above the launcher's own, that passes the
+// controllers on to what is made in it, and that the caller may move processes within. If none has
+// all, one that has the first of them.
 func (t Tree) delegated(path string, controllers []string) (Place, []string) {
 	for ; len(controllers) > 0; controllers = controllers[:len(controllers)-1] {
 		place := Place{Version: 2}
@@ -132,7 +134,8 @@ func (b bounds) controllers() (list []string) {
 // uncarried are the files of a cgroup's other limits, and what is in them where there is none.
 var uncarried = map[string]string{"memory.high": "max", "memory.swap.max": "max", "cpu.max": "max", "io.max": "", "cpuset.cpus": "", "cpuset.mems": ""}
 
-// narrow adds the limits of a cgroup that is left. It reports false if it has one that cannot be taken along.
+// narrow adds the limits of a cgroup that is left. It reports false if it has one that cannot be
+// taken along.
 func (b *bounds) narrow(dir string) bool {
 	first := func(file string) string { // the first word
 		text, _ := os.ReadFile(filepath.Join(dir, file))
@@ -167,7 +170,8 @@ func (b bounds) amounts(limits profile.Limits) profile.Limits {
 	return limits
 }
 
-// writable reports whether the caller may make a cgroup in dir and move processes between those below it.
+// writable reports whether the caller may make a cgroup in dir and move processes between those
+// below it.
 func writable(dir string) bool {
 	return unix.Access(dir, unix.W_OK|unix.X_OK) == nil && unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil
 }
@@ -187,7 +191,8 @@ func settings(limit profile.Limit, version int, amount int64) []setting {
 	case version == 1:
 		return []setting{{"memory.limit_in_bytes", n, false}, {"memory.memsw.limit_in_bytes", n, true}}
 	}
-	// All of the sandbox ends, not one process of it that the kernel picks: half a command is worse than none.
+	// All of the sandbox ends, not one process of it that the kernel picks: half a command is worse
+	// than none.
 	return []setting{{"memory.max", n, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
 }
 
@@ -237,7 +242,8 @@ func NewCgroup(places map[profile.Limit]Place, limits profile.Limits) (*Cgroup, 
 	return g, nil
 }
 
-// withBounds adds the limits that nobody set but that the launcher itself has in the cgroups that a process leaves.
+// withBounds adds the limits that nobody set but that the launcher itself has in the cgroups that a
+// process leaves.
 func withBounds(places map[profile.Limit]Place) map[profile.Limit]Place {
 	all := maps.Clone(places)
 	for _, place := range places {
@@ -303,7 +309,8 @@ func (g *Cgroup) Join(pid int) error {
 	return nil
 }
 
-// Reached counts how often the limit was: processes that were killed for memory, processes that were not started.
+// Reached counts how often the limit was: processes that were killed for memory, processes that
+// were not started.
 func (g *Cgroup) Reached(limit profile.Limit) int64 {
 	if !g.has(limit) {
 		return 0
@@ -329,8 +336,8 @@ func (g *Cgroup) Reached(limit profile.Limit) int64 {
 	return 0
 }
 
-// Remove takes the cgroup away. Its processes have ended, and the kernel may be a moment behind. What stays all the same,
-// because a process hangs in the kernel, a later run sweeps.
+// Remove takes the cgroup away. Its processes have ended, and the kernel may be a moment behind.
+// What stays all the same, because a process hangs in the kernel, a later run sweeps.
 func (g *Cgroup) Remove() {
 	if g == nil {
 		return
@@ -347,13 +354,15 @@ func (g *Cgroup) Remove() {
 }
 
 const (
-	// sweepAge is how old a cgroup of ours is at least when it is swept: a younger one may be about to be joined.
+	// sweepAge is how old a cgroup of ours is at least when it is swept: a younger one may be about
+	// to be joined.
 	sweepAge = time.Minute
 	// maxSwept bounds what one run sweeps.
 	maxSwept = 100
 )
 
-// sweep removes what runs left that were killed. A cgroup with a process in it the kernel does not remove.
+// sweep removes what runs left that were killed. A cgroup with a process in it the kernel does not
+// remove.
 func sweep(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

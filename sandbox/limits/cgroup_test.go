@@ -17,9 +17,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/process/processtest"
 )
 
-// fakeCgroups is a directory that stands in for a tree of cgroups: files that nobody reads but this program. Each path
-// of delegated, if it ends in "!", is one that the caller may not write. Behind its controllers stand settings, as
-// "pids; memory.max=1".
+// fakeCgroups is a directory that stands in for a tree of cgroups: files that nobody reads but this
+// program. Each path of delegated, if it ends in "!", is one that the caller may not write. Behind
+// its controllers stand settings, as "pids; memory.max=1".
 func fakeCgroups(t *testing.T, membership string, delegated map[string]string) Tree {
 	t.Helper()
 	root := processtest.Directory(t)
@@ -107,7 +107,8 @@ func TestACgroupIsMadeWhereItWouldHold(t *testing.T) {
 	}
 }
 
-// Without this, a limit on processes would take a command out of a service that has a limit on memory.
+// Without this, a limit on processes would take a command out of a service that has a limit on
+// memory.
 func TestACgroupKeepsWhatTheLauncherIsHeldTo(t *testing.T) {
 	place := Place{"/a", 2, bounds{memory: 100, processes: 30}}
 	for name, c := range map[string]struct{ set, want [2]int64 }{
@@ -129,8 +130,8 @@ func TestACgroupKeepsWhatTheLauncherIsHeldTo(t *testing.T) {
 	}
 }
 
-// A directory stands in for the new cgroup: what is written where is all that can be seen of version 2 on a host whose
-// controllers are all in version 1.
+// A directory stands in for the new cgroup: what is written where is all that can be seen of
+// version 2 on a host whose controllers are all in version 1.
 func TestWhatIsWrittenIntoACgroup(t *testing.T) {
 	limits := bothLimits
 	limits.Amounts[profile.LimitCPUPercent] = 150

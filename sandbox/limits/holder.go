@@ -1,5 +1,6 @@
-// Package limits holds what a sandbox takes: what the kernel counts for all its processes together (a cgroup, which systemd may have to
-// make room for, or the process ids of its namespace), and what it counts for each (setrlimit(2)).
+// Package limits holds what a sandbox takes: what the kernel counts for all its processes together
+// (a cgroup, which systemd may have to make room for, or the process ids of its namespace), and
+// what it counts for each (setrlimit(2)).
 package limits
 
 import (
@@ -28,7 +29,8 @@ type Held struct {
 	How    string        `json:"how" jsonschema:"what it counts and what it does not, for a person"`
 }
 
-// HeldBy says of each limit that is set what holds it, where a cgroup can be made at these places. The time limit is not among them.
+// HeldBy says of each limit that is set what holds it, where a cgroup can be made at these places.
+// The time limit is not among them.
 func HeldBy(limits profile.Limits, g process.Guard, places map[profile.Limit]Place) []Held {
 	list := []Held{}
 	for which, amount := range limits.Amounts {
@@ -63,9 +65,9 @@ func HeldBy(limits profile.Limits, g process.Guard, places map[profile.Limit]Pla
 	return list
 }
 
-// holdsProcesses says what a limit on processes is worth without a cgroup. The kernel counts a user's processes in each
-// user namespace (Linux 5.14), and compares the count outside with the limit of whoever made the namespace. Root's it
-// never compares with anything, also not inside.
+// holdsProcesses says what a limit on processes is worth without a cgroup. The kernel counts a
+// user's processes in each user namespace (Linux 5.14), and compares the count outside with the
+// limit of whoever made the namespace. Root's it never compares with anything, also not inside.
 func holdsProcesses(g process.Guard) (Holder, string) {
 	switch {
 	case rootIsExempt() && holdsPIDs(g):

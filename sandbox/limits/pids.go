@@ -12,8 +12,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// ReservedPIDs are those that the kernel gives out once and not again in a namespace of process ids. It takes no pid_max
-// below.
+// ReservedPIDs are those that the kernel gives out once and not again in a namespace of process
+// ids. It takes no pid_max below.
 const ReservedPIDs = 300
 
 const (
@@ -21,8 +21,9 @@ const (
 	mostPIDs    = 1 << 22 // PID_MAX_LIMIT
 )
 
-// holdsPIDs reports whether root's namespaces of process ids can have a pid_max of their own. On an earlier kernel, and
-// without a namespace, the trampoline would set the host's: so neither the version nor the guard may be guessed.
+// holdsPIDs reports whether root's namespaces of process ids can have a pid_max of their own. On an
+// earlier kernel, and without a namespace, the trampoline would set the host's: so neither the
+// version nor the guard may be guessed.
 func holdsPIDs(g process.Guard) bool {
 	return g == process.GuardNamespace && linuxSince(6, 14) && unix.Access(pidsSetting, unix.W_OK) == nil
 }
@@ -38,7 +39,8 @@ func linuxSince(major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// rootIsExempt reports whether this process is the kernel's root, and not that of a container's user namespace.
+// rootIsExempt reports whether this process is the kernel's root, and not that of a container's
+// user namespace.
 func rootIsExempt() bool {
 	if os.Getuid() != 0 {
 		return false

@@ -15,9 +15,10 @@ type Rlimit struct {
 	Soft, hard uint64
 }
 
-// Rlimits are the kernel's for some limits, but for what a cgroup holds. A core dump has always one: the host may pipe core dumps into a
-// program (core(5)), which the kernel starts outside of every sandbox, as root, with what the command wrote into its memory. No size keeps
-// it from that but 1, which stands for just this.
+// Rlimits are the kernel's for some limits, but for what a cgroup holds. A core dump has always
+// one: the host may pipe core dumps into a program (core(5)), which the kernel starts outside of
+// every sandbox, as root, with what the command wrote into its memory. No size keeps it from that
+// but 1, which stands for just this.
 func Rlimits(limits profile.Limits, g *Cgroup) []Rlimit {
 	list := []Rlimit{{unix.RLIMIT_CORE, 1, 1}}
 	for _, r := range rlimitTable {
@@ -28,9 +29,10 @@ func Rlimits(limits profile.Limits, g *Cgroup) []Rlimit {
 	return list
 }
 
-// rlimitTable says which of the kernel's limits stands for which of ours. RLIMIT_DATA counts the memory that a process
-// may write, and not as RLIMIT_AS the addresses that it reserves: node and Go reserve a gigabyte before they begin. Who
-// has computed too long gets SIGXCPU, and who does not heed it a second later SIGKILL.
+// rlimitTable says which of the kernel's limits stands for which of ours. RLIMIT_DATA counts the
+// memory that a process may write, and not as RLIMIT_AS the addresses that it reserves: node and Go
+// reserve a gigabyte before they begin. Who has computed too long gets SIGXCPU, and who does not
+// heed it a second later SIGKILL.
 var rlimitTable = []struct {
 	limit    profile.Limit
 	resource int
@@ -43,7 +45,8 @@ var rlimitTable = []struct {
 	{profile.LimitOpenFiles, unix.RLIMIT_NOFILE, 0},
 }
 
-// Impose sets the limit of a process. Where ours is lower already it stays as it is: nobody asked for more.
+// Impose sets the limit of a process. Where ours is lower already it stays as it is: nobody asked
+// for more.
 func (r Rlimit) Impose(pid int) error {
 	var ours unix.Rlimit
 	if err := unix.Prlimit(0, r.Resource, nil, &ours); err != nil {

@@ -18,15 +18,17 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/process"
 )
 
-// A user's own systemd has cgroups that are the user's, but a process that came in by ssh or on a console stands beside
-// them, and only systemd may move it there. So where a limit takes a cgroup, this process asks to be moved into a
-// transient scope, as systemd-run --user --scope does for what it runs. The scope goes when this process ends.
+// A user's own systemd has cgroups that are the user's, but a process that came in by ssh or on a
+// console stands beside them, and only systemd may move it there. So where a limit takes a cgroup,
+// this process asks to be moved into a transient scope, as systemd-run --user --scope does for what
+// it runs. The scope goes when this process ends.
 
 const (
 	// scopeTimeout bounds the wait for systemd.
 	scopeTimeout = 2 * time.Second
 	systemBusctl = "/usr/bin/busctl"
-	// scopePrefix begins the scopes' names, as the XDG conventions have it. It is not Prefix: they are systemd's.
+	// scopePrefix begins the scopes' names, as the XDG conventions have it. It is not Prefix: they
+	// are systemd's.
 	scopePrefix = "app-clai-sandbox-"
 )
 
@@ -64,7 +66,8 @@ func (t Tree) userManagerHas(controller string) bool {
 	return false
 }
 
-// offersScope reports whether systemd would move this process, and whether that takes it out of no limit.
+// offersScope reports whether systemd would move this process, and whether that takes it out of no
+// limit.
 func (t Tree) offersScope() bool {
 	own, slice := t.unified(), t.userSlice()
 	if !strings.HasPrefix(own, slice+"/") || !writable(t.userManager()) {

@@ -16,7 +16,8 @@ import (
 
 var bothLimits = profile.Limits{Amounts: profile.Amounts{profile.LimitMemory: 64 << 20, profile.LimitProcesses: 50}}
 
-// fakeSession is a host on which the caller, an ordinary user, came in by ssh: beside the cgroups of the user's systemd.
+// fakeSession is a host on which the caller, an ordinary user, came in by ssh: beside the cgroups
+// of the user's systemd.
 func fakeSession(t *testing.T, change map[string]string) Tree {
 	t.Helper()
 	uid := os.Getuid()
@@ -142,7 +143,8 @@ func TestWhatSystemdIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that has itself moved into a scope.
+// TestMain makes the test binary, with CLAI_SANDBOX_TEST_HELPER, a program that has itself moved
+// into a scope.
 func TestMain(m *testing.M) {
 	if os.Getenv("CLAI_SANDBOX_TEST_HELPER") == "enter-scope" {
 		places, err := Host().Ready(bothLimits)

@@ -1,6 +1,7 @@
-// Package links follows a path's symbolic links hop by hop, as the kernel does (path_resolution(7)), and says which it passed: what
-// is decided about a path is decided about the object that it leads to. It looks at a Tree, of which the Host is one, and a plan laid
-// over the host another.
+// Package links follows a path's symbolic links hop by hop, as the kernel does
+// (path_resolution(7)), and says which it passed: what is decided about a path is decided about the
+// object that it leads to. It looks at a Tree, of which the Host is one, and a plan laid over the
+// host another.
 package links
 
 import (
@@ -19,10 +20,12 @@ import (
 	"github.com/clairun/clai-sandbox/profile/text"
 )
 
-// MaxLinks is how many symbolic links one path may pass through, as in the kernel (path_resolution(7)).
+// MaxLinks is how many symbolic links one path may pass through, as in the kernel
+// (path_resolution(7)).
 const MaxLinks = 40
 
-// Tree is a file system as a plan is built on it: one object at a time, never through a symbolic link.
+// Tree is a file system as a plan is built on it: one object at a time, never through a symbolic
+// link.
 type Tree interface {
 	// Lstat describes the object at path itself. An error is, or wraps, the errno.
 	Lstat(path string) (Object, error)
@@ -54,7 +57,8 @@ type Object struct {
 // Host is the real file system.
 type Host struct{}
 
-// Lstat asks the kernel directly: os.Lstat's description of a file is most of what building a plan would cost.
+// Lstat asks the kernel directly: os.Lstat's description of a file is most of what building a plan
+// would cost.
 func (Host) Lstat(path string) (Object, error) {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {
@@ -158,7 +162,8 @@ func (Host) ReadFile(path string, limit int) (string, error) {
 	return string(content[:n]), nil
 }
 
-// A Link is a symbolic link that a path passes through. Its own path has no symbolic link in its parents.
+// A Link is a symbolic link that a path passes through. Its own path has no symbolic link in its
+// parents.
 type Link struct {
 	Path string
 	Text string
@@ -173,8 +178,8 @@ type Walk struct {
 	Rest   []string // what could not be walked any more; empty if all was
 }
 
-// Follow walks path hop by hop, parents included. The error wraps the errno of the step that could not be made; Real is
-// then how far the walk came.
+// Follow walks path hop by hop, parents included. The error wraps the errno of the step that could
+// not be made; Real is then how far the walk came.
 func Follow(tree Tree, path string) (Walk, error) {
 	directory := Object{Mode: fs.ModeDir | 0o755}
 	w := Walk{Real: "/", Object: directory}
@@ -231,8 +236,9 @@ func Follow(tree Tree, path string) (Walk, error) {
 	}
 }
 
-// CutComponent takes the first component off a path. "." and empty components mean nothing and are passed over; ".." is
-// one, because behind a symbolic link it leads to the parent of the link's target. No name is the end of the path.
+// CutComponent takes the first component off a path. "." and empty components mean nothing and are
+// passed over; ".." is one, because behind a symbolic link it leads to the parent of the link's
+// target. No name is the end of the path.
 func CutComponent(path string) (name, after string) {
 	for after = path; after != "" && (name == "" || name == "."); {
 		name, after, _ = strings.Cut(after, "/")
@@ -284,7 +290,8 @@ func Depth(path string) int {
 	return strings.Count(path, "/")
 }
 
-// A stepError says which step of a walk could not be made. Most of them nobody reads, so they are put into words only then.
+// A stepError says which step of a walk could not be made. Most of them nobody reads, so they are
+// put into words only then.
 type stepError struct {
 	path string
 	err  error

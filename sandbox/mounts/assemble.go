@@ -12,9 +12,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// How a tree is put together, apart from the sandbox: in the mounter's own file system in memory, which nobody else sees.
-// The directories of the sandbox's own are directories there, so that making them and mounting on them goes through no path
-// that a command could have written.
+// How a tree is put together, apart from the sandbox: in the mounter's own file system in memory,
+// which nobody else sees. The directories of the sandbox's own are directories there, so that
+// making them and mounting on them goes through no path that a command could have written.
 
 // An assembled tree is whole, and mounted nowhere yet.
 type assembled struct {
@@ -34,7 +34,8 @@ type assembly struct {
 	more    []LeftOut       // of those
 }
 
-// A source is a step on the way of one mount of the tree that may turn out to lead nowhere, or to something else.
+// A source is a step on the way of one mount of the tree that may turn out to lead nowhere, or to
+// something else.
 type source struct {
 	index int
 	call  *result
@@ -46,8 +47,8 @@ type source struct {
 // maxAttempts bounds how often a tree is put together without what turned out to be gone.
 const maxAttempts = 64
 
-// assemble puts a tree together. It is in the mounter's own namespace. What is optional and not there is left out; if that is
-// the root, there is no tree.
+// assemble puts a tree together. It is in the mounter's own namespace. What is optional and not
+// there is left out; if that is the root, there is no tree.
 func (m *Mounter) assemble(tree Tree) (*assembled, []LeftOut, error) {
 	var left []LeftOut
 	for range maxAttempts {
@@ -85,8 +86,8 @@ func (m *Mounter) assemble(tree Tree) (*assembled, []LeftOut, error) {
 	return nil, left, &Error{Path: tree.Path(), Op: "mount", Err: errors.New("it changes faster than it can be opened")}
 }
 
-// assembleAll puts trees together, as many at once as there are: to ask for each takes a turn of its own. A tree of which something is
-// not there is nil, or put together by itself without that.
+// assembleAll puts trees together, as many at once as there are: to ask for each takes a turn of
+// its own. A tree of which something is not there is nil, or put together by itself without that.
 func (m *Mounter) assembleAll(requests []Request) ([]*assembled, []LeftOut, error) {
 	s := m.script()
 	all := make([]*assembly, len(requests))
@@ -131,8 +132,9 @@ type goneSource struct {
 	err   error
 }
 
-// gone are the sources that are not there, or are something else than they have to be. What was to stand on one of those could not be
-// mounted for that reason, and what becomes of it shows when the rest is put together again: it may have to hide what is seen there then.
+// gone are the sources that are not there, or are something else than they have to be. What was to
+// stand on one of those could not be mounted for that reason, and what becomes of it shows when the
+// rest is put together again: it may have to hide what is seen there then.
 func (a *assembly) gone() []goneSource {
 	var list []goneSource
 	for _, s := range a.sources {
@@ -174,8 +176,8 @@ func (a *assembly) look(index int, open *result) {
 	a.sources = append(a.sources, s)
 }
 
-// clean lists the calls that clear the places on the stage that are of no use any more. It comes when nobody waits: to take a mount away
-// takes the kernel longer than to make one.
+// clean lists the calls that clear the places on the stage that are of no use any more. It comes
+// when nobody waits: to take a mount away takes the kernel longer than to make one.
 func (s *script) clean() {
 	for _, name := range s.m.litter {
 		s.on("clean", name).try(unix.SYS_UMOUNT2, stagePlace+"/"+name, unix.MNT_DETACH)
@@ -223,8 +225,8 @@ func (a *assembly) build() *result {
 	return whole
 }
 
-// directory makes one of the sandbox's own directories on the stage, with all that is made and not mounted in it, and
-// returns a mount of it.
+// directory makes one of the sandbox's own directories on the stage, with all that is made and not
+// mounted in it, and returns a mount of it.
 func (a *assembly) directory(index int, name string) *result {
 	m := &a.tree[index]
 	a.do(unix.SYS_MKDIRAT, stageFD, name, int(m.Mode.Perm()))
@@ -243,15 +245,15 @@ func (a *assembly) above(index int) int {
 	return found
 }
 
-// isInside reports whether a mount is part of a directory of the sandbox's own, and not a mount of its own: an own directory
-// or an empty file in one.
+// isInside reports whether a mount is part of a directory of the sandbox's own, and not a mount of
+// its own: an own directory or an empty file in one.
 func (a *assembly) isInside(index int) bool {
 	m := &a.tree[index]
 	return index > 0 && (m.own() || m.Kind == Empty || m.Kind == Copy || m.Kind == Symlink) && a.tree[a.above(index)].own()
 }
 
-// inside makes what belongs into one of the sandbox's own directories, which is at a place on the stage: further ones,
-// files, and what the rest is mounted on.
+// inside makes what belongs into one of the sandbox's own directories, which is at a place on the
+// stage: further ones, files, and what the rest is mounted on.
 func (a *assembly) inside(index int, place string) {
 	dir := &a.tree[index]
 	if dir.Kind == Entries {
@@ -296,7 +298,8 @@ func (a *assembly) make(at string, file bool) {
 // maxCopied bounds a copied file: those are lists of hosts and the like.
 const maxCopied = 1 << 20
 
-// copy makes a file on the stage with the content of one of the host's. One that is gone is gone inside as well.
+// copy makes a file on the stage with the content of one of the host's. One that is gone is gone
+// inside as well.
 func (a *assembly) copy(m *Mount, at string) {
 	text, err := readFile(m.Source)
 	if err != nil {
@@ -339,7 +342,8 @@ func (m *Mount) attributes() unix.MountAttr {
 	return unix.MountAttr{Attr_set: set, Propagation: unix.MS_PRIVATE}
 }
 
-// setattr holds a mount to what every mount of a sandbox is held to. Nothing that the host mounts below it later comes with it.
+// setattr holds a mount to what every mount of a sandbox is held to. Nothing that the host mounts
+// below it later comes with it.
 func (a *assembly) setattr(object *result, flags int, isWritable bool) {
 	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
 	if !isWritable {
@@ -415,8 +419,9 @@ func (a *assembly) bind(index int) *result {
 	return object
 }
 
-// overlay puts a layer over one of the host's directories. The names by which the kernel finds both are the stage's, so that those of
-// the host are not seen inside. What the host has mounted below the directory is not in it.
+// overlay puts a layer over one of the host's directories. The names by which the kernel finds both
+// are the stage's, so that those of the host are not seen inside. What the host has mounted below
+// the directory is not in it.
 func (a *assembly) overlay(index int) *result {
 	m := &a.tree[index]
 	stand := func(path string, look bool) string {

@@ -14,14 +14,16 @@ import (
 
 // A Place says what leads to where a tree is to be mounted.
 type Place struct {
-	// Own is the nearest directory at or above the tree's parent that is the sandbox's own: what is missing below it is made.
-	// Empty: nothing may be made, all of it is the host's.
+	// Own is the nearest directory at or above the tree's parent that is the sandbox's own: what is
+	// missing below it is made. Empty: nothing may be made, all of it is the host's.
 	Own string
-	// Shared says that the command may write Own, or could have: what stands in the way there is set aside.
+	// Shared says that the command may write Own, or could have: what stands in the way there is
+	// set aside.
 	Shared bool
 }
 
-// A Mounted is what was mounted in a sandbox: the root of a tree, or a mount below it that may be taken away for itself.
+// A Mounted is what was mounted in a sandbox: the root of a tree, or a mount below it that may be
+// taken away for itself.
 type Mounted struct {
 	Path string
 	ID   uint64 // its mount id
@@ -67,8 +69,8 @@ func (s *script) makePoint(own, name string, file, shared bool) {
 	}
 }
 
-// view is one of the sandbox's own directories, to be written. Those are closed to all writing, but for the shared ones, so it is another
-// mount of the same directory. It stays open until drop.
+// view is one of the sandbox's own directories, to be written. Those are closed to all writing, but
+// for the shared ones, so it is another mount of the same directory. It stays open until drop.
 func (s *script) view(own string, shared bool) *result {
 	if view := s.views[own]; view != nil {
 		return view
@@ -121,12 +123,13 @@ type Request struct {
 	Keep []string
 }
 
-// maxTogether bounds how many trees are assembled before they are mounted: each takes a descriptor, and one for where it is mounted.
+// maxTogether bounds how many trees are assembled before they are mounted: each takes a descriptor,
+// and one for where it is mounted.
 const maxTogether = 250
 
-// Begin mounts the trees of a new sandbox, whose command is held back, and releases the command. It waits for the base of the
-// sandbox after it has put the trees together. Descriptors that are of no use afterwards go with the next change, or with
-// the mounter.
+// Begin mounts the trees of a new sandbox, whose command is held back, and releases the command. It
+// waits for the base of the sandbox after it has put the trees together. Descriptors that are of no
+// use afterwards go with the next change, or with the mounter.
 func (m *Mounter) Begin(requests []Request) (mounted []Mounted, left []LeftOut, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,7 +198,8 @@ func (m *Mounter) together(requests []Request, waited *bool, last bool) (mounted
 	return mounted, left, nil
 }
 
-// keep opens what of a mounted tree may have to be taken away or looked after for itself. It is in the sandbox's namespace.
+// keep opens what of a mounted tree may have to be taken away or looked after for itself. It is in
+// the sandbox's namespace.
 func (s *script) keep(t *assembled, names []string) (looks []look) {
 	isKept := false
 	for _, name := range names {

@@ -25,8 +25,9 @@ func (m *Mounter) Mount(r Request) ([]Mounted, []LeftOut, error) {
 	return mounted, left, err
 }
 
-// Swap mounts a tree in the place of what was mounted, with no moment in which there is neither (Linux 6.5; before, there is
-// one). Of what is carried over, the mounts stay the same ones, so that who stands in them notices nothing.
+// Swap mounts a tree in the place of what was mounted, with no moment in which there is neither
+// (Linux 6.5; before, there is one). Of what is carried over, the mounts stay the same ones, so
+// that who stands in them notices nothing.
 func (m *Mounter) Swap(old Mounted, r Request) ([]Mounted, []LeftOut, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,18 +98,21 @@ func (m *Mounter) swap(old Mounted, r Request, t *assembled) ([]Mounted, error) 
 	return mounted, m.gone(old)
 }
 
-// unmount takes exactly the mount away whose root is open, wherever it is by now, and what is mounted on it.
+// unmount takes exactly the mount away whose root is open, wherever it is by now, and what is
+// mounted on it.
 func (s *script) unmount(root int) {
 	s.do(unix.SYS_FCHDIR, selfFD)
 	s.do(unix.SYS_UMOUNT2, strconv.Itoa(root), unix.MNT_DETACH)
 	s.do(unix.SYS_CHDIR, "/")
 }
 
-// ErrWritten means that nothing was taken away, because something inside has a file there open for writing.
+// ErrWritten means that nothing was taken away, because something inside has a file there open for
+// writing.
 var ErrWritten = errors.New("a file there is open for writing")
 
-// Unmount takes away what was mounted, and proves that it is gone. It is made read-only first, as by Narrow: if that is refused,
-// nothing is done, and the error is ErrWritten. The places that were made for it go as well, where they are the sandbox's own.
+// Unmount takes away what was mounted, and proves that it is gone. It is made read-only first, as
+// by Narrow: if that is refused, nothing is done, and the error is ErrWritten. The places that were
+// made for it go as well, where they are the sandbox's own.
 func (m *Mounter) Unmount(old Mounted, place Place) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +172,8 @@ func (m *Mounter) gone(old Mounted) error {
 	return nil
 }
 
-// There are the numbers of the mounts in the sandbox's namespace when one was last proved gone, or nil.
+// There are the numbers of the mounts in the sandbox's namespace when one was last proved gone, or
+// nil.
 func (m *Mounter) There() map[uint64]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,9 +199,10 @@ func IDs(process string) (map[uint64]bool, error) {
 // narrowTimeout is how long what is to become read-only may be open for writing.
 const narrowTimeout = 200 * time.Millisecond
 
-// Narrow makes what is mounted read-only as it is, which holds for whoever stands in it or has a directory there open: nothing
-// can be changed any more, neither content nor permissions nor times. all says with what is mounted below. The kernel refuses
-// that with EBUSY as long as a file there is open for writing.
+// Narrow makes what is mounted read-only as it is, which holds for whoever stands in it or has a
+// directory there open: nothing can be changed any more, neither content nor permissions nor times.
+// all says with what is mounted below. The kernel refuses that with EBUSY as long as a file there
+// is open for writing.
 func (m *Mounter) Narrow(old Mounted, all bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,8 +230,9 @@ func (m *Mounter) Narrow(old Mounted, all bool) error {
 	}
 }
 
-// Cover puts a mount back that the host took away, by replacing or renaming what it stood on: what is there now, whatever that
-// is, is mounted over itself, read-only; or it is hidden. There is nothing to do where nothing is: then no id comes back.
+// Cover puts a mount back that the host took away, by replacing or renaming what it stood on: what
+// is there now, whatever that is, is mounted over itself, read-only; or it is hidden. There is
+// nothing to do where nothing is: then no id comes back.
 func (m *Mounter) Cover(name string, hide bool) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files in a directory in memory that the command may write. Those with a directory of its own each the mounter keeps open: it
-// can read and replace them whatever the command does with their paths, also when the sandbox has ended.
+// Files in a directory in memory that the command may write. Those with a directory of its own each
+// the mounter keeps open: it can read and replace them whatever the command does with their paths,
+// also when the sandbox has ended.
 
 // copies lists the calls that make the files of a directory in memory.
 func (a *assembly) copies(m *Mount, root *result) {
@@ -103,8 +104,9 @@ func (m *Mounter) readPiece(dir int, name string, at int) (string, error) {
 	return string(read.data[:read.value]), nil
 }
 
-// ReplaceCopy replaces a file in memory that holds a text by another one, by git's way to write: under a lock that a program which does so
-// as well respects. If it holds something else by then, or the lock is taken, it is ErrBusy.
+// ReplaceCopy replaces a file in memory that holds a text by another one, by git's way to write:
+// under a lock that a program which does so as well respects. If it holds something else by then,
+// or the lock is taken, it is ErrBusy.
 func (m *Mounter) ReplaceCopy(name, old, text string, limit int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,8 +139,9 @@ func (m *Mounter) ReplaceCopy(name, old, text string, limit int) error {
 	return s.flush()
 }
 
-// CoverLink is Cover for a file that a link is mounted over. There is nothing to do where nothing is, or the link is still there: then
-// no id comes back. Where something else is than a regular file, it fails.
+// CoverLink is Cover for a file that a link is mounted over. There is nothing to do where nothing
+// is, or the link is still there: then no id comes back. Where something else is than a regular
+// file, it fails.
 func (m *Mounter) CoverLink(name, text string) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

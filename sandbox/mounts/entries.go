@@ -12,9 +12,10 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// A directory with something hidden in it is not mounted itself: the sandbox has one of its own in its place, with the
-// host's entries mounted in it, each for itself. What comes into being there while the command runs is not seen, whatever
-// it is called, and what hides something stands in a directory that nobody on the host can rename or replace.
+// A directory with something hidden in it is not mounted itself: the sandbox has one of its own in
+// its place, with the host's entries mounted in it, each for itself. What comes into being there
+// while the command runs is not seen, whatever it is called, and what hides something stands in a
+// directory that nobody on the host can rename or replace.
 
 // maxEntries bounds how many entries are shown in one tree.
 const maxEntries = 4096
@@ -93,8 +94,8 @@ func entriesOf(dir string) ([]entry, error) {
 	return list, nil
 }
 
-// fill mounts the entries of a directory, and of those in it, below an open mount of it. One that is gone by now, or cannot be
-// opened, is an empty place.
+// fill mounts the entries of a directory, and of those in it, below an open mount of it. One that
+// is gone by now, or cannot be opened, is an empty place.
 func (a *assembly) fill(index int, at *result, below string) {
 	dir := &a.tree[index]
 	if len(a.entries[index]) > 0 {

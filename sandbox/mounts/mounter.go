@@ -15,12 +15,14 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// A Mounter is a process in the user namespace that owns a sandbox's mount namespace, with the capabilities for mounting
-// there and no others. Most of the time it is in a mount namespace of its own, a copy of the host's: there it can take a
-// copy of what the host has at a path. It is a trampoline, because only a program with a single thread can enter a user
-// namespace: what it does, Go code decides call by call.
+// A Mounter is a process in the user namespace that owns a sandbox's mount namespace, with the
+// capabilities for mounting there and no others. Most of the time it is in a mount namespace of its
+// own, a copy of the host's: there it can take a copy of what the host has at a path. It is a
+// trampoline, because only a program with a single thread can enter a user namespace: what it does,
+// Go code decides call by call.
 //
-// It ends when Close is called, and when this process ends. What it has mounted stays as long as the sandbox.
+// It ends when Close is called, and when this process ends. What it has mounted stays as long as
+// the sandbox.
 type Mounter struct {
 	mu     sync.Mutex
 	pid    int
@@ -51,25 +53,28 @@ const (
 	selfFD    = 43 // /proc/self/fd, to name a mount for umount(2)
 )
 
-// stagePlace is where the mounter's file system in memory stands: all hosts have it, and nothing that is mounted comes from there.
+// stagePlace is where the mounter's file system in memory stands: all hosts have it, and nothing
+// that is mounted comes from there.
 const stagePlace = "/proc"
 
-// timeout bounds the wait for the mounter: it does nothing that waits, but a network file system may.
+// timeout bounds the wait for the mounter: it does nothing that waits, but a network file system
+// may.
 const timeout = 20 * time.Second
 
 // ErrRefused means that this process may not enter the sandbox's namespaces.
 var ErrRefused = errors.New("the kernel does not let this process mount in its own sandbox")
 
-// Supported reports whether this kernel has the calls that mounting takes, and lets this process make them. Whether it may enter
-// its own sandbox, only trying tells.
+// Supported reports whether this kernel has the calls that mounting takes, and lets this process
+// make them. Whether it may enter its own sandbox, only trying tells.
 func Supported() bool {
 	_, err := unix.OpenTree(-1, "", unix.AT_EMPTY_PATH)
 	_, _, short := unix.Syscall6(unix.SYS_MOUNT_SETATTR, ^uintptr(0), 0, 0, 0, 0, 0) // too short: EINVAL, before anything else is looked at
 	return err == unix.EBADF && short == unix.EINVAL
 }
 
-// Start starts the mounter of a sandbox that need not be there yet: it waits for Enter. From ready it reads a byte when the base is
-// complete, and to released it writes one when the mounts are there. holds are descriptors that it keeps until it ends, or -1.
+// Start starts the mounter of a sandbox that need not be there yet: it waits for Enter. From ready
+// it reads a byte when the base is complete, and to released it writes one when the mounts are
+// there. holds are descriptors that it keeps until it ends, or -1.
 func Start(ready, released int, holds ...int) (*Mounter, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -111,7 +116,8 @@ func Start(ready, released int, holds ...int) (*Mounter, error) {
 	return m, nil
 }
 
-// Enter has the mounter enter the namespaces of its sandbox, whose pid 1 has this number outside. Whether it could, the next call tells.
+// Enter has the mounter enter the namespaces of its sandbox, whose pid 1 has this number outside.
+// Whether it could, the next call tells.
 func (m *Mounter) Enter(init int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,8 +125,8 @@ func (m *Mounter) Enter(init int) {
 	m.out = m.enter.Send(m.socket)
 }
 
-// entered returns when the mounter has entered, or why it could not. Nothing is sent to one that is not in its sandbox's namespaces: it would
-// mount on the host.
+// entered returns when the mounter has entered, or why it could not. Nothing is sent to one that is
+// not in its sandbox's namespaces: it would mount on the host.
 func (m *Mounter) entered() error {
 	if m.enter != nil && m.out == nil {
 		var failed *trampoline.CallError
@@ -156,16 +162,18 @@ func enter(init int) *trampoline.List {
 	l.Call(0, unix.SYS_MOVE_MOUNT, l.Result(memory), l.Text(""), atCWD, l.Text(stagePlace), unix.MOVE_MOUNT_F_EMPTY_PATH)
 	keep(memory, stageFD)
 	l.Call(trampoline.MayFail, unix.SYS_MKNODAT, stageFD, l.Text(emptyName), unix.S_IFREG|0o444, 0)
-	// As many descriptors as it may have: each mount takes one for a moment, and many trees one each.
+	// As many descriptors as it may have: each mount takes one for a moment, and many trees one
+	// each.
 	l.Call(trampoline.MayFail, unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, openFiles(l))
 	l.Call(0, unix.SYS_CAPSET, l.Words(unix.LINUX_CAPABILITY_VERSION_3), l.Words(capabilities|capabilities<<32, 0, 0))
 	l.Call(0, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	return l
 }
 
-// limitWatching leaves a part of what the user may watch to others: a command that takes all of it keeps the person's editors and every
-// other sandbox from starting. Each user namespace has limits of its own, besides those above it. (The process is in the sandbox's by now: the
-// kernel does not let it enter the one it is in, so those of the host are never written.)
+// limitWatching leaves a part of what the user may watch to others: a command that takes all of it
+// keeps the person's editors and every other sandbox from starting. Each user namespace has limits
+// of its own, besides those above it. (The process is in the sandbox's by now: the kernel does not
+// let it enter the one it is in, so those of the host are never written.)
 func limitWatching(l *trampoline.List) {
 	for _, of := range []struct {
 		name string
@@ -200,7 +208,8 @@ const (
 	fsmountCloexec   = 1
 )
 
-// newMemory lists the calls for a new file system in memory, mounted nowhere yet, and returns the one with its root.
+// newMemory lists the calls for a new file system in memory, mounted nowhere yet, and returns the
+// one with its root.
 func newMemory(l *trampoline.List, mode uint32) int {
 	context := l.Call(0, unix.SYS_FSOPEN, l.Text("tmpfs"), unix.FSOPEN_CLOEXEC)
 	l.Call(0, unix.SYS_FSCONFIG, l.Result(context), unix.FSCONFIG_SET_STRING, l.Text("mode"), l.Text(fmt.Sprintf("%04o", mode)), 0)

@@ -1,14 +1,17 @@
 // Package mounts puts together what a sandbox shows, and changes it while the sandbox runs.
 //
-// bubblewrap makes the namespaces and the base of the file system; everything else is trees that are assembled apart: each
-// object opened without following symbolic links, each mount by descriptor, with what hides and protects below already on
-// it. A tree appears in the sandbox in one move. What is mounted is known by its mount id and an open descriptor, never by a
-// path, which a command could have changed.
+// bubblewrap makes the namespaces and the base of the file system; everything else is trees that
+// are assembled apart: each object opened without following symbolic links, each mount by
+// descriptor, with what hides and protects below already on it. A tree appears in the sandbox in
+// one move. What is mounted is known by its mount id and an open descriptor, never by a path, which
+// a command could have changed.
 //
-// All of it is done by a process of its own, the mounter (see Mounter), which is in the user namespace that owns the
-// sandbox's mount namespace, and in none of the sandbox's other namespaces: nothing inside can see it.
+// All of it is done by a process of its own, the mounter (see Mounter), which is in the user
+// namespace that owns the sandbox's mount namespace, and in none of the sandbox's other namespaces:
+// nothing inside can see it.
 //
-// The package knows nothing of profiles and plans; package sandbox says what is to be mounted. Needs Linux 5.12.
+// The package knows nothing of profiles and plans; package sandbox says what is to be mounted.
+// Needs Linux 5.12.
 package mounts
 
 import (
@@ -44,11 +47,13 @@ type Mount struct {
 	Size     int64  // of Private: how much it may hold; 0: as much as the kernel lets it
 	Files    []File // of Private: what is in it at the start
 	File     bool   // it is no directory
-	// OrEntries is of an Overlay: where it cannot be mounted, its place has the host's entries, as of Entries.
+	// OrEntries is of an Overlay: where it cannot be mounted, its place has the host's entries, as
+	// of Entries.
 	OrEntries bool
 	// Object is what has to be at Source, if a certain object has.
 	Object *Object
-	// Optional mounts are left out where their source is gone or is something else; any other ends the assembly.
+	// Optional mounts are left out where their source is gone or is something else; any other ends
+	// the assembly.
 	Optional bool
 }
 
@@ -60,14 +65,16 @@ const (
 	LayerWork  = LayerIn + "/work"  // the kernel's
 )
 
-// A File is a file in a directory in memory. With a directory in its path it is the one file of that, which the mounter can read and replace.
+// A File is a file in a directory in memory. With a directory in its path it is the one file of
+// that, which the mounter can read and replace.
 type File struct {
 	Path string // below the directory in memory: "0/config"
 	Text string
 	Mode fs.FileMode // of one without a directory; any other is its owner's
 }
 
-// own reports whether the mount is of the sandbox's own making, so that places to mount on can be made in it.
+// own reports whether the mount is of the sandbox's own making, so that places to mount on can be
+// made in it.
 func (m *Mount) own() bool { return m.Kind == Entries || m.Kind == Mask }
 
 // An Object identifies something on the host. What is empty counts for nothing.
@@ -77,7 +84,8 @@ type Object struct {
 	Handle        string // its file handle, in hexadecimal
 }
 
-// A Tree is what appears in one move: its root first, then what is below, the shallow before the deep.
+// A Tree is what appears in one move: its root first, then what is below, the shallow before the
+// deep.
 type Tree []Mount
 
 // Path is where the tree's root is.

@@ -8,8 +8,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// A script is a list of calls for the mounter that is sent in as many pieces as it takes. The first failure of a call that
-// must not fail ends it: nothing after it is done.
+// A script is a list of calls for the mounter that is sent in as many pieces as it takes. The first
+// failure of a call that must not fail ends it: nothing after it is done.
 type script struct {
 	m       *Mounter
 	list    *trampoline.List
@@ -32,7 +32,8 @@ type result struct {
 	value  int // afterwards
 	path   string
 	op     string
-	// of a call that fills a buffer: where it is in the list's data, how long it is, and what was in it afterwards
+	// of a call that fills a buffer: where it is in the list's data, how long it is, and what was
+	// in it afterwards
 	buffer uint64
 	size   int
 	data   []byte
@@ -43,8 +44,8 @@ func (m *Mounter) script() *script { return &script{m: m, list: &trampoline.List
 // room is how much a few calls about one thing may take together.
 const room = 32 << 10
 
-// on says what the next calls are about. Only here a piece of the script may end: what is put into the list's data for a
-// call is in the same piece.
+// on says what the next calls are about. Only here a piece of the script may end: what is put into
+// the list's data for a call is in the same piece.
 func (s *script) on(op, path string) *script {
 	if s.list.Size() > trampoline.MaxList-room {
 		s.flush()
@@ -101,8 +102,8 @@ func (s *script) try(number uintptr, arguments ...any) *result {
 
 func (s *script) close(r *result) { s.try(unix.SYS_CLOSE, r) }
 
-// later says that a descriptor is of no use any more after the script: to let a mount go that is mounted nowhere takes the kernel longer
-// than all else. What closes it is tidy.
+// later says that a descriptor is of no use any more after the script: to let a mount go that is
+// mounted nowhere takes the kernel longer than all else. What closes it is tidy.
 func (s *script) later(r *result) { s.unused = append(s.unused, r) }
 
 // drop leaves to tidy what is of no use any more. The script was carried out.
@@ -178,7 +179,8 @@ func (s *script) send() error {
 	return s.list.Send(s.m.socket)
 }
 
-// sendOff is flush for calls that may fail, and whose results nobody needs: it does not wait for the answer.
+// sendOff is flush for calls that may fail, and whose results nobody needs: it does not wait for
+// the answer.
 func (s *script) sendOff() {
 	if s.err == nil && len(s.pending) > 0 && s.send() == nil {
 		s.m.sent = append(s.m.sent, s.list)
@@ -187,7 +189,8 @@ func (s *script) sendOff() {
 	s.abandon()
 }
 
-// answer waits for the answer to a list. After one that did not come in time, no other one can be told from it: there is none any more.
+// answer waits for the answer to a list. After one that did not come in time, no other one can be
+// told from it: there is none any more.
 func (m *Mounter) answer(list *trampoline.List) (*trampoline.Results, error) {
 	results, err := list.Answer(m.socket)
 	m.lost = m.lost || errors.Is(err, trampoline.ErrSilent)

@@ -22,7 +22,8 @@ func newSilent(t *testing.T) (m *Mounter, other int) {
 	return &Mounter{socket: ends[0]}, ends[1]
 }
 
-// answer says what a mounter says to a list of one call: a tag, and a result for it and for each of the four that answer.
+// answer says what a mounter says to a list of one call: a tag, and a result for it and for each of
+// the four that answer.
 func answer(t *testing.T, other int, result byte) {
 	if _, err := unix.Write(other, []byte{8: result, 31: 0}); err != nil {
 		t.Fatal(err)

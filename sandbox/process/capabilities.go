@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities names what this process may do beyond its user, in the kernel's terms ("sys_admin"). None of it reaches
-// a command: bwrap drops everything, and DropCapabilities what bwrap would not start with.
+// Capabilities names what this process may do beyond its user, in the kernel's terms ("sys_admin").
+// None of it reaches a command: bwrap drops everything, and DropCapabilities what bwrap would not
+// start with.
 func Capabilities() ([]string, error) {
 	caps, err := capability.NewPid2(0)
 	if err == nil {
@@ -27,9 +28,9 @@ func Capabilities() ([]string, error) {
 	return names, nil
 }
 
-// DropCapabilities takes this thread's capabilities away where its user is not root: bwrap refuses to start with any
-// ("Unexpected capabilities but not setuid"). Root needs them to set the sandbox up, and bwrap drops them before the
-// command.
+// DropCapabilities takes this thread's capabilities away where its user is not root: bwrap refuses
+// to start with any ("Unexpected capabilities but not setuid"). Root needs them to set the sandbox
+// up, and bwrap drops them before the command.
 func DropCapabilities() error {
 	if held, err := Permitted(); os.Getuid() == 0 || err == nil && held == 0 {
 		return nil
@@ -48,8 +49,8 @@ func DropCapabilities() error {
 	return nil
 }
 
-// Permitted asks the kernel directly for this thread's capabilities: most callers have none, and this is on every
-// command's way.
+// Permitted asks the kernel directly for this thread's capabilities: most callers have none, and
+// this is on every command's way.
 func Permitted() (uint64, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -13,7 +13,8 @@ import (
 // maxDescendants bounds the walk through a tree of processes that may be growing.
 const maxDescendants = 1 << 16
 
-// Descendants lists the processes that pid started, those that they started, and so on: the nearest first.
+// Descendants lists the processes that pid started, those that they started, and so on: the nearest
+// first.
 func Descendants(pid int) []int {
 	list := Children(pid)
 	for i := 0; i < len(list) && len(list) < maxDescendants; i++ {
@@ -41,8 +42,8 @@ func Children(pid int) []int {
 	return list
 }
 
-// Runs reports whether a process has a thread that is neither stopped nor ended (proc_pid_stat(5)). The first thread may have
-// ended before the others.
+// Runs reports whether a process has a thread that is neither stopped nor ended (proc_pid_stat(5)).
+// The first thread may have ended before the others.
 func Runs(pid int) bool {
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, task := range tasks {
@@ -56,7 +57,8 @@ func Runs(pid int) bool {
 	return false
 }
 
-// stopPending reports whether a thread that waits in the kernel will stop before it does anything else.
+// stopPending reports whether a thread that waits in the kernel will stop before it does anything
+// else.
 func stopPending(base string) bool {
 	status, _ := os.ReadFile(base + "status")
 	for line := range strings.Lines(string(status)) {

@@ -10,13 +10,15 @@ import (
 
 // A Guard is how a bwrap is kept from outliving us.
 //
-// The kernel kills bwrap with the thread that started it. But bwrap asks for the same between itself and its child only
-// when the sandbox is complete, so a bwrap that is killed before leaves the child running. In a process id namespace of
-// its own bwrap is the first process, and with it the kernel kills all others: at any time, and before it reports
-// bwrap's own end. The first process of a namespace is also deaf to the terminal's signals, as bwrap must be and the
-// command must not.
+// The kernel kills bwrap with the thread that started it. But bwrap asks for the same between
+// itself and its child only when the sandbox is complete, so a bwrap that is killed before leaves
+// the child running. In a process id namespace of its own bwrap is the first process, and with it
+// the kernel kills all others: at any time, and before it reports bwrap's own end. The first
+// process of a namespace is also deaf to the terminal's signals, as bwrap must be and the command
+// must not.
 //
-// An ordinary user needs a user namespace to make one. Where AppArmor grants that to bwrap alone, plain is what is left.
+// An ordinary user needs a user namespace to make one. Where AppArmor grants that to bwrap alone,
+// plain is what is left.
 type Guard uint8
 
 const (
@@ -39,8 +41,8 @@ func ChooseGuard() Guard {
 	}
 }
 
-// appArmorRestricts reports whether user namespaces are for programs with an AppArmor profile only (Ubuntu 23.10 and
-// later). Others get one without any rights in it, and bwrap would inherit that.
+// appArmorRestricts reports whether user namespaces are for programs with an AppArmor profile only
+// (Ubuntu 23.10 and later). Others get one without any rights in it, and bwrap would inherit that.
 func appArmorRestricts() bool {
 	setting, err := os.ReadFile("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 	if err != nil || len(setting) == 0 || setting[0] != '1' {

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// A Meter lets so many bytes of a command's output through, and tells when there are more. Nil measures nothing.
+// A Meter lets so many bytes of a command's output through, and tells when there are more. Nil
+// measures nothing.
 type Meter struct {
 	over chan struct{} // closed when there are more
 
@@ -24,8 +25,9 @@ func NewMeter(limit int64) *Meter {
 	return &Meter{over: make(chan struct{}), left: limit}
 }
 
-// Measure puts the meter between the command and its streams. Where both lead to the same file they become one, so that
-// what is written to them stays in its order. Without a meter they stay as they are: no byte passes through this process.
+// Measure puts the meter between the command and its streams. Where both lead to the same file they
+// become one, so that what is written to them stays in its order. Without a meter they stay as they
+// are: no byte passes through this process.
 func (m *Meter) Measure(stdio Stdio) Stdio {
 	if m == nil {
 		return stdio
@@ -90,7 +92,8 @@ type metered struct {
 	to    io.Writer
 }
 
-// Write takes everything, so that a command that is about to be ended is not held up by what it still writes.
+// Write takes everything, so that a command that is about to be ended is not held up by what it
+// still writes.
 func (m *metered) Write(p []byte) (int, error) {
 	if pass := m.meter.take(len(p)); pass > 0 {
 		if n, err := m.to.Write(p[:pass]); err != nil {

@@ -1,6 +1,7 @@
-// Package process starts a program outside of every sandbox, which may be bwrap: only one that nobody else could have put there, with
-// streams that may be anything, without the launcher's capabilities where it must not have them, and so that it ends with the launcher. It
-// also looks at the processes that one has started.
+// Package process starts a program outside of every sandbox, which may be bwrap: only one that
+// nobody else could have put there, with streams that may be anything, without the launcher's
+// capabilities where it must not have them, and so that it ends with the launcher. It also looks at
+// the processes that one has started.
 package process
 
 import (
@@ -14,8 +15,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/descriptor"
 )
 
-// A Process is a program that was started. It is not os/exec's: that one first tries out, on a child of its own, what the
-// kernel's process descriptors can do, which takes as long as all the rest of a start.
+// A Process is a program that was started. It is not os/exec's: that one first tries out, on a
+// child of its own, what the kernel's process descriptors can do, which takes as long as all the
+// rest of a start.
 type Process struct {
 	pid    int
 	copies sync.WaitGroup // of streams that are not files
@@ -72,7 +74,8 @@ func (p *Process) Begun() <-chan struct{} { return p.begun }
 func (p *Process) Wait() {
 	var info unix.Siginfo
 	for {
-		// First without reaping, so that the process id stays its own as long as somebody may signal it.
+		// First without reaping, so that the process id stays its own as long as somebody may
+		// signal it.
 		err := unix.Waitid(unix.P_PID, p.pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
 			break
@@ -91,8 +94,8 @@ func (p *Process) Wait() {
 	p.copies.Wait() // nothing inside is left that could hold the other ends
 }
 
-// While does something while the process's number, and so its children's, are their own. It reports false, and does nothing, if that is
-// over.
+// While does something while the process's number, and so its children's, are their own. It reports
+// false, and does nothing, if that is over.
 func (p *Process) While(do func(pid int)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

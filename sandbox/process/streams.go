@@ -5,14 +5,15 @@ import (
 	"os"
 )
 
-// Stdio are the command's standard streams. An *os.File is handed over as it is: no byte passes through this process.
+// Stdio are the command's standard streams. An *os.File is handed over as it is: no byte passes
+// through this process.
 type Stdio struct {
 	In       io.Reader // nil: /dev/null
 	Out, Err io.Writer // nil: /dev/null
 }
 
-// stream turns one of the caller's streams into a file for the child. A file goes as it is; for anything else there is a
-// pipe, and somebody who carries the bytes.
+// stream turns one of the caller's streams into a file for the child. A file goes as it is; for
+// anything else there is a pipe, and somebody who carries the bytes.
 func (p *Process) stream(stream any) (file *os.File, ours bool, err error) {
 	switch s := stream.(type) {
 	case nil:

@@ -16,8 +16,8 @@ import (
 // TrustedOwner reports whether a program of this user's may be executed: root's and our own.
 func TrustedOwner(uid uint32) bool { return int(uid) == os.Getuid() || RootsOwn(uid) }
 
-// RootsOwn reports whether a file of this user's is root's. In a user namespace without root, as in a rootless container,
-// root's files seem to be the overflow user's.
+// RootsOwn reports whether a file of this user's is root's. In a user namespace without root, as in
+// a rootless container, root's files seem to be the overflow user's.
 func RootsOwn(uid uint32) bool {
 	if uid == 0 {
 		return true
@@ -28,9 +28,10 @@ func RootsOwn(uid uint32) bool {
 		!slices.Equal(strings.Fields(string(uidMap)), []string{"0", "0", "4294967295"})
 }
 
-// TrustPlace refuses a program that somebody else could have put where it is: each directory on the way to it, by the path
-// and behind its links, and the program itself, belong to an owner that counts, and others may not write there. In a sticky
-// directory they may, but not replace what is not theirs.
+// TrustPlace refuses a program that somebody else could have put where it is: each directory on the
+// way to it, by the path and behind its links, and the program itself, belong to an owner that
+// counts, and others may not write there. In a sticky directory they may, but not replace what is
+// not theirs.
 func TrustPlace(path string, owner func(uid uint32) bool) error {
 	w, err := links.Follow(links.Host{}, path)
 	if err != nil {
@@ -62,7 +63,8 @@ func trustObject(path string, owner func(uid uint32) bool) error {
 	return nil
 }
 
-// TrustProgram refuses a program that others could have replaced: it is executed outside the sandbox.
+// TrustProgram refuses a program that others could have replaced: it is executed outside the
+// sandbox.
 func TrustProgram(path string) error {
 	if err := TrustPlace(path, TrustedOwner); err != nil {
 		return fmt.Errorf("%w, so it is not executed", err)

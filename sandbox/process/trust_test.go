@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Each directory on the way counts, as typed and behind links: whoever may write there may put another program there.
+// Each directory on the way counts, as typed and behind links: whoever may write there may put
+// another program there.
 func TestAProgramIsTrustedByItsWholeWay(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err := errors.Join(err, os.Chmod(base, 0o755)); err != nil {

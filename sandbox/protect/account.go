@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A node is one directory that is watched. The tree of nodes is the account of what the directories are called now; the kernel's
-// events keep it, and whatever is done is done in a directory that was opened and found to be the very one.
+// A node is one directory that is watched. The tree of nodes is the account of what the directories
+// are called now; the kernel's events keep it, and whatever is done is done in a directory that was
+// opened and found to be the very one.
 type node struct {
 	watch    int32 // its number in the inotify instance
 	above    *node // nil: a root, or it was moved away and not seen again yet
@@ -137,7 +138,8 @@ func (w *Watch) close(n *node) {
 	}
 }
 
-// attach puts a node where a directory is now. The account is a tree: nothing else makes a node another one's.
+// attach puts a node where a directory is now. The account is a tree: nothing else makes a node
+// another one's.
 func (w *Watch) attach(n, above *node, name string) {
 	n.placed = n.placed && n.above == above && n.name == name
 	w.detach(n)
@@ -204,7 +206,8 @@ func (w *Watch) drop(n *node) {
 
 const directoryEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_ONLYDIR
 
-// adopt watches a directory that is, or has come to be, in another one, and has it looked through. How is what to do with it.
+// adopt watches a directory that is, or has come to be, in another one, and has it looked through.
+// How is what to do with it.
 func (w *Watch) adopt(above *node, name string) error {
 	if w.apart(above, name) {
 		return nil
@@ -280,7 +283,8 @@ func (w *Watch) watchChanges(n *node, fd int) {
 	w.addWatch(fd, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_MASK_ADD)
 }
 
-// place says where a directory is now. It is looked through if it is new, or if other names count in it now.
+// place says where a directory is now. It is looked through if it is new, or if other names count
+// in it now.
 func (w *Watch) place(n, above *node, name string, fresh bool) {
 	was, whole, part := n.packages, n.whole, n.part
 	w.attach(n, above, name)
@@ -300,8 +304,8 @@ func (w *Watch) place(n, above *node, name string, fresh bool) {
 	}
 }
 
-// atOnce sees to what is protected in a directory that was renamed, without a look at all that is in it: that takes longer. all says
-// that other names count in it now.
+// atOnce sees to what is protected in a directory that was renamed, without a look at all that is
+// in it: that takes longer. all says that other names count in it now.
 func (w *Watch) atOnce(n *node, name string, all bool) {
 	list := w.options.Names.in[fold(name)]
 	if all {
@@ -346,8 +350,9 @@ type entry struct {
 
 const maxWaiting = 64
 
-// isAside reports whether a name is one that something was set aside under, by this watch or another one. Nothing may stand behind it:
-// some programs execute all files of a directory that end in a certain way.
+// isAside reports whether a name is one that something was set aside under, by this watch or
+// another one. Nothing may stand behind it: some programs execute all files of a directory that end
+// in a certain way.
 func isAside(name string) bool {
 	random, is := strings.CutPrefix(name, asidePrefix)
 	return is && len(random) == asideLength && strings.Trim(random, "0123456789abcdef") == ""

@@ -20,12 +20,14 @@ const (
 )
 
 const (
-	// maxSame is how often one name may come into being in a minute. A command that makes it again and again would win against
-	// setting aside some time.
+	// maxSame is how often one name may come into being in a minute. A command that makes it again
+	// and again would win against setting aside some time.
 	maxSame = 3
-	// sameFor is how long a name counts: an agent that works for hours saves its settings, or goes from branch to branch, more often.
+	// sameFor is how long a name counts: an agent that works for hours saves its settings, or goes
+	// from branch to branch, more often.
 	sameFor = time.Minute
-	// maxAll is how many may in one run, all together: a project that is cloned may bring some hundred.
+	// maxAll is how many may in one run, all together: a project that is cloned may bring some
+	// hundred.
 	maxAll = 1000
 )
 
@@ -128,7 +130,8 @@ func (w *Watch) asideIn(n *node, dir int, name string) error {
 	return nil
 }
 
-// isWorktreesOwn reports whether the file gitdir in an open directory names a file .git that is not there, where the command may write it.
+// isWorktreesOwn reports whether the file gitdir in an open directory names a file .git that is not
+// there, where the command may write it.
 func (w *Watch) isWorktreesOwn(dir int) bool {
 	text, err := readFile(dir, "gitdir", unix.PathMax)
 	file := strings.TrimRight(string(text), "\n")
@@ -154,8 +157,8 @@ func readlink(fd int) (string, error) {
 	return string(buffer[:max(n, 0)]), err
 }
 
-// count reports whether a name may come into being once more. If not, the command is ended, but what it made is set aside all the
-// same.
+// count reports whether a name may come into being once more. If not, the command is ended, but
+// what it made is set aside all the same.
 func (w *Watch) count(path string) bool {
 	w.forgetAttempts()
 	if _, source := madeFrom(base(path)); source == "" && len(w.attempts) < 4*maxAll { // what compiles does it whenever it finds nothing
@@ -178,8 +181,9 @@ func (w *Watch) forgetAttempts() {
 	}
 }
 
-// rename gives a name in an open directory, which is at a path, another one. The record says so before: this process may be killed. A directory that may not be written is given another mode for that: the
-// command owns it, and could do the same.
+// rename gives a name in an open directory, which is at a path, another one. The record says so
+// before: this process may be killed. A directory that may not be written is given another mode for
+// that: the command owns it, and could do the same.
 func (w *Watch) rename(dir int, name, path string) (string, error) {
 	for range 4 {
 		var random [asideLength / 2]byte
@@ -234,8 +238,8 @@ type Report struct {
 // newsTimeout bounds how long News looks for more.
 const newsTimeout = 50 * time.Millisecond
 
-// News is what was set aside since the last News, while the command goes on: into the quarantine it goes at the end, because until then
-// something may have it open. Why and Taken stay empty.
+// News is what was set aside since the last News, while the command goes on: into the quarantine it
+// goes at the end, because until then something may have it open. Why and Taken stay empty.
 func (w *Watch) News() Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -257,7 +261,8 @@ func (w *Watch) News() Report {
 	return report
 }
 
-// End ends the watch. Every process of the command has ended. What was set aside goes into the quarantine.
+// End ends the watch. Every process of the command has ended. What was set aside goes into the
+// quarantine.
 func (w *Watch) End(q *Quarantine) Report {
 	w.finish()
 	w.Objects()
@@ -424,8 +429,9 @@ func (w *Watch) openItem(i *item) (int, error) {
 	return -1, unix.ENOENT
 }
 
-// removeInto takes away directories under protected names that came into being, as far as nothing is in them any more. What is in one even
-// so was made by somebody else in this moment: then it goes into the quarantine as a whole.
+// removeInto takes away directories under protected names that came into being, as far as nothing
+// is in them any more. What is in one even so was made by somebody else in this moment: then it
+// goes into the quarantine as a whole.
 func (w *Watch) removeInto(q *Quarantine) (filled []Told) {
 	var made []*node
 	for _, n := range w.nodes {
@@ -445,7 +451,8 @@ func (w *Watch) removeInto(q *Quarantine) (filled []Told) {
 			}
 		}
 	}
-	// And those that another command made, or that were made again when this watch had ended: nobody else may be left to see to them.
+	// And those that another command made, or that were made again when this watch had ended:
+	// nobody else may be left to see to them.
 	for path := range w.empty {
 		if fd, err := openRoot(parent(path)); err == nil {
 			unix.Unlinkat(fd, base(path), unix.AT_REMOVEDIR)
@@ -455,7 +462,8 @@ func (w *Watch) removeInto(q *Quarantine) (filled []Told) {
 	return filled
 }
 
-// isFilled reports whether there is anything in a directory but what was set aside and is too large to be moved.
+// isFilled reports whether there is anything in a directory but what was set aside and is too large
+// to be moved.
 func (w *Watch) isFilled(n *node) (filled bool) {
 	fd, err := w.descriptor(n)
 	if err != nil {

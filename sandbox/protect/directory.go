@@ -83,8 +83,9 @@ func openBelow(root int, name string, flags uint64) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// openOwn is openBelow for reading, also where directories on the way, or the last one, may not be searched or read: they are given another
-// mode for that moment. Who owns them could do the same, and programs that know a name need not read the directory.
+// openOwn is openBelow for reading, also where directories on the way, or the last one, may not be
+// searched or read: they are given another mode for that moment. Who owns them could do the same,
+// and programs that know a name need not read the directory.
 func openOwn(root int, name string) (int, error) {
 	at, err := unix.FcntlInt(uintptr(root), unix.F_DUPFD_CLOEXEC, 0)
 	for part := range strings.SplitSeq(name, "/") {
@@ -105,8 +106,8 @@ func openOwn(root int, name string) (int, error) {
 	return openBelow(at, ".", unix.O_RDONLY|unix.O_NONBLOCK)
 }
 
-// usable lets its owner read, write and search a directory, and returns what makes its mode as it was: the command may have made it
-// otherwise.
+// usable lets its owner read, write and search a directory, and returns what makes its mode as it
+// was: the command may have made it otherwise.
 func usable(dir int) (undo func()) {
 	var stat unix.Stat_t
 	if unix.Fstat(dir, &stat) != nil || stat.Mode&0o700 == 0o700 || int(stat.Uid) != os.Getuid() {
@@ -129,8 +130,8 @@ var direntBuffers = sync.Pool{New: func() any { buffer := make([]byte, 32<<10); 
 // descriptorPath leads to what is open.
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// readDirectory tells each name in an open directory, in the order in which the file system has them. It ends early when each
-// returns false.
+// readDirectory tells each name in an open directory, in the order in which the file system has
+// them. It ends early when each returns false.
 func readDirectory(fd int, each func(name []byte, kind Kind) bool) error {
 	for {
 		if more, err := readSome(fd, each); !more || err != nil {

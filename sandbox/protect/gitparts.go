@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// git writes through what it finds in its directories: with a symbolic link at .git/logs/HEAD, "git commit" appends a line to whatever
-// that leads to, and a command chose half of the line. git itself leaves no link there, nor a pipe or a socket that it needs. So what comes
-// into being of that kind is set aside.
+// git writes through what it finds in its directories: with a symbolic link at .git/logs/HEAD, "git
+// commit" appends a line to whatever that leads to, and a command chose half of the line. git
+// itself leaves no link there, nor a pipe or a socket that it needs. So what comes into being of
+// that kind is set aside.
 
 // gitPart says how much of a directory is git's.
 type gitPart uint8
@@ -38,7 +39,8 @@ func partIn(above gitPart, name string, isGit bool) gitPart {
 	return notGit
 }
 
-// partAt is what a directory is that is looked through for itself. The directories above it are not the command's.
+// partAt is what a directory is that is looked through for itself. The directories above it are not
+// the command's.
 func partAt(path string) gitPart {
 	if isNamed(base(path), ".git") {
 		return gitWhole
@@ -63,7 +65,8 @@ func isGitAt(path string) bool {
 	return isGitIn(fd)
 }
 
-// isGitIn reports whether an open directory is one of git's, or will be with a file that holds a line. A scan takes the same for one.
+// isGitIn reports whether an open directory is one of git's, or will be with a file that holds a
+// line. A scan takes the same for one.
 func isGitIn(dir int) bool {
 	var git gitSigns
 	for _, name := range append([]string{"HEAD", "objects", "refs"}, gitNames...) {
@@ -74,8 +77,9 @@ func isGitIn(dir int) bool {
 	return git.isRepository() || git.head && git.refs
 }
 
-// Stray describes what git did not make in one of its directories, or is empty for a file, a directory, and what "git init" makes for a
-// moment to see whether there are symbolic links. The path is what the file is at, and dir its open directory.
+// Stray describes what git did not make in one of its directories, or is empty for a file, a
+// directory, and what "git init" makes for a moment to see whether there are symbolic links. The
+// path is what the file is at, and dir its open directory.
 func Stray(dir int, path string) string {
 	name := base(path)
 	var stat unix.Stat_t
@@ -114,8 +118,9 @@ func StrayLink(name, target string) string {
 	return "-> " + target
 }
 
-// isAutostash reports whether git takes a file in one of its directories for what "git merge --autostash" put away. Whatever commit it names,
-// the next "git commit" or "git reset --hard" brings that into the working tree, also if nobody merges.
+// isAutostash reports whether git takes a file in one of its directories for what "git merge
+// --autostash" put away. Whatever commit it names, the next "git commit" or "git reset --hard"
+// brings that into the working tree, also if nobody merges.
 func isAutostash(name string) bool { return isNamed(name, "merge_autostash") }
 
 // StrayStash is Stray for such a file.
@@ -138,8 +143,8 @@ func readStash(dir int, name string) string {
 // stashTimeout is how long git may need to merge.
 const stashTimeout = 30 * time.Second
 
-// stashLater is about such a file that has come into being. A git inside that merges takes it away again: it is looked at later, and when the
-// command has ended.
+// stashLater is about such a file that has come into being. A git inside that merges takes it away
+// again: it is looked at later, and when the command has ended.
 func (w *Watch) stashLater(n *node, name string) {
 	if n.stash != name {
 		n.stash, n.stashed = name, time.Now()
@@ -165,7 +170,8 @@ func (w *Watch) checkStash(n *node) {
 	}
 }
 
-// isStray reports whether something in a directory is what git does not make there, and was not there when the run began.
+// isStray reports whether something in a directory is what git does not make there, and was not
+// there when the run began.
 func (w *Watch) isStray(n *node, name string) bool {
 	if n.part == notGit || isAside(name) || w.options.Names.Unprotected[".git"] {
 		return false
@@ -187,7 +193,8 @@ func (w *Watch) isStray(n *node, name string) bool {
 	return is != "" && w.strays[path] != is
 }
 
-// refLater has a file looked at again when it is written, and at the end: it may come to be a ref that git takes for another object.
+// refLater has a file looked at again when it is written, and at the end: it may come to be a ref
+// that git takes for another object.
 func (w *Watch) refLater(n *node, fd int, name string) {
 	if len(n.refs) == 0 {
 		n.refs = map[string]bool{}
@@ -212,8 +219,8 @@ func (w *Watch) refsAtEnd(n *node) {
 	}
 }
 
-// CheckGitFile says what is wrong with a file .git in an open directory, which is at a path: git obeys the settings of where it leads. writes
-// reports whether a path is the command's to write.
+// CheckGitFile says what is wrong with a file .git in an open directory, which is at a path: git
+// obeys the settings of where it leads. writes reports whether a path is the command's to write.
 type CheckGitFile func(dir int, name, path string, writes func(path string) bool) error
 
 // gitFile sets a file .git aside that leads where it must not, and has it told when it is written.
@@ -246,18 +253,20 @@ func (w *Watch) writes(path string) bool {
 	})
 }
 
-// CheckIndex says what is wrong with an index in an open directory: git believes the paths in it, and writes where they say. settle takes out of it
-// what git believes and nobody can look at. An index that was wrong and was mended is ErrMended.
+// CheckIndex says what is wrong with an index in an open directory: git believes the paths in it,
+// and writes where they say. settle takes out of it what git believes and nobody can look at. An
+// index that was wrong and was mended is ErrMended.
 type CheckIndex func(dir int, name string, settle bool) error
 
 // ErrMended is about what was wrong, and is not any more.
 var ErrMended = errors.New("it was mended")
 
-// SkipWorktree has git not look into the working tree for paths, by an index in an open git directory, which is at a place, or look again. It returns those
-// that are in the index.
+// SkipWorktree has git not look into the working tree for paths, by an index in an open git
+// directory, which is at a place, or look again. It returns those that are in the index.
 type SkipWorktree func(dir int, place, name string, paths []string, skip bool) ([]string, error)
 
-// skipAside has git not take what was set aside for deleted: "git commit -a" would commit that. all says that what has been done for an index is done once more.
+// skipAside has git not take what was set aside for deleted: "git commit -a" would commit that. all
+// says that what has been done for an index is done once more.
 func (w *Watch) skipAside(n *node, dir int, all bool) {
 	var paths []string
 	for _, i := range w.items {
@@ -277,13 +286,15 @@ func (w *Watch) skipAside(n *node, dir int, all bool) {
 	}
 }
 
-// Exclude has git not show, and not add, untracked files of a pattern in a working tree at a path, or no longer. It reports whether it changed that.
+// Exclude has git not show, and not add, untracked files of a pattern in a working tree at a path,
+// or no longer. It reports whether it changed that.
 type Exclude func(tree, pattern string, exclude bool, writes func(path string) bool) (bool, error)
 
 // asidePattern are the names that things get which are set aside.
 const asidePattern = asidePrefix + "*"
 
-// excludeAside has git not add what has been set aside in a directory, under its new name, until it is in the quarantine.
+// excludeAside has git not add what has been set aside in a directory, under its new name, until it
+// is in the quarantine.
 func (w *Watch) excludeAside(n *node) {
 	for ; n != nil && w.options.Exclude != nil; n = n.above {
 		fd, err := w.descriptor(n)
@@ -297,8 +308,9 @@ func (w *Watch) excludeAside(n *node) {
 	}
 }
 
-// isIndex reports whether git takes a file in one of its directories for an index, or for a part of one; or for the list of conflicts that
-// "git rerere" resolves, which has paths that git believes, too.
+// isIndex reports whether git takes a file in one of its directories for an index, or for a part of
+// one; or for the list of conflicts that "git rerere" resolves, which has paths that git believes,
+// too.
 func isIndex(name string) bool {
 	digest, is := strings.CutPrefix(fold(name), "sharedindex.")
 	return isNamed(name, "index") || isNamed(name, "merge_rr") || is && digest != "" && strings.Trim(digest, "0123456789abcdef") == ""
@@ -409,8 +421,8 @@ func (w *Watch) checkIndex(n *node, name string, settle bool) {
 	}
 }
 
-// allIndexes reads each index in a directory once more, when the command has ended: what says how they are read may have changed since. git
-// needs one, and those that it shares with that.
+// allIndexes reads each index in a directory once more, when the command has ended: what says how
+// they are read may have changed since. git needs one, and those that it shares with that.
 func (w *Watch) allIndexes(n *node) {
 	fd, err := w.descriptor(n)
 	if err != nil || w.options.CheckIndex == nil || w.options.Names.Unprotected[".git"] {
@@ -470,8 +482,8 @@ func (w *Watch) settingsApart(n *node) {
 	}
 }
 
-// hooksApart makes the directory of hooks in a repository that came into being a new one: what it was before may be the one that another
-// sandbox writes.
+// hooksApart makes the directory of hooks in a repository that came into being a new one: what it
+// was before may be the one that another sandbox writes.
 func (w *Watch) hooksApart(n *node) {
 	fd, err := w.descriptor(n)
 	if err != nil {
@@ -512,15 +524,17 @@ func renewHooks(dir int) (is object, ok bool) {
 	return objectOf(&stat), true
 }
 
-// apart puts a copy in the place of a file in an open directory that somebody may have open for writing, or know by another name: a command
-// of another sandbox could write it when it was looked at for the last time.
+// apart puts a copy in the place of a file in an open directory that somebody may have open for
+// writing, or know by another name: a command of another sandbox could write it when it was looked
+// at for the last time.
 func apart(dir int, name string) {
 	if is, shared := isOpen(dir, name); is || shared {
 		detach(dir, name, &copying{bytes: maxCopyBytes, names: 1}, 0)
 	}
 }
 
-// isOpen reports whether somebody has a file open for writing, or mapped, and whether it has another name.
+// isOpen reports whether somebody has a file open for writing, or mapped, and whether it has
+// another name.
 func isOpen(dir int, name string) (is, shared bool) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -536,7 +550,8 @@ func isOpen(dir int, name string) (is, shared bool) {
 }
 
 const (
-	// writersEvery is how often it is looked for who has git's files open for writing: what is written to a mapped file nobody tells.
+	// writersEvery is how often it is looked for who has git's files open for writing: what is
+	// written to a mapped file nobody tells.
 	writersEvery = time.Second
 	// writersAtOnce bounds how long it is looked for them, before events have their turn.
 	writersAtOnce = time.Millisecond
@@ -544,8 +559,8 @@ const (
 	maxWritten = 4096
 )
 
-// lookForWriters puts a copy in the place of a file of git's that somebody had open for writing the last time, too. git itself renames
-// what it has written.
+// lookForWriters puts a copy in the place of a file of git's that somebody had open for writing the
+// last time, too. git itself renames what it has written.
 func (w *Watch) lookForWriters() {
 	now := time.Now()
 	if w.writersLeft == 0 && len(w.written) > 0 && now.After(w.writersNext) {

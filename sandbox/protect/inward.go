@@ -9,11 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a command writes in its caches, in a home of its own or in its /tmp is in this program's own directories on the host, at paths that mountinfo tells it. Nothing
-// there is looked after, as no program of a person's comes there: unless a link in a workspace leads them. So a link that leads there, or to a directory above, from
-// where another one may lead on, is set aside; and one that leads into the files of another process (proc(5)), as those of the sandbox are.
+// What a command writes in its caches, in a home of its own or in its /tmp is in this program's own
+// directories on the host, at paths that mountinfo tells it. Nothing there is looked after, as no
+// program of a person's comes there: unless a link in a workspace leads them. So a link that leads
+// there, or to a directory above, from where another one may lead on, is set aside; and one that
+// leads into the files of another process (proc(5)), as those of the sandbox are.
 
-// LeadsInward reports whether a link at a path, with a text, leads into or above a directory, or into another process.
+// LeadsInward reports whether a link at a path, with a text, leads into or above a directory, or
+// into another process.
 func LeadsInward(path, text, own string) bool {
 	if own == "" || text == "" {
 		return false
@@ -34,7 +37,8 @@ func ofProcess(path string) bool {
 	return is && strings.Trim(process, "0123456789") == ""
 }
 
-// inwardSince is LeadsInward for a link on the host, if it was made, or put where it is, since some time.
+// inwardSince is LeadsInward for a link on the host, if it was made, or put where it is, since some
+// time.
 func inwardSince(dir int, path, own string, since time.Time) bool {
 	var stat unix.Stat_t
 	if unix.Fstatat(dir, base(path), &stat, unix.AT_SYMLINK_NOFOLLOW) != nil || kindOf(stat.Mode) != Link || changedAt(&stat).Before(since.Round(0).Add(-slack(dir))) {

@@ -18,9 +18,11 @@ const (
 	maxMadeEntries = 512
 )
 
-// Made says what a git directory is like, but for its objects: which ones its files are, and when they were changed the last time, which nobody
-// can set. If it says the same later, nobody has used it in between for anything that git writes down. It is empty for a
-// directory that cannot be known so: it has submodules or worktrees, too much, something of another user's, or what is neither file nor directory.
+// Made says what a git directory is like, but for its objects: which ones its files are, and when
+// they were changed the last time, which nobody can set. If it says the same later, nobody has used
+// it in between for anything that git writes down. It is empty for a directory that cannot be known
+// so: it has submodules or worktrees, too much, something of another user's, or what is neither
+// file nor directory.
 func Made(dir string) string {
 	fd, err := openRoot(dir)
 	if err != nil {
@@ -83,7 +85,8 @@ func (m *madeLook) entry(dir int, name, path string) bool {
 	return true
 }
 
-// made are the git directories that the command made, or that another one had made, in which git executes nothing now: as Made says.
+// made are the git directories that the command made, or that another one had made, in which git
+// executes nothing now: as Made says.
 func (w *Watch) made() (list []string) {
 	if w.options.Names == nil || len(w.options.Names.Unprotected) > 0 || w.why != "" || w.options.Disarm == nil {
 		return nil

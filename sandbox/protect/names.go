@@ -19,7 +19,8 @@ type Name struct {
 	Anywhere bool `json:"anywhere,omitempty"`
 }
 
-// Names are what is protected, ready to be looked for. Letter case does not matter, as some file systems do not mind it either.
+// Names are what is protected, ready to be looked for. Letter case does not matter, as some file
+// systems do not mind it either.
 type Names struct {
 	last     map[string][]suffix // by the last component
 	in       map[string][]string // last components, by the one before
@@ -29,7 +30,8 @@ type Names struct {
 	List     []Name   // all of them
 	// Unprotected are those of git's own names that the person leaves writable.
 	Unprotected map[string]bool
-	// Inward reports of a symbolic link whether it leads where none may. A scan asks it; nil: it does not.
+	// Inward reports of a symbolic link whether it leads where none may. A scan asks it; nil: it
+	// does not.
 	Inward func(path string) bool
 }
 
@@ -52,7 +54,8 @@ const (
 	made   // what is taken in its place
 )
 
-// NewNames compiles names. Below a directory that is called like one of packages, only what git executes counts.
+// NewNames compiles names. Below a directory that is called like one of packages, only what git
+// executes counts.
 func NewNames(list []Name, packages []string) *Names {
 	n := &Names{List: make([]Name, 0, len(list)), last: make(map[string][]suffix, len(list)), in: make(map[string][]string, len(list)/2), packages: make(map[string]bool, len(packages)),
 		Unprotected: map[string]bool{}}
@@ -122,13 +125,14 @@ func (n *Names) without(others *Names) []Name {
 	return slices.DeleteFunc(slices.Clone(n.List), func(name Name) bool { return have[name] })
 }
 
-// Match says which rule protects a name in a directory, if one does. Directories are absolute paths. inPackages says that the directory is
-// one that package managers fill.
+// Match says which rule protects a name in a directory, if one does. Directories are absolute
+// paths. inPackages says that the directory is one that package managers fill.
 func (n *Names) Match(dir, name string, inPackages bool) (rule string, protected bool) {
 	return n.match(dir, name, anything, inPackages)
 }
 
-// MatchLeaf is Match for names that count only where no directory has them. In a git directory, a branch may be called so.
+// MatchLeaf is Match for names that count only where no directory has them. In a git directory, a
+// branch may be called so.
 func (n *Names) MatchLeaf(dir, name string, inGit bool) (rule string, protected bool) {
 	return n.match(dir, name, leaves, inGit)
 }
@@ -188,7 +192,8 @@ func (n *Names) ends(name []byte) bool {
 // compiled is the directory in which Python keeps what it has compiled.
 const compiled = "__pycache__"
 
-// isMade reports whether some file may be taken in the place of another one because it is called so. It is for speed: most are not.
+// isMade reports whether some file may be taken in the place of another one because it is called
+// so. It is for speed: most are not.
 func isMade(name []byte) bool {
 	for _, end := range []string{".pyc", ".so", ".zwc", ".elc", ".pmc"} {
 		if n := len(name) - len(end); n > 0 && strings.EqualFold(string(name[n:]), end) {
@@ -198,12 +203,14 @@ func isMade(name []byte) bool {
 	return len(name) > len(completions) && strings.EqualFold(string(name[:len(completions)]), completions)
 }
 
-// completions is what zsh's compinit writes, and executes; with the machine's name behind it in some set-ups.
+// completions is what zsh's compinit writes, and executes; with the machine's name behind it in
+// some set-ups.
 const completions = ".zcompdump"
 
-// madeFrom is the file in whose place a program takes one that is called name, without a look at what is in that: Python a module that is
-// compiled, or an extension, of the same name; zsh, Emacs and Perl what was compiled. in is the directory that this counts in, beside the
-// file; empty: that of the file.
+// madeFrom is the file in whose place a program takes one that is called name, without a look at
+// what is in that: Python a module that is compiled, or an extension, of the same name; zsh, Emacs
+// and Perl what was compiled. in is the directory that this counts in, beside the file; empty: that
+// of the file.
 func madeFrom(name string) (in, source string) {
 	if name = fold(name); !isMade([]byte(name)) {
 		return "", ""

@@ -13,17 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// git believes that an object is what its name says, whatever is in the file: the person's own commits bring what a command put there. So when a
-// command has ended, what was changed in a directory of objects is looked through. That is told by when the kernel last changed anything about a file
-// (its ctime), which nobody can set: to write, link, rename or chmod one changes it. And by which directories came into being or were
-// renamed: what is in those keeps its time.
+// git believes that an object is what its name says, whatever is in the file: the person's own
+// commits bring what a command put there. So when a command has ended, what was changed in a
+// directory of objects is looked through. That is told by when the kernel last changed anything
+// about a file (its ctime), which nobody can set: to write, link, rename or chmod one changes it.
+// And by which directories came into being or were renamed: what is in those keeps its time.
 
-// NewObjectCheck begins a look through objects, until some time. What it returns says what is wrong with a file in a directory that is called in: with a loose
-// object ("ab"), or an index of a pack ("pack") and that pack. The file is in the first of some open directories that has it.
+// NewObjectCheck begins a look through objects, until some time. What it returns says what is wrong
+// with a file in a directory that is called in: with a loose object ("ab"), or an index of a pack
+// ("pack") and that pack. The file is in the first of some open directories that has it.
 type NewObjectCheck func(until time.Time) func(dirs []int, in, name string) error
 
 const (
-	// objectTimeout is how long to look through objects may take at least; it may take as long as the command did.
+	// objectTimeout is how long to look through objects may take at least; it may take as long as
+	// the command did.
 	objectTimeout = time.Minute
 	// clockSlack is how much the time of a change may be behind the clock.
 	clockSlack = 20 * time.Millisecond
@@ -33,8 +36,9 @@ const (
 	maxObjectCopy = 4 << 30
 )
 
-// objectsIn is what a directory is called in one of git's objects ("ab", "pack", "info", "info/commit-graphs"; "lfs" for one of git-lfs's), or is empty. Names decide, whatever
-// is around it: a command may make a repository of it later.
+// objectsIn is what a directory is called in one of git's objects ("ab", "pack", "info",
+// "info/commit-graphs"; "lfs" for one of git-lfs's), or is empty. Names decide, whatever is around
+// it: a command may make a repository of it later.
 func objectsIn(path string) string {
 	name, above := fold(base(path)), parent(path)
 	switch {
@@ -63,7 +67,8 @@ type objectLook struct {
 	writes func(path string) bool
 	// couldWrite reports whether any command could.
 	couldWrite func(path string) bool
-	// alternates are what the files of that name were when the command began, or when they were found right, as AlternatesText has it; nil: nobody knows.
+	// alternates are what the files of that name were when the command began, or when they were
+	// found right, as AlternatesText has it; nil: nobody knows.
 	alternates map[string]string
 	right      map[string]string // those that this look has found so
 	told       []Told
@@ -100,13 +105,15 @@ func (o *objectLook) isChanged(dir int, stat *unix.Stat_t) bool {
 	return !changedAt(stat).Before(o.since.Add(-slack(dir)))
 }
 
-// mayBeChanged is isChanged for a file that may be written through a mapping: where the kernel does not note when, its mode must forbid it.
+// mayBeChanged is isChanged for a file that may be written through a mapping: where the kernel does
+// not note when, its mode must forbid it.
 func (o *objectLook) mayBeChanged(dir int, stat *unix.Stat_t) bool {
 	return o.isChanged(dir, stat) || stat.Mode&0o222 != 0 && mapsUnnoticed(dir)
 }
 
-// mapsUnnoticed reports whether what is written to a mapped file in an open directory may change no time of the file's: where all is in memory
-// (tmpfs), what may lie over that (overlayfs), and where somebody else keeps the time.
+// mapsUnnoticed reports whether what is written to a mapped file in an open directory may change no
+// time of the file's: where all is in memory (tmpfs), what may lie over that (overlayfs), and where
+// somebody else keeps the time.
 func mapsUnnoticed(dir int) bool {
 	var fs unix.Statfs_t
 	if unix.Fstatfs(dir, &fs) != nil {
@@ -119,7 +126,8 @@ func mapsUnnoticed(dir int) bool {
 	return slack(dir) == serverSlack
 }
 
-// AlternatesText is what is remembered of a file "alternates" that was there when the command began.
+// AlternatesText is what is remembered of a file "alternates" that was there when the command
+// began.
 func AlternatesText(text string) string {
 	digest := sha256.Sum256([]byte(text))
 	return "alternates, sha256: " + hex.EncodeToString(digest[:])
@@ -139,8 +147,8 @@ const alternates = "alternates"
 
 func changedAt(stat *unix.Stat_t) time.Time { return time.Unix(stat.Ctim.Unix()) }
 
-// directory looks through one that is open, and is at a path, and names what has to be set aside. What else the host has in it is in another one. all says
-// that everything in it counts as changed.
+// directory looks through one that is open, and is at a path, and names what has to be set aside.
+// What else the host has in it is in another one. all says that everything in it counts as changed.
 func (o *objectLook) directory(dir, host int, path string, all bool) (bad []string) {
 	defer usable(dir)()
 	in := objectsIn(path)
@@ -191,7 +199,8 @@ func (o *objectLook) directory(dir, host int, path string, all bool) (bad []stri
 	return bad
 }
 
-// packs looks through packs. What git has made of them, and makes again, is removed: it says where objects are, too.
+// packs looks through packs. What git has made of them, and makes again, is removed: it says where
+// objects are, too.
 func (o *objectLook) packs(dirs []int, names, changed map[string]bool, path string) (bad []string) {
 	stems := map[string]bool{}
 	lists := false
@@ -236,7 +245,8 @@ func cutEnding(name string) (stem, ending string) {
 	return name, ""
 }
 
-// removeLists removes the lists of several packs in an open directory, if they were changed, or name one of those that were.
+// removeLists removes the lists of several packs in an open directory, if they were changed, or
+// name one of those that were.
 func removeLists(dir int, stems map[string]bool, all bool) {
 	text, _ := readStart(dir, "multi-pack-index", 1<<20) // it begins with the names
 	for stem := range stems {
@@ -278,9 +288,10 @@ func readStart(dir int, name string, limit int) (string, error) {
 	return string(buffer[:max(n, 0)]), err
 }
 
-// isOwn makes a file one that nobody has open for writing, that has no other name, and that may not be written, as git makes them: who writes it
-// later changes its mode first, and the kernel notes when. (What is written to a file that is mapped into memory, it does not always.) It
-// reports false for one that somebody still could write.
+// isOwn makes a file one that nobody has open for writing, that has no other name, and that may not
+// be written, as git makes them: who writes it later changes its mode first, and the kernel notes
+// when. (What is written to a file that is mapped into memory, it does not always.) It reports
+// false for one that somebody still could write.
 func (o *objectLook) isOwn(dir int, name, path string) bool {
 	isOpenNow, shared := isOpen(dir, name)
 	if isOpenNow || shared {
@@ -304,8 +315,9 @@ func (o *objectLook) isOwn(dir int, name, path string) bool {
 	return true
 }
 
-// areObjects reports whether all other places, where git shall find objects, too, are ones that are looked through, or nobody's to write.
-// all says that nothing of it was there when the command began.
+// areObjects reports whether all other places, where git shall find objects, too, are ones that are
+// looked through, or nobody's to write. all says that nothing of it was there when the command
+// began.
 func (o *objectLook) areObjects(dir int, path string, all, changed bool) bool {
 	text, err := readStart(dir, alternates, MaxAlternates)
 	is := AlternatesText(text)
@@ -351,7 +363,8 @@ func (o *objectLook) isPlace(line, path string, changed bool) bool {
 	return true
 }
 
-// isLed reports whether a symbolic link on the way to a path is one that a command could have made: it leads elsewhere when nothing else has changed.
+// isLed reports whether a symbolic link on the way to a path is one that a command could have made:
+// it leads elsewhere when nothing else has changed.
 func (o *objectLook) isLed(path string) bool {
 	for range maxLinks {
 		link, target := "", ""
@@ -385,14 +398,16 @@ func (o *objectLook) tell(path, text string) {
 	}
 }
 
-// CheckObjects looks through directories of objects in a layer, which hold nothing but what a command made. What of the host is below each is open
-// in host, or -1. The layer is over root. It returns the names that have to be set aside.
+// CheckObjects looks through directories of objects in a layer, which hold nothing but what a
+// command made. What of the host is below each is open in host, or -1. The layer is over root. It
+// returns the names that have to be set aside.
 func CheckObjects(check NewObjectCheck, began time.Time, dir, host int, path, root string, couldWrite func(string) bool) ([]string, []Told) {
 	o := newObjectLook(check, began, began, func(path string) bool { return within(path, root) }, couldWrite)
 	return o.directory(dir, host, path, true), o.told
 }
 
-// Objects looks through the objects that may have been changed since the last look. It is for when a command has ended.
+// Objects looks through the objects that may have been changed since the last look. It is for when
+// a command has ended.
 func (w *Watch) Objects() {
 	w.mu.Lock()
 	if w.options.NewObjectCheck == nil || w.options.Names.Unprotected[".git"] {

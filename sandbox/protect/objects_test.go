@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapped is a file that is mapped, with each page there: what is written to it now changes no time where all is in memory.
+// mapped is a file that is mapped, with each page there: what is written to it now changes no time
+// where all is in memory.
 func mapped(t *testing.T, path string) []byte {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -31,7 +32,8 @@ func mapped(t *testing.T, path string) []byte {
 	return text
 }
 
-// What a command writes through a mapping is looked at where the kernel notes no time for it, and what is read-only there is not looked at again.
+// What a command writes through a mapping is looked at where the kernel notes no time for it, and
+// what is read-only there is not looked at again.
 func TestWhatIsWrittenThroughAMappingIsLookedAt(t *testing.T) {
 	for _, place := range []string{"/dev/shm", "/var/tmp"} {
 		dir, err := os.MkdirTemp(place, "clai-sandbox-test-")
@@ -98,7 +100,8 @@ func TestWhatIsWrittenThroughAMappingIsLookedAt(t *testing.T) {
 	}
 }
 
-// Other places for objects that a person named are theirs, whenever the file was written: what is in it tells.
+// Other places for objects that a person named are theirs, whenever the file was written: what is
+// in it tells.
 func TestPlacesForObjectsAreTheCommandsIfTheTextIs(t *testing.T) {
 	dir := t.TempDir()
 	other := t.TempDir()

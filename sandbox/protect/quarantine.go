@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Quarantine is the directory that holds what was set aside, an entry each: entry.json says what it is, content is it (a setting
-// has none). Nobody but its owner can enter it, and no sandbox shows it.
+// A Quarantine is the directory that holds what was set aside, an entry each: entry.json says what
+// it is, content is it (a setting has none). Nobody but its owner can enter it, and no sandbox
+// shows it.
 type Quarantine struct {
 	Dir       string
 	Agent     string // for new entries
@@ -54,7 +55,8 @@ type Entry struct {
 	// JSON has no text that is not UTF-8.
 	PathBytes []byte `json:"pathBytes,omitempty" jsonschema:"path, if it is not UTF-8: base64"`
 	AtBytes   []byte `json:"atBytes,omitempty" jsonschema:"at, if it is not UTF-8: base64"`
-	// Setting is set where nothing was moved: a command changed one of git's settings, and that did not reach the file.
+	// Setting is set where nothing was moved: a command changed one of git's settings, and that did
+	// not reach the file.
 	Setting *Setting `json:"setting,omitempty" jsonschema:"of kind setting: what path, a file of git's settings, does not have"`
 }
 
@@ -126,7 +128,8 @@ func (q *Quarantine) Put(dir int, name, path, rule string) (string, error) {
 	return id, err
 }
 
-// PutSetting keeps a change of a file of git's settings. The same change is one entry, however often a command makes it.
+// PutSetting keeps a change of a file of git's settings. The same change is one entry, however
+// often a command makes it.
 func (q *Quarantine) PutSetting(path string, s Setting) (string, error) {
 	if q == nil {
 		return "", errors.New("there is no state directory")
@@ -300,7 +303,8 @@ func (q *Quarantine) List() ([]Entry, error) {
 	return list, nil
 }
 
-// Head is the beginning of a file in the quarantine, or the text of a link, or the names in a directory, a line each.
+// Head is the beginning of a file in the quarantine, or the text of a link, or the names in a
+// directory, a line each.
 func (q *Quarantine) Head(id string, limit int) (string, error) {
 	in, err := q.openEntry(id)
 	if err != nil {

@@ -40,7 +40,8 @@ func otherFileSystem(t *testing.T) string {
 	return dir
 }
 
-// A command can fill the disk. What cannot be written down stays where it is, and what was moved is found again.
+// A command can fill the disk. What cannot be written down stays where it is, and what was moved is
+// found again.
 func TestOnAFullDiskNothingThatIsSetAsideIsLost(t *testing.T) {
 	state := os.Getenv("PROTECT_TEST_DISK")
 	if state == "" {
@@ -218,7 +219,8 @@ func TestWhatLiesInADirectoryThatMayNotBeWrittenIsMovedToo(t *testing.T) {
 	}
 }
 
-// A command keeps another name of what it had set aside, and writes there when the person has looked at it and put it back.
+// A command keeps another name of what it had set aside, and writes there when the person has
+// looked at it and put it back.
 func TestWhatComesBackHasNoOtherName(t *testing.T) {
 	q := QuarantineIn(t.TempDir())
 	dir := treeOf(t, "file", "aside/a/file")
@@ -267,7 +269,8 @@ func TestWhatComesBackHasNoOtherName(t *testing.T) {
 	}
 }
 
-// A launcher was killed, and the next run does not take what is the person's for the command's because of a name that is not UTF-8.
+// A launcher was killed, and the next run does not take what is the person's for the command's
+// because of a name that is not UTF-8.
 func TestNamesThatAreNotUTF8AreRememberedAsTheyAre(t *testing.T) {
 	dir, state := treeOf(t, "caf\xe9/.envrc", "caf\xe9/new/.envrc"), t.TempDir()
 	root := dir + "/caf\xe9"

@@ -19,8 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Record is a small file in the state directory, as long as a command runs: what it may write, and what was protected there before.
-// The launcher holds a lock on it. One without a lock is that of a launcher that was killed, and Sweep does what that could not.
+// A Record is a small file in the state directory, as long as a command runs: what it may write,
+// and what was protected there before. The launcher holds a lock on it. One without a lock is that
+// of a launcher that was killed, and Sweep does what that could not.
 type Record struct {
 	file *os.File
 	path string
@@ -163,7 +164,8 @@ func linksIn(paths map[string]bool) map[string]string {
 	return links
 }
 
-// isKnown reports whether what is at a path was there when the run began. What is mounted there the command could not replace.
+// isKnown reports whether what is at a path was there when the run began. What is mounted there the
+// command could not replace.
 func (r *Run) isKnown(path string) bool {
 	was, isLink := r.Links[path]
 	if now, err := os.Readlink(path); isLink && (err != nil || now != was) {
@@ -220,7 +222,8 @@ func (r *Record) remove() {
 // Remove is for a run that came to nothing.
 func (r *Record) Remove() { r.remove() }
 
-// records calls do with each record in a state directory. dead says that its launcher is; then the file is locked for do.
+// records calls do with each record in a state directory. dead says that its launcher is; then the
+// file is locked for do.
 func records(state string, do func(path string, file *os.File, dead bool)) {
 	dir := filepath.Join(state, recordsName)
 	list, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0) // a pipe would be waited for
@@ -255,7 +258,8 @@ func records(state string, do func(path string, file *os.File, dead bool)) {
 	}
 }
 
-// stillThere reports whether an open file is the one at a path: another sweep may have done with it.
+// stillThere reports whether an open file is the one at a path: another sweep may have done with
+// it.
 func stillThere(fd int, path string) bool {
 	var open, there unix.Stat_t
 	return unix.Fstat(fd, &open) == nil && unix.Lstat(path, &there) == nil && objectOf(&open) == objectOf(&there)
@@ -326,8 +330,8 @@ func Runs(state, path string) bool {
 // Disarm is how a repository that came into being loses what git executes.
 type Disarm func(dir int, aside func(dir int, name string) error) ([]Taken, error)
 
-// Sweep does for runs whose launcher was killed what that could not: what came into being there under a protected name goes into the
-// quarantine.
+// Sweep does for runs whose launcher was killed what that could not: what came into being there
+// under a protected name goes into the quarantine.
 func Sweep(state string, disarm Disarm, check CheckIndex, gitFile CheckGitFile, objects NewObjectCheck) []Report {
 	if state == "" {
 		return nil

@@ -36,7 +36,8 @@ func TestARecordIsMadeWhileOthersLook(t *testing.T) {
 	looking.Wait()
 }
 
-// What a command may write since it began is swept, too, with the names that count since then; and not what it may not write any more.
+// What a command may write since it began is swept, too, with the names that count since then; and
+// not what it may not write any more.
 func TestWhatIsWritableLaterIsSweptToo(t *testing.T) {
 	state, first, second, third := t.TempDir(), treeOf(t, "d/"), treeOf(t, "known/.envrc", "apart/.envrc", "d/"), treeOf(t, "d/")
 	record, err := NewRecord(state, Run{Roots: []string{first}, Names: someNames.List})

@@ -11,9 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where git looks for another object than the one that was asked for, names decide: what is in refs/replace is set aside as everything is that
-// comes into being under a protected name. But git keeps names in one file, packed-refs, too. What a command wrote there of that kind is
-// taken out of it, and so is a branch or tag that is called as those of a remote repository are: "git merge origin/main" takes refs/tags/origin/main.
+// Where git looks for another object than the one that was asked for, names decide: what is in
+// refs/replace is set aside as everything is that comes into being under a protected name. But git
+// keeps names in one file, packed-refs, too. What a command wrote there of that kind is taken out
+// of it, and so is a branch or tag that is called as those of a remote repository are: "git merge
+// origin/main" takes refs/tags/origin/main.
 
 const (
 	packedRefs    = "packed-refs"
@@ -27,7 +29,8 @@ type Refs struct {
 	WasThere func(ref string) bool  // called as an object, and there before the command began
 }
 
-// Redirects takes out of the text of a packed-refs what was not in it before, and has git take another object than the one that was asked for.
+// Redirects takes out of the text of a packed-refs what was not in it before, and has git take
+// another object than the one that was asked for.
 func Redirects(text, before string, refs Refs) (kept string, out []string) {
 	remotes, known := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -77,7 +80,8 @@ func Redirects(text, before string, refs Refs) (kept string, out []string) {
 	return b.String(), out
 }
 
-// misleads reports whether git takes what a line names for another object than the one that is asked for.
+// misleads reports whether git takes what a line names for another object than the one that is
+// asked for.
 func misleads(line, ref string, refs Refs) bool {
 	if !strings.HasPrefix(ref, "refs/") { // git writes none
 		return true
@@ -107,8 +111,8 @@ func readPacked(dir int) (string, error) {
 	return text, err
 }
 
-// CheckPackedRefs takes out of a packed-refs in an open directory what redirects and was not there before, and returns that. An error says that
-// something may still be there.
+// CheckPackedRefs takes out of a packed-refs in an open directory what redirects and was not there
+// before, and returns that. An error says that something may still be there.
 func CheckPackedRefs(dir int, before string, refs Refs) ([]string, error) {
 	apart(dir, packedRefs)
 	for range 4 {
@@ -155,7 +159,8 @@ func replacePacked(dir int, old, text string) error {
 	return err
 }
 
-// remotesIn reports of a name whether an open git directory has branches of a remote repository that is called so.
+// remotesIn reports of a name whether an open git directory has branches of a remote repository
+// that is called so.
 func remotesIn(dir int) func(name string) bool {
 	return func(name string) bool { return name != "" && has(dir, "refs/remotes/"+name) }
 }
@@ -165,14 +170,15 @@ func refsIn(dir int, path string, strays map[string]string) Refs {
 	return Refs{remotesIn(dir), objectsBeside(dir, path), func(ref string) bool { return strays[join(path, ref)] != "" }}
 }
 
-// shadows reports whether a directory holds branches or tags, and what is called as its name is: those of a remote repository, where git is an open
-// git directory that has one of that name.
+// shadows reports whether a directory holds branches or tags, and what is called as its name is:
+// those of a remote repository, where git is an open git directory that has one of that name.
 func shadows(git int, name string) bool {
 	text, _ := readPacked(git)
 	return remotesIn(git)(name) || strings.Contains(text, " refs/remotes/"+name+"/")
 }
 
-// MayShadow takes a path apart that is that of a directory of refs: of branches or tags, or one in which git looks before it looks there.
+// MayShadow takes a path apart that is that of a directory of refs: of branches or tags, or one in
+// which git looks before it looks there.
 func MayShadow(path string) (git, name string, is bool) {
 	name, git = base(path), parent(path)
 	if isNamed(base(git), ".git") || isBare(base(git)) {

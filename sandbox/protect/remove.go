@@ -26,8 +26,8 @@ func (q *Quarantine) discard(id string) error {
 	return remove(dir, id)
 }
 
-// remove removes a name in an open directory, and all below it. However deep that is, few directories are open at a time: those below
-// are moved up first.
+// remove removes a name in an open directory, and all below it. However deep that is, few
+// directories are open at a time: those below are moved up first.
 func remove(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if err != unix.EISDIR && err != unix.EPERM {

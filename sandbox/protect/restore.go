@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Restore puts an entry back to where it came into being. Nothing that is there is replaced, and no link is followed. Directories
-// that are missing on the way, right above it, are made.
+// Restore puts an entry back to where it came into being. Nothing that is there is replaced, and no
+// link is followed. Directories that are missing on the way, right above it, are made.
 func (q *Quarantine) Restore(id string) (Entry, error) {
 	e, err := q.Load(id)
 	if err != nil {
@@ -71,8 +71,9 @@ func (q *Quarantine) Restore(id string) (Entry, error) {
 // restoring is what Restore copies at most.
 func restoring() *copying { return &copying{bytes: 16 * maxCopyBytes, names: 100 * maxCopyNames} }
 
-// detach puts a copy in the place of each file, and a new directory in that of each directory: by another name, where it is open, or where
-// it is what another sandbox may write, a command could go on writing it when a person has looked at it, or put it back.
+// detach puts a copy in the place of each file, and a new directory in that of each directory: by
+// another name, where it is open, or where it is what another sandbox may write, a command could go
+// on writing it when a person has looked at it, or put it back.
 func detach(dir int, name string, c *copying, depth int) error {
 	if c.names--; c.names < 0 || depth > maxCopyDepth {
 		return errShared
@@ -113,7 +114,8 @@ func detach(dir int, name string, c *copying, depth int) error {
 	return nil
 }
 
-// renew puts a new directory in the place of an open one, and moves all that is in it there. What is made in the old one after that is lost.
+// renew puts a new directory in the place of an open one, and moves all that is in it there. What
+// is made in the old one after that is lost.
 func renew(dir int, name string, old int, mode uint32) error {
 	made := asidePrefix + strings.ToLower(rand.Text()[:12])
 	if err := unix.Mkdirat(dir, made, 0o700); err != nil {
@@ -152,7 +154,8 @@ func renew(dir int, name string, old int, mode uint32) error {
 	return nil
 }
 
-// maxRemoved bounds how often a directory is removed in which somebody makes something at that moment.
+// maxRemoved bounds how often a directory is removed in which somebody makes something at that
+// moment.
 const maxRemoved = 8
 
 // moveAll moves what is in one open directory to another.
@@ -166,7 +169,8 @@ func moveAll(from, to int) error {
 	return err
 }
 
-// moveTo moves a name to another directory. A directory that may not be written cannot be moved: it is, for that moment.
+// moveTo moves a name to another directory. A directory that may not be written cannot be moved: it
+// is, for that moment.
 func moveTo(from int, name string, to int) error {
 	err := unix.Renameat2(from, name, to, name, unix.RENAME_NOREPLACE)
 	if err != unix.EACCES {

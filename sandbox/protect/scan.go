@@ -29,7 +29,8 @@ type Found struct {
 	Rule string // of the names; empty for a repository
 	// Repository says that it is a .git, or a directory that git takes for a repository.
 	Repository bool
-	// Stray says that it is in a git directory, and neither a file nor a directory; or a stash that git applies.
+	// Stray says that it is in a git directory, and neither a file nor a directory; or a stash that
+	// git applies.
 	Stray bool
 	// Index says that it is an index of git's.
 	Index bool
@@ -37,7 +38,8 @@ type Found struct {
 	Inward bool
 }
 
-// A Closed directory is one that was not looked through, with all below it: it must not be writable.
+// A Closed directory is one that was not looked through, with all below it: it must not be
+// writable.
 type Closed struct {
 	Path string
 	Why  string
@@ -57,13 +59,15 @@ type Result struct {
 // A Reader tells the names in a directory, as readDirectory does.
 type Reader func(path string, each func(name []byte, kind Kind) bool) error
 
-// Scan looks through a directory and all below it. Directories for which apart is true are not the command's to write, or are
-// looked through for themselves. read is how directories are read; nil: on the host, several at once.
+// Scan looks through a directory and all below it. Directories for which apart is true are not the
+// command's to write, or are looked through for themselves. read is how directories are read; nil:
+// on the host, several at once.
 func (n *Names) Scan(root string, apart func(string) bool, limits Limits, read Reader) Result {
 	return n.scan(root, apart, limits, read, nil)
 }
 
-// scan is Scan; before each directory of the host's is read, it is told, open. It is told from several goroutines.
+// scan is Scan; before each directory of the host's is read, it is told, open. It is told from
+// several goroutines.
 func (n *Names) scan(root string, apart func(string) bool, limits Limits, read Reader, opened func(path string, fd int) error) Result {
 	s := scan{names: n, apart: apart, limits: limits, root: root, left: limits.Entries, todo: []place{{root, partAt(root)}}, read: read}
 	s.changed.L = &s.mu
@@ -152,7 +156,8 @@ func (s *scan) work(workers int) {
 	}
 }
 
-// step looks through some directories. It reports false when there are no more to come. It holds the lock, but while it reads.
+// step looks through some directories. It reports false when there are no more to come. It holds
+// the lock, but while it reads.
 func (s *scan) step() bool {
 	for len(s.todo) == 0 {
 		if s.busy == 0 {
@@ -331,13 +336,15 @@ func (g *gitSigns) see(name []byte) {
 	}
 }
 
-// isRepository takes half of what git asks for as enough: a command may have moved the other half aside, to put it back later.
+// isRepository takes half of what git asks for as enough: a command may have moved the other half
+// aside, to put it back later.
 func (g *gitSigns) isRepository() bool {
 	return g.head && (g.objects || g.part) || g.objects && g.refs
 }
 
-// belongs reports whether a directory is where a repository keeps those of its worktrees and submodules, or is called as repositories
-// without a working tree are ("git init --bare x.git" completes what is there), and has something that only such a one has.
+// belongs reports whether a directory is where a repository keeps those of its worktrees and
+// submodules, or is called as repositories without a working tree are ("git init --bare x.git"
+// completes what is there), and has something that only such a one has.
 func (g *gitSigns) belongs(dir string) bool {
 	return g.part && (strings.Contains(dir, "/.git/modules/") || strings.Contains(dir, "/.git/worktrees/") || isBare(base(dir)))
 }

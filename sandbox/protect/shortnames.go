@@ -8,20 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// git takes a ref before an object whose name begins so: with a branch called 1a2b3c4, "git show 1a2b3c4" shows the branch, with a warning at
-// most. And for a name it looks at .git/NAME and .git/refs/NAME before it looks at branches and tags. So a ref that comes into being and is
-// called as an object may be is set aside, and so is what reads as a ref where git itself has none.
+// git takes a ref before an object whose name begins so: with a branch called 1a2b3c4, "git show
+// 1a2b3c4" shows the branch, with a warning at most. And for a name it looks at .git/NAME and
+// .git/refs/NAME before it looks at branches and tags. So a ref that comes into being and is called
+// as an object may be is set aside, and so is what reads as a ref where git itself has none.
 
-// ownNames are files of git's in its directories that read as refs, or that nobody takes for a branch.
+// ownNames are files of git's in its directories that read as refs, or that nobody takes for a
+// branch.
 var ownNames = map[string]bool{"head": true, "auto_merge": true, "bisect_expected_rev": true, "notes_merge_partial": true, "notes_merge_ref": true,
 	"merge_autostash": true, "merge_rr": true, "bisect_start": true, "bisect_run": true, "shallow": true, "packed-refs": true, "config": true, "config.worktree": true,
 	"index": true, "description": true, "commondir": true, "gitdir": true, "locked": true, "commit_editmsg": true, "merge_msg": true, "squash_msg": true}
 
-// isRefName reports whether git takes a name for a ref's at all: not the locks, nor what begins with a dot.
+// isRefName reports whether git takes a name for a ref's at all: not the locks, nor what begins
+// with a dot.
 func isRefName(name string) bool { return name[0] != '.' && !strings.HasSuffix(name, ".lock") }
 
-// mayMislead takes the path of a file apart that git may take for a ref. hex is the beginning of the object's name that it stands in the way of; with
-// none, it does wherever it reads as a ref.
+// mayMislead takes the path of a file apart that git may take for a ref. hex is the beginning of
+// the object's name that it stands in the way of; with none, it does wherever it reads as a ref.
 func mayMislead(path string) (hex string, is bool) {
 	name, dir := base(path), parent(path)
 	if !isRefName(name) {
@@ -50,7 +53,8 @@ func isModule(path string) bool {
 	return is
 }
 
-// shortOf is the beginning of an object's name that git reads in a name: all of it, or what "git describe" has behind "-g".
+// shortOf is the beginning of an object's name that git reads in a name: all of it, or what "git
+// describe" has behind "-g".
 func shortOf(name string) (hex string, is bool) {
 	hex = strings.ToLower(name)
 	if i := strings.LastIndex(hex, "-g"); i > 0 {
@@ -59,9 +63,10 @@ func shortOf(name string) (hex string, is bool) {
 	return hex, len(hex) >= 4 && len(hex) < 64 && len(hex) != 40 && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
-// standsFor reports whether a ref that is called so stands in the way of an object: one with digits and letters that is as long as git shows them
-// does, whether there is such an object yet or not. What is shorter, a number or a word, does where there is one; and a short number or word is what branches
-// are called, too.
+// standsFor reports whether a ref that is called so stands in the way of an object: one with digits
+// and letters that is as long as git shows them does, whether there is such an object yet or not.
+// What is shorter, a number or a word, does where there is one; and a short number or word is what
+// branches are called, too.
 func standsFor(hex string, isObject func(hex string) bool) bool {
 	mixed := strings.ContainsAny(hex, "0123456789") && strings.ContainsAny(hex, "abcdef")
 	const shown = 7
@@ -86,7 +91,8 @@ func StrayRef(path, text string, isObject func(hex string) bool) string {
 
 const strayRef = "a ref that git takes for another object than the one that is asked for"
 
-// KeptRef is what StrayRef says of such a file later, where it was there before the command began: that may come to name another object.
+// KeptRef is what StrayRef says of such a file later, where it was there before the command began:
+// that may come to name another object.
 func KeptRef(path, text string) string {
 	if hex, is := mayMislead(path); !is || hex == "" && StrayRef(path, text, nil) == "" {
 		return ""
@@ -108,7 +114,8 @@ func KeepPacked(strays map[string]string, dir, text string) {
 // IsStash reports whether a file in a git directory is one that git takes for a stash.
 func IsStash(path string) bool { return isAutostash(base(path)) }
 
-// ObjectsOf is the directory of objects that belongs to a directory of refs, and how many levels that is up.
+// ObjectsOf is the directory of objects that belongs to a directory of refs, and how many levels
+// that is up.
 func ObjectsOf(dir string) (path string, up int) {
 	for path = dir; isNamed(base(parent(path)), "refs") || isNamed(base(path), "refs") || isNamed(base(parent(path)), "remotes"); path = parent(path) {
 		up++
@@ -116,7 +123,8 @@ func ObjectsOf(dir string) (path string, up int) {
 	return join(path, "objects"), up
 }
 
-// objectsBeside reports of the beginning of a name whether an object's begins so, in the repository that an open directory with refs in it is of.
+// objectsBeside reports of the beginning of a name whether an object's begins so, in the repository
+// that an open directory with refs in it is of.
 func objectsBeside(dir int, path string) func(hex string) bool {
 	return func(hex string) bool {
 		_, up := ObjectsOf(path)
@@ -132,7 +140,8 @@ func objectsBeside(dir int, path string) func(hex string) bool {
 // maxPacks bounds how many packs are asked. Where there are more, any object may be.
 const maxPacks = 4096
 
-// HasObject reports whether an open directory of objects has one whose name begins so, with at least two digits.
+// HasObject reports whether an open directory of objects has one whose name begins so, with at
+// least two digits.
 func HasObject(objects int, hex string) (is bool) {
 	if dir, err := openBelow(objects, hex[:2], unix.O_RDONLY); err == nil {
 		readDirectory(dir, func(name []byte, _ Kind) bool {
@@ -157,7 +166,8 @@ func HasObject(objects int, hex string) (is bool) {
 	return is
 }
 
-// isPacked reports whether the index of a pack has an object whose name begins so. It does not ask how long names are there: it takes both.
+// isPacked reports whether the index of a pack has an object whose name begins so. It does not ask
+// how long names are there: it takes both.
 func isPacked(dir int, name, hex string) bool {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

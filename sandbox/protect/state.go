@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rebase, a cherry-pick, "git am" or a bisection that stops leaves its state in a git directory, and whoever types --continue has git obey
-// it: lines of it are executed, name a program, or go into a shell's prompt. So each file of it that anything obeys has to read as git itself
-// writes it; and of what was there when the command began, the rest may be less, but nothing else.
+// A rebase, a cherry-pick, "git am" or a bisection that stops leaves its state in a git directory,
+// and whoever types --continue has git obey it: lines of it are executed, name a program, or go
+// into a shell's prompt. So each file of it that anything obeys has to read as git itself writes
+// it; and of what was there when the command began, the rest may be less, but nothing else.
 
 // stateDirectories hold such files; others lie in the git directory itself.
 var stateDirectories = []string{"rebase-merge", "rebase-apply", "sequencer"}
@@ -43,9 +44,11 @@ const (
 // A stateFile is one that is obeyed.
 type stateFile struct {
 	rule stateRule
-	// same says that it is not another one than was there when the command began: what it brings into the working tree, nobody sees.
+	// same says that it is not another one than was there when the command began: what it brings
+	// into the working tree, nobody sees.
 	same bool
-	// part says that it may be a part of the patch that "git am" is at, too: git takes it out of that.
+	// part says that it may be a part of the patch that "git am" is at, too: git takes it out of
+	// that.
 	part bool
 }
 
@@ -61,7 +64,8 @@ var stateFiles = map[string]stateFile{
 	"bisect_start": {rule: start}, "bisect_terms": {rule: terms},
 }
 
-// stateOf finds the rule for a file by its path, in a git directory. Letter case does not matter, as some file systems do not mind it.
+// stateOf finds the rule for a file by its path, in a git directory. Letter case does not matter,
+// as some file systems do not mind it.
 func stateOf(path string) (stateFile, bool) {
 	name, dir := fold(base(path)), fold(base(parent(path)))
 	if !slices.Contains(stateDirectories, dir) {
@@ -81,12 +85,13 @@ func IsState(path string) bool {
 	return is
 }
 
-// isBelieved reports whether git reads a file of its own as it is, so that a command must not choose what it says: an index, a part of one, or
-// the state of what has stopped.
+// isBelieved reports whether git reads a file of its own as it is, so that a command must not
+// choose what it says: an index, a part of one, or the state of what has stopped.
 func isBelieved(dir, name string) bool { return isIndex(name) || IsState(join(dir, name)) }
 
 const (
-	// MaxState is how much of such a file is read, to see whether it is what it was; of a longer one, nothing is believed.
+	// MaxState is how much of such a file is read, to see whether it is what it was; of a longer
+	// one, nothing is believed.
 	MaxState = 64 << 20
 	// maxStateText is how long one may be that is another one than before.
 	maxStateText = 256 << 10
@@ -102,7 +107,8 @@ func (w *Watch) believes(n *node, name string) bool {
 	return is && (f.rule != anyText || KeptState(w.strays, path) != "")
 }
 
-// KeepState remembers such a file as it is when the command begins, and that its directory was there.
+// KeepState remembers such a file as it is when the command begins, and that its directory was
+// there.
 func KeepState(strays map[string]string, path, text string) {
 	strays[path] = stateBefore(path, text)
 	if dir := parent(path); slices.Contains(stateDirectories, fold(base(dir))) {
@@ -118,14 +124,17 @@ func KeptState(strays map[string]string, path string) string {
 	return strays[parent(path)]
 }
 
-// startsState reports whether a file says what was being done: a branch, and the commit that it was.
+// startsState reports whether a file says what was being done: a branch, and the commit that it
+// was.
 func startsState(name string) bool { return slices.Contains(stateStarts, fold(name)) }
 
 var stateStarts = []string{"head-name", "orig-head", "head"}
 
-// isAgain reports whether a directory of state is another one than when the command began, and of something else: one that begins where that
-// did is what the person will go on with. A file of it was written. git begins with what says where it began, but for what it puts away before
-// that; "git am" has no such file, and a rebase by patches has one when it has stopped. So those may be another one as long as the command runs.
+// isAgain reports whether a directory of state is another one than when the command began, and of
+// something else: one that begins where that did is what the person will go on with. A file of it
+// was written. git begins with what says where it began, but for what it puts away before that;
+// "git am" has no such file, and a rebase by patches has one when it has stopped. So those may be
+// another one as long as the command runs.
 func (w *Watch) isAgain(n *node, fd int, name string) bool {
 	if n.stopped {
 		return false
@@ -193,7 +202,8 @@ var errPart = fmt.Errorf("%w: %w", errState, unix.EBADMSG)
 
 var errState = errors.New("git would execute it, or bring into the working tree what nobody chose")
 
-// CheckState says what is wrong with the text of such a file. Before is what KeptState says of it. While a command runs, a rebase of its own may execute what it likes, inside.
+// CheckState says what is wrong with the text of such a file. Before is what KeptState says of it.
+// While a command runs, a rebase of its own may execute what it likes, inside.
 func CheckState(path, text, before string, again, over bool) error {
 	f, is := stateOf(path)
 	switch {
@@ -238,8 +248,9 @@ var statePattern = sync.OnceValue(func() map[stateRule]*regexp.Regexp {
 // plainTodo name no commit, and execute nothing.
 var plainTodo = []string{"noop", "break", "b", "label", "l"}
 
-// checkTodo takes a list of what is still to be done that executes nothing which was not in it before; and where there was one before, that
-// has nothing which that had not, but for shorter names of the same commits: git writes those for an editor.
+// checkTodo takes a list of what is still to be done that executes nothing which was not in it
+// before; and where there was one before, that has nothing which that had not, but for shorter
+// names of the same commits: git writes those for an editor.
 func checkTodo(text, before string, again, over bool) error {
 	known := before != ""
 	var lines [][]string
@@ -264,7 +275,8 @@ func checkTodo(text, before string, again, over bool) error {
 	return nil
 }
 
-// isShort reports whether a word is another one, or the beginning of an object's name that the other one is.
+// isShort reports whether a word is another one, or the beginning of an object's name that the
+// other one is.
 func isShort(word, of string) bool {
 	return word == of || isID(word) && isID(of) && strings.HasPrefix(of, word)
 }
@@ -321,7 +333,8 @@ func checkStateIn(dir int, path, before string, again, over bool) error {
 	return errPart
 }
 
-// isOfNext reports whether a text is whole lines of the patch that "git am" is at: git takes it out of that, and then says that it is at the next one.
+// isOfNext reports whether a text is whole lines of the patch that "git am" is at: git takes it out
+// of that, and then says that it is at the next one.
 func isOfNext(dir int, text string) bool {
 	at, err := stateIn(dir, "next", maxStateText)
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Twins looks through a directory and all below it for other names (hard links) of some files: a command that writes one by another name changes
-// what is read-only under the first. is says of an inode number whether it may be one of them, and found is told each path. Directories for which
+// Twins looks through a directory and all below it for other names (hard links) of some files: a
+// command that writes one by another name changes what is read-only under the first. is says of an
+// inode number whether it may be one of them, and found is told each path. Directories for which
 // apart is true are not the command's to write.
 func Twins(root string, apart func(string) bool, limits Limits, is func(inode uint64) bool, found func(path string, device, inode uint64)) error {
 	top, err := openRoot(root)

@@ -32,16 +32,19 @@ type Options struct {
 	Exclude Exclude
 	// NewObjectCheck says what is wrong with git's objects. Nil does not look.
 	NewObjectCheck NewObjectCheck
-	// DisarmSettings does so for one file of settings in a repository that was there. Nil does not, and the file is set aside.
+	// DisarmSettings does so for one file of settings in a repository that was there. Nil does not,
+	// and the file is set aside.
 	DisarmSettings func(dir int, name string, aside func(dir int, name string) error) ([]Taken, error)
 	// CheckGitFile says what is wrong with a file .git. Nil does not look.
 	CheckGitFile CheckGitFile
-	// Instead puts a file in the place of a symbolic link in a git directory, if that leads to settings of the sandbox's own: a copy of a
-	// repository, made inside, has one. Nil does not.
+	// Instead puts a file in the place of a symbolic link in a git directory, if that leads to
+	// settings of the sandbox's own: a copy of a repository, made inside, has one. Nil does not.
 	Instead func(dir int, name string) ([]Taken, bool)
-	// Held reports whether a process of the command has one of these directories: as working directory, or open.
+	// Held reports whether a process of the command has one of these directories: as working
+	// directory, or open.
 	Held func(is func(device, inode uint64) bool) bool
-	// Own is this program's directory, into which no link may lead that the command makes. Empty: that is not looked for.
+	// Own is this program's directory, into which no link may lead that the command makes. Empty:
+	// that is not looked for.
 	Own string
 	// CouldWrite reports whether any command could ever write what is at a path. Nil: any could.
 	CouldWrite func(path string) bool
@@ -56,8 +59,8 @@ const (
 	Withholds       // read-only, whatever it is: a grant says so
 )
 
-// A Watch watches the directories that a command may write. Survey and Prepare come before the command begins, and End when every
-// process of it has ended.
+// A Watch watches the directories that a command may write. Survey and Prepare come before the
+// command begins, and End when every process of it has ended.
 type Watch struct {
 	options  Options
 	inotify  int
@@ -86,7 +89,8 @@ type Watch struct {
 	written   []*node // in which git's files are written; see lookForWriters
 	dirty     []*node // may be git's, and have to be disarmed, each once
 	restUntil time.Time
-	// writersNext is when to look for who has them open, and writersLeft in how many that is still to do.
+	// writersNext is when to look for who has them open, and writersLeft in how many that is still
+	// to do.
 	writersNext time.Time
 	writersLeft int
 	linked      []*node // in which links may have come into being, each once
@@ -130,12 +134,13 @@ type Watch struct {
 
 const (
 	allLevels = 1 << 30
-	// renamedLevels is how far below a directory that has another name now some protected name may end, if none is longer.
+	// renamedLevels is how far below a directory that has another name now some protected name may
+	// end, if none is longer.
 	renamedLevels = 8
 )
 
-// NewWatch opens a watch. Its descriptor may be handed to another process, which then closes it last: that takes the kernel a
-// while.
+// NewWatch opens a watch. Its descriptor may be handed to another process, which then closes it
+// last: that takes the kernel a while.
 func NewWatch() (*Watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -183,8 +188,9 @@ func (w *Watch) stop(why string) {
 // apartNode stands for directories that are not in the account.
 var apartNode = &node{watch: -1}
 
-// Begin reads what the kernel tells, until End. replaced is called for each path that has to be covered and has something else at it
-// now, and missing when that may be any of them: it names those at which nothing is mounted.
+// Begin reads what the kernel tells, until End. replaced is called for each path that has to be
+// covered and has something else at it now, and missing when that may be any of them: it names
+// those at which nothing is mounted.
 func (w *Watch) Begin(replaced func(path string), missing func() []string) {
 	w.mu.Lock()
 	w.replaced, w.missing = replaced, missing
@@ -227,8 +233,9 @@ func (w *Watch) read() {
 	}
 }
 
-// turn handles what the kernel has told, then looks through directories, for about as long, and disarms one. However much a command
-// does of one kind, the others have their turn. It reports whether there is nothing more to do.
+// turn handles what the kernel has told, then looks through directories, for about as long, and
+// disarms one. However much a command does of one kind, the others have their turn. It reports
+// whether there is nothing more to do.
 func (w *Watch) turn(buffer []byte) (idle bool) {
 	began := time.Now()
 	told := w.drain(buffer)
@@ -260,7 +267,8 @@ func (w *Watch) turn(buffer []byte) (idle bool) {
 }
 
 const (
-	// settleEvery is how long a command that keeps the watch busy may keep it from what is done when it is not.
+	// settleEvery is how long a command that keeps the watch busy may keep it from what is done
+	// when it is not.
 	settleEvery = 20 * time.Millisecond
 	maxDrained  = 16
 )
@@ -291,8 +299,8 @@ func (w *Watch) drain(buffer []byte) (told bool) {
 	}
 }
 
-// settle is for when the kernel has nothing more to tell: what is lost is gone, and what could not be done is tried again. idle says that
-// there is nothing to look through, either.
+// settle is for when the kernel has nothing more to tell: what is lost is gone, and what could not
+// be done is tried again. idle says that there is nothing to look through, either.
 func (w *Watch) settle(idle bool) {
 	w.lookForWriters()
 	w.settleLost(idle)
@@ -311,13 +319,15 @@ func (w *Watch) settle(idle bool) {
 const (
 	// lostTimeout is how long the kernel may take to tell where a directory was moved.
 	lostTimeout = 5 * time.Millisecond
-	// lostLong is how long a command that has a directory may keep the watch too busy to look for it.
+	// lostLong is how long a command that has a directory may keep the watch too busy to look for
+	// it.
 	lostLong = time.Second
 )
 
-// settleLost is for directories that were moved away. What the account says may be wrong, so they are looked for everywhere. Only what is
-// not found then was moved out of what is watched, by somebody outside. A process of the command that has one can go on making whatever
-// it wants in it, unseen: it is ended.
+// settleLost is for directories that were moved away. What the account says may be wrong, so they
+// are looked for everywhere. Only what is not found then was moved out of what is watched, by
+// somebody outside. A process of the command that has one can go on making whatever it wants in it,
+// unseen: it is ended.
 func (w *Watch) settleLost(idle bool) {
 	now := time.Now()
 	if idle && !w.seeking.IsZero() { // everything was looked through
@@ -358,8 +368,8 @@ func (w *Watch) settleLost(idle bool) {
 	}
 }
 
-// seekRest is for how many times as long as everything was looked through it is not done again, at most a second: what is lost stays
-// watched meanwhile.
+// seekRest is for how many times as long as everything was looked through it is not done again, at
+// most a second: what is lost stays watched meanwhile.
 const seekRest = 4
 
 // isHeld reports whether a process of the command has a directory, or one below it.
@@ -454,7 +464,8 @@ func (w *Watch) stays(path string) bool {
 	return true
 }
 
-// mayMislead reports whether git may take a file in a directory for another object than the one that is asked for.
+// mayMislead reports whether git may take a file in a directory for another object than the one
+// that is asked for.
 func (w *Watch) mayMislead(n *node, name string) bool {
 	_, is := mayMislead(join(n.path(), name))
 	return is
@@ -464,16 +475,20 @@ func (w *Watch) mayMislead(n *node, name string) bool {
 var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitdir"}
 
 const (
-	// maxRetries bounds how much is tried again at a time, because a directory is not where the account says.
+	// maxRetries bounds how much is tried again at a time, because a directory is not where the
+	// account says.
 	maxRetries = 4096
-	// maxStale is how often in a row one directory may not be there, before the account is made anew.
+	// maxStale is how often in a row one directory may not be there, before the account is made
+	// anew.
 	maxStale = 3
 )
 
 const (
-	// maxAgain bounds how often everything is looked through again in one run because the account was wrong.
+	// maxAgain bounds how often everything is looked through again in one run because the account
+	// was wrong.
 	maxAgain = 64
-	// maxBlind bounds how long the kernel may have more to tell than it keeps, before everything was looked through once in between.
+	// maxBlind bounds how long the kernel may have more to tell than it keeps, before everything
+	// was looked through once in between.
 	maxBlind = 30 * time.Second
 )
 

@@ -11,9 +11,10 @@ import (
 // A Cover is what something that is mounted inside does to what the host has there.
 type Cover uint8
 
-// Guard is for a path that is made read-only by a mount now, and could be written until now: no process of the command has a file there open
-// afterwards, even for reading (by /proc/self/fd it would be opened again, without that mount), nor anybody for writing, and what comes to
-// be in it is set aside. inside are the directories there.
+// Guard is for a path that is made read-only by a mount now, and could be written until now: no
+// process of the command has a file there open afterwards, even for reading (by /proc/self/fd it
+// would be opened again, without that mount), nor anybody for writing, and what comes to be in it
+// is set aside. inside are the directories there.
 func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +63,8 @@ func (w *Watch) Guard(path string) (inside map[[2]uint64]bool, err error) {
 	return inside, nil
 }
 
-// closeHolders puts copies in the place of files that are held, that somebody has open for writing, or that have other names.
+// closeHolders puts copies in the place of files that are held, that somebody has open for writing,
+// or that have other names.
 func closeHolders(dir int, name string, held map[object]bool, copied func(dir int, name string), c *copying, depth int) error {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -95,7 +97,8 @@ func closeHolders(dir int, name string, held map[object]bool, copied func(dir in
 	return nil
 }
 
-// loosen is about a directory that was renamed: what is mounted in it goes with it, and what comes to be where it was may be the command's.
+// loosen is about a directory that was renamed: what is mounted in it goes with it, and what comes
+// to be where it was may be the command's.
 func (w *Watch) loosen(dir string) {
 	for path := range w.loose {
 		if within(path, dir) {
@@ -116,11 +119,12 @@ func (w *Watch) watchApart() {
 	}
 }
 
-// isApart reports whether what is at a path is not the command's to write, or looked after for itself.
+// isApart reports whether what is at a path is not the command's to write, or looked after for
+// itself.
 func (w *Watch) isApart(path string) bool { return w.options.Apart[path] && !w.bare[path] }
 
-// uncovered is about a path at which something was removed or made: nothing is mounted there, nor below. What comes to be there is the
-// command's to write, and is watched like all else.
+// uncovered is about a path at which something was removed or made: nothing is mounted there, nor
+// below. What comes to be there is the command's to write, and is watched like all else.
 func (w *Watch) uncovered(path string) {
 	if !w.lastNames[base(path)] {
 		return
@@ -146,7 +150,8 @@ func (w *Watch) watchRemovals(dir string) {
 	}
 }
 
-// watchCover watches a directory in which something is covered, where that is not one of those that are watched anyway.
+// watchCover watches a directory in which something is covered, where that is not one of those that
+// are watched anyway.
 func (w *Watch) watchCover(dir string) error {
 	if slices.ContainsFunc(w.roots, func(r *root) bool { return within(dir, r.path) }) {
 		return nil
@@ -163,12 +168,12 @@ func (w *Watch) watchCover(dir string) error {
 	return err
 }
 
-// atCover is about an event at a name at which something may be mounted. It reports whether nothing more is to be done: it has been
-// covered again. More are events that came in that time.
+// atCover is about an event at a name at which something may be mounted. It reports whether nothing
+// more is to be done: it has been covered again. More are events that came in that time.
 //
-// While something is mounted there, only somebody outside can rename another thing over it. Once it was removed or renamed, or if
-// something more happened before it was covered again, the command may have made what is there now: then it is treated as whatever
-// comes into being.
+// While something is mounted there, only somebody outside can rename another thing over it. Once it
+// was removed or renamed, or if something more happened before it was covered again, the command
+// may have made what is there now: then it is treated as whatever comes into being.
 func (w *Watch) atCover(e event, path string, events []byte) (covered bool, more []byte) {
 	cover, is := w.options.Covers[path]
 	removed := e.mask&unix.IN_MOVED_TO == 0
@@ -249,7 +254,8 @@ func (w *Watch) cover(path string, how Cover) {
 	w.watchRemovals(parent(path))
 }
 
-// coverMissing covers what is hidden and is not any more. What was protected and is not any more, the command may have made.
+// coverMissing covers what is hidden and is not any more. What was protected and is not any more,
+// the command may have made.
 func (w *Watch) coverMissing() {
 	if w.missing == nil {
 		return

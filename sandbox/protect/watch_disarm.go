@@ -21,7 +21,8 @@ func (w *Watch) gits(n *node, name string) {
 	}
 }
 
-// disarmLater has a directory disarmed when the events that there are were handled: once for all of them, as it takes long.
+// disarmLater has a directory disarmed when the events that there are were handled: once for all of
+// them, as it takes long.
 func (w *Watch) disarmLater(n *node) {
 	if w.options.Disarm != nil && !n.git && !n.dirty {
 		n.dirty = true
@@ -113,7 +114,8 @@ func (w *Watch) takenOut(path string, taken []Taken) {
 	}
 }
 
-// putInstead reports whether a file has taken the place of a link in an open directory of git's, which is at n.
+// putInstead reports whether a file has taken the place of a link in an open directory of git's,
+// which is at n.
 func (w *Watch) putInstead(n *node, dir int, name string) bool {
 	if w.options.Instead == nil || !isGitSetting([]byte(name)) {
 		return false
@@ -126,7 +128,8 @@ func (w *Watch) putInstead(n *node, dir int, name string) bool {
 	return is
 }
 
-// countTaken ends a command that makes one setting again and again, or very many. Some programs make a dozen, one after the other.
+// countTaken ends a command that makes one setting again and again, or very many. Some programs
+// make a dozen, one after the other.
 func (w *Watch) countTaken(path string, t Taken) {
 	w.forgetAttempts()
 	key := "git " + path + " " + t.Name + " " + t.Key

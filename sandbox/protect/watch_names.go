@@ -57,7 +57,8 @@ func (w *Watch) happened(n *node, name []byte, mask, cookie uint32) {
 	}
 }
 
-// matters reports whether a name may be one that anything is to be done about. It is for speed: most are not.
+// matters reports whether a name may be one that anything is to be done about. It is for speed:
+// most are not.
 func (w *Watch) matters(n *node, name []byte) bool {
 	return n.whole != "" || w.options.Names.ends(name) || isGits(name) || isNamed(n.name, "hooks") || isNamed(string(name), ".git") || isNamed(string(name), packedRefs) || w.lastNames[string(name)]
 }
@@ -70,7 +71,8 @@ func has(dir int, name string) bool {
 // isNamed reports whether a name is another one, or differs from it by letter case alone.
 func isNamed(name, is string) bool { return len(name) >= len(is) && fold(name) == is }
 
-// isGits reports whether git takes a name in one of its directories for a part of it. Letter case does not matter here, either.
+// isGits reports whether git takes a name in one of its directories for a part of it. Letter case
+// does not matter here, either.
 func isGits(name []byte) bool {
 	switch string(foldBytes(name)) {
 	case "head", "objects", "refs", "hooks":
@@ -123,7 +125,8 @@ func (w *Watch) appeared(n *node, name string, kind Kind, moved bool) {
 		w.worktreeSettings(n)
 		return
 	case n.whole != "" && kind == Directory, kind == Directory && !moved && n.whole == "":
-		// A directory that was made, under a protected name, or in one that was: what it comes to hold is set aside.
+		// A directory that was made, under a protected name, or in one that was: what it comes to
+		// hold is set aside.
 		w.mayBeEmpty(join(n.path(), name))
 	case w.isOwn(n, name):
 		return
@@ -150,7 +153,8 @@ func (w *Watch) isOwn(n *node, name string) bool {
 	return there && w.own[is]
 }
 
-// isLink reports whether a name stands for a symbolic link. What is gone by now, another event tells.
+// isLink reports whether a name stands for a symbolic link. What is gone by now, another event
+// tells.
 func (w *Watch) isLink(n *node, name string) bool {
 	fd, err := w.descriptor(n)
 	if err != nil {
@@ -193,7 +197,8 @@ func (w *Watch) there(n *node, name, path string) {
 	}
 }
 
-// mayBeEmpty remembers a path at which a directory came into being that is to be removed when it is empty at the end.
+// mayBeEmpty remembers a path at which a directory came into being that is to be removed when it is
+// empty at the end.
 func (w *Watch) mayBeEmpty(path string) {
 	if len(w.empty) < maxAll {
 		w.empty[path] = true

@@ -24,7 +24,8 @@ func (w *Watch) lookAgain() {
 	w.rescan()
 }
 
-// overflowed is for when the kernel could not tell all: everything is looked through again, once for all that is lost meanwhile.
+// overflowed is for when the kernel could not tell all: everything is looked through again, once
+// for all that is lost meanwhile.
 func (w *Watch) overflowed() {
 	w.overflows++
 	w.coverMissing()

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Survey is Scan, and each directory is watched from before it is read. What Prepare is told to watch and was surveyed is not looked
-// through again. What is named as closed has to be apart by then.
+// Survey is Scan, and each directory is watched from before it is read. What Prepare is told to
+// watch and was surveyed is not looked through again. What is named as closed has to be apart by
+// then.
 func (w *Watch) Survey(root string, names *Names, apart func(string) bool) Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -22,8 +23,8 @@ func (w *Watch) Survey(root string, names *Names, apart func(string) bool) Resul
 	return s.result
 }
 
-// Prepare watches all directories. What it names as closed could not be watched, and must not be writable. Late is what is protected
-// and was not known: it came since.
+// Prepare watches all directories. What it names as closed could not be watched, and must not be
+// writable. Late is what is protected and was not known: it came since.
 func (w *Watch) Prepare(o Options) (closed []Closed, late []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -217,7 +218,8 @@ func (w *Watch) addRoot(path string) error {
 	return nil
 }
 
-// enter puts a directory that was found when the watch began into the account. Its parent is there already.
+// enter puts a directory that was found when the watch began into the account. Its parent is there
+// already.
 func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 	if known := w.nodes[n.watch]; known != nil { // a part of another root, or it was moved in this very moment and seen twice
 		byPath[path] = known
@@ -255,7 +257,8 @@ func (w *Watch) enter(r *root, n *node, path string, byPath map[string]*node) {
 	}
 }
 
-// Add watches one more directory, with what is protected there already. What counts by its name from now on counts everywhere.
+// Add watches one more directory, with what is protected there already. What counts by its name
+// from now on counts everywhere.
 func (w *Watch) Add(path string, names *Names, known, git, apart map[string]bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -277,7 +280,8 @@ func (w *Watch) Add(path string, names *Names, known, git, apart map[string]bool
 	return nil
 }
 
-// Also protects more names from now on. Known are paths that were there before, and were not protected.
+// Also protects more names from now on. Known are paths that were there before, and were not
+// protected.
 func (w *Watch) Also(names []Name, known map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -328,7 +332,8 @@ func (w *Watch) know(dir string, known, git map[string]bool) {
 	}
 }
 
-// Retain ends the watch of all roots but these. What of them lies in one that stays is a part of that from now on.
+// Retain ends the watch of all roots but these. What of them lies in one that stays is a part of
+// that from now on.
 func (w *Watch) Retain(roots []string, known, git, apart map[string]bool) {
 	w.Objects()
 	w.mu.Lock()
@@ -354,7 +359,8 @@ func (w *Watch) Retain(roots []string, known, git, apart map[string]bool) {
 	}
 }
 
-// watchBudget is how many directories one run may watch: half of what the kernel lets all programs of this user have.
+// watchBudget is how many directories one run may watch: half of what the kernel lets all programs
+// of this user have.
 func watchBudget() int {
 	text, err := readSmall("/proc/sys/fs/inotify/max_user_watches")
 	var most int

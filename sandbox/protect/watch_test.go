@@ -191,7 +191,8 @@ func TestWhatSomebodyHasOpenIsCopiedAtTheEnd(t *testing.T) {
 	}
 }
 
-// What is written to a file that is mapped, nobody tells: while the command goes on, a copy takes its place.
+// What is written to a file that is mapped, nobody tells: while the command goes on, a copy takes
+// its place.
 func TestWhatIsMappedIsCopiedSoon(t *testing.T) {
 	dir := treeOf(t, "r/.git/objects/", "r/.git/refs/", "r/.git/HEAD")
 	git := map[string]bool{dir + "/r/.git": true}
@@ -236,8 +237,8 @@ func TestWhatIsMappedIsCopiedSoon(t *testing.T) {
 	}
 }
 
-// When the kernel cannot tell all, what was there before counts only as long as it is that: a link can be replaced, and in a repository
-// something new can be made.
+// When the kernel cannot tell all, what was there before counts only as long as it is that: a link
+// can be replaced, and in a repository something new can be made.
 func TestAfterAnOverflowWhatIsKnownIsLookedAtToo(t *testing.T) {
 	dir := treeOf(t, "r/.git/objects/", "r/.git/refs/", "r/.git/logs/", "r/.git/HEAD", "s/", "q/")
 	for _, name := range []string{".envrc", "r/.envrc", "s/.envrc"} {
@@ -491,7 +492,8 @@ func TestALostDirectoryIsLookedFor(t *testing.T) {
 	isSetAsideEverywhere(t, dir)
 }
 
-// A directory that is open is looked through wherever it is by now: what was above it may be found below it, before that is told.
+// A directory that is open is looked through wherever it is by now: what was above it may be found
+// below it, before that is told.
 func TestNoDirectoryLiesBelowItself(t *testing.T) {
 	dir := treeOf(t, "a/b/c/")
 	w, err := NewWatch()
@@ -555,7 +557,8 @@ func TestACommandThatKeepsTheWatchBusyHidesNothing(t *testing.T) {
 	}
 }
 
-// A name of several components comes into being when the first one does: what has the last one may be known for long, however deep it is.
+// A name of several components comes into being when the first one does: what has the last one may
+// be known for long, however deep it is.
 func TestADirectoryIsProtectedByThoseAboveIt(t *testing.T) {
 	names := func(dir string) *Names {
 		n := NewNames([]Name{{Path: ".envrc"}, {Path: ".github/hooks"}, {Path: ".config/mise/tasks"}}, []string{"node_modules"})
@@ -612,7 +615,8 @@ func TestADirectoryThatIsMovedToAProtectedNameIsSetAsideAsOne(t *testing.T) {
 	}
 }
 
-// Several processes exchange and rename directories at random: what the watch reads is never what is there.
+// Several processes exchange and rename directories at random: what the watch reads is never what
+// is there.
 func TestAStormOfRenamingHidesNoDirectory(t *testing.T) {
 	var list, all []string
 	for i := range 3 {
@@ -675,7 +679,8 @@ func TestWhatWasRemovedAgainIsTold(t *testing.T) {
 	}
 }
 
-// Another sandbox may make something in a directory under a protected name when all that was in it has been set aside.
+// Another sandbox may make something in a directory under a protected name when all that was in it
+// has been set aside.
 func TestWhatIsMadeAtTheVeryEndIsSetAsideWithItsDirectory(t *testing.T) {
 	dir := treeOf(t)
 	w, err := NewWatch()
@@ -700,7 +705,8 @@ func TestWhatIsMadeAtTheVeryEndIsSetAsideWithItsDirectory(t *testing.T) {
 	}
 }
 
-// A directory that another sandbox may write is moved to where it is executed, or to a protected name: what comes of it is another directory.
+// A directory that another sandbox may write is moved to where it is executed, or to a protected
+// name: what comes of it is another directory.
 func TestWhatAnotherSandboxWritesIsNeverTheDirectoryThatIsExecuted(t *testing.T) {
 	for _, at := range []string{"n/.git/hooks", "d/.vscode", "d/.claude/commands"} {
 		t.Run(at, func(t *testing.T) {
@@ -758,7 +764,8 @@ func TestWhatAnotherSandboxWritesIsNeverTheDirectoryThatIsExecuted(t *testing.T)
 	}
 }
 
-// More repositories than can be looked after end the command; those that are gone again do not count.
+// More repositories than can be looked after end the command; those that are gone again do not
+// count.
 func TestTooManyRepositoriesAtATimeEndTheCommand(t *testing.T) {
 	w := &Watch{nodes: map[int32]*node{}, over: make(chan struct{})}
 	for i := range int32(3 * maxWritten) {

@@ -14,7 +14,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/trampoline"
 )
 
-// A Dialer makes sockets in a sandbox's network namespace. It ends with Close, and with this process.
+// A Dialer makes sockets in a sandbox's network namespace. It ends with Close, and with this
+// process.
 type Dialer struct {
 	mu     sync.Mutex
 	pid    int
@@ -31,13 +32,15 @@ const (
 	netFD   = 5
 )
 
-// timeout bounds the wait for the dialer and for a connection on a loopback interface: neither has anything to wait for.
+// timeout bounds the wait for the dialer and for a connection on a loopback interface: neither has
+// anything to wait for.
 const timeout = 5 * time.Second
 
 // ErrClosed means that the sandbox has ended.
 var ErrClosed = errors.New("the sandbox has ended")
 
-// Enter starts a dialer in the network namespace that a descriptor is open for. The error says what the kernel refused.
+// Enter starts a dialer in the network namespace that a descriptor is open for. The error says what
+// the kernel refused.
 func Enter(namespace int) (*Dialer, error) {
 	d := &Dialer{lists: -1, sent: -1, talks: -1}
 	lists, err := d.pair(&d.lists)
@@ -107,7 +110,8 @@ func enter() *trampoline.List {
 	return l
 }
 
-// do has the dialer carry out a list. After an answer that did not come in time nothing more is asked: it would be taken for another's.
+// do has the dialer carry out a list. After an answer that did not come in time nothing more is
+// asked: it would be taken for another's.
 func (d *Dialer) do(l *trampoline.List) (*trampoline.Results, error) {
 	switch {
 	case d.lists < 0:
@@ -127,7 +131,8 @@ func (d *Dialer) do(l *trampoline.List) (*trampoline.Results, error) {
 	return results, err
 }
 
-// Dial connects to a port of the sandbox's loopback interface: of 127.0.0.1, and where nothing listens there, of ::1.
+// Dial connects to a port of the sandbox's loopback interface: of 127.0.0.1, and where nothing
+// listens there, of ::1.
 func (d *Dialer) Dial(port uint16) (*net.TCPConn, error) {
 	high, low := byte(port>>8), byte(port)
 	conn, err := d.dial(unix.AF_INET, []byte{unix.AF_INET, 0, high, low, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}) // struct sockaddr_in

@@ -18,7 +18,8 @@ const (
 	diagMessageSize  = 72 // struct inet_diag_msg
 	headerSize       = unix.NLMSG_HDRLEN
 
-	// maxReads bounds what is read of one answer, in pieces of 32 KiB: a command may listen at every port.
+	// maxReads bounds what is read of one answer, in pieces of 32 KiB: a command may listen at
+	// every port.
 	maxReads = 64
 )
 

@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// maxConnections bounds those of one sandbox, to all of its ports. Where there are as many, one has to go for the next that is of little use: silent
-	// for leastSilence, or as old, with less than leastRate bytes in a second. Of those it is the one with the fewest bytes in its time. If all are of
-	// use, the next waits in the kernel's queue. Anybody on the machine can connect, and say nothing, or a byte from time to time.
+	// maxConnections bounds those of one sandbox, to all of its ports. Where there are as many, one
+	// has to go for the next that is of little use: silent for leastSilence, or as old, with less
+	// than leastRate bytes in a second. Of those it is the one with the fewest bytes in its time.
+	// If all are of use, the next waits in the kernel's queue. Anybody on the machine can connect,
+	// and say nothing, or a byte from time to time.
 	maxConnections = 128
 	leastSilence   = time.Second
 	leastRate      = 1000
@@ -45,7 +47,8 @@ func Listen(port uint16) (net.Listener, error) {
 	return net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 }
 
-// Serve leads whoever connects to a listener to a port inside, until Close. It takes the listener over and returns at once.
+// Serve leads whoever connects to a listener to a port inside, until Close. It takes the listener
+// over and returns at once.
 func (p *Ports) Serve(l net.Listener, inside uint16) error {
 	if !p.keep(l) {
 		l.Close()
@@ -149,7 +152,8 @@ func (p *Ports) end(c io.Closer) {
 	}
 }
 
-// lead carries a connection's bytes both ways, until both ends have said all, or one is gone. If nothing listens inside, it is reset.
+// lead carries a connection's bytes both ways, until both ends have said all, or one is gone. If
+// nothing listens inside, it is reset.
 func (p *Ports) lead(client *net.TCPConn, inside uint16) {
 	if !p.keep(client) {
 		client.Close()

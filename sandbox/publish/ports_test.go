@@ -90,7 +90,8 @@ func TestAsManyConnectionsAsThereIsRoomForAreServedAtOnce(t *testing.T) {
 	if gone != 1 {
 		t.Errorf("%d had to go for one", gone)
 	}
-	// The next is served, too, where each says a byte from time to time, and one as much as a person's does.
+	// The next is served, too, where each says a byte from time to time, and one as much as a
+	// person's does.
 	for _, conn := range append(clients[:maxConnections:maxConnections], last) {
 		if conn != busy {
 			go func() {

@@ -2,8 +2,9 @@ package repository
 
 import "strings"
 
-// executesNothing reports whether fetching from an address, or pushing to it, runs no program but git's own and ssh: an address may
-// name a transport helper ("ext::sh -c ...", "anything://"), and a host may be an option to ssh ("-oProxyCommand=...").
+// executesNothing reports whether fetching from an address, or pushing to it, runs no program but
+// git's own and ssh: an address may name a transport helper ("ext::sh -c ...", "anything://"), and
+// a host may be an option to ssh ("-oProxyCommand=...").
 func executesNothing(address string) bool {
 	if !isPlain(address) || strings.ContainsAny(address, " \\\"'`$|<>^{}") {
 		return false
@@ -28,7 +29,8 @@ func isSCP(address string) bool {
 	return has && path != "" && path[0] != '-' && path[0] != ':' && isAuthority(authority, true) && !strings.Contains(authority, "[")
 }
 
-// isAuthority reports whether text is a host, with a user before it and a port behind it if there are such.
+// isAuthority reports whether text is a host, with a user before it and a port behind it if there
+// are such.
 func isAuthority(text string, ssh bool) bool {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 {
 		user := text[:at]

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked means that a git holds the lock on a file of settings, and has for as long as one waits.
+// ErrLocked means that a git holds the lock on a file of settings, and has for as long as one
+// waits.
 var ErrLocked = errors.New("git holds a lock on it")
 
-// Update changes the file of settings of an open git directory as git does: it takes the lock, reads, writes the lock's file, and
-// renames that over the file, which keeps its permission bits. change gets what the file holds now. timeout bounds the wait for the
-// lock.
+// Update changes the file of settings of an open git directory as git does: it takes the lock,
+// reads, writes the lock's file, and renames that over the file, which keeps its permission bits.
+// change gets what the file holds now. timeout bounds the wait for the lock.
 func Update(dir int, name string, timeout time.Duration, change func(now string) (string, error)) error {
 	fd, err := lock(dir, name+".lock", timeout)
 	if err != nil {
@@ -81,7 +82,8 @@ func lock(dir int, name string, timeout time.Duration) (int, error) {
 	}
 }
 
-// Set makes a change that was left out, because a person wants it: as "git config" would. Other values of a key that has several stay.
+// Set makes a change that was left out, because a person wants it: as "git config" would. Other
+// values of a key that has several stay.
 func Set(file string, l Left) error {
 	dir, err := unix.Openat2(unix.AT_FDCWD, path.Dir(file), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -112,8 +114,8 @@ func isThere(dir int, name string, made unix.Stat_t) bool {
 	return unix.Fstatat(dir, name, &there, unix.AT_SYMLINK_NOFOLLOW) == nil && there.Ino == made.Ino && there.Dev == made.Dev
 }
 
-// Without is what a file of settings would be if nothing had been done to it since it was known, but what does no harm; and what that
-// leaves out.
+// Without is what a file of settings would be if nothing had been done to it since it was known,
+// but what does no harm; and what that leaves out.
 func Without(known, now string) (string, []Left) {
 	text, left, err := Carry(known, now, known, Around{})
 	if err != nil {
@@ -122,8 +124,8 @@ func Without(known, now string) (string, []Left) {
 	return text, left
 }
 
-// Restore puts back what a file of settings was when it was known, with what was changed since and does no harm, whatever stands in
-// its place. It waits for no lock.
+// Restore puts back what a file of settings was when it was known, with what was changed since and
+// does no harm, whatever stands in its place. It waits for no lock.
 func Restore(dir int, name, known string) error {
 	for range maxReplaced {
 		f, err := openSettings(dir, name)

@@ -10,8 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// With some extensions, an index says what git need not look at: which files no program has written (FSMN), and what is in directories beside
-// the files that git knows (UNTR). Nothing shows whether that is so, and git makes them again. Nor does it of a split index's trees (TREE), whose entries are elsewhere.
+// With some extensions, an index says what git need not look at: which files no program has written
+// (FSMN), and what is in directories beside the files that git knows (UNTR). Nothing shows whether
+// that is so, and git makes them again. Nor does it of a split index's trees (TREE), whose entries
+// are elsewhere.
 
 // withoutBelieved is an index, which is right, without those, or nil for one that has none.
 func withoutBelieved(data []byte, hash int) []byte {
@@ -57,8 +59,9 @@ func (p *indexParser) with(entries []byte, drop ...string) []byte {
 // lockTimeout is how long another git may hold the lock of an index.
 const lockTimeout = time.Second
 
-// replaceIndex puts another text in the place of an index, under git's lock, for which it waits so long. The time of the new one is that of the old one:
-// git looks into files that are no older. All is written before the lock is taken, where the file system can: a git that meets it fails.
+// replaceIndex puts another text in the place of an index, under git's lock, for which it waits so
+// long. The time of the new one is that of the old one: git looks into files that are no older. All
+// is written before the lock is taken, where the file system can: a git that meets it fails.
 func replaceIndex(dir int, name string, text []byte, was *unix.Stat_t, timeout time.Duration) error {
 	lock := name + ".lock"
 	fill := func(fd int) error {

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An index has the names of the trees that its entries make (TREE in gitformat-index(5)), so that git need not make those again. git believes
-// them: with another name there, the person's "git commit" takes a tree that neither "git status" nor "git diff --cached" has shown. So each is
-// made here, and must have the name that it has there.
+// An index has the names of the trees that its entries make (TREE in gitformat-index(5)), so that
+// git need not make those again. git believes them: with another name there, the person's "git
+// commit" takes a tree that neither "git status" nor "git diff --cached" has shown. So each is made
+// here, and must have the name that it has there.
 
 // maxTreeWork bounds how much is compared to find where the entries of all directories begin.
 const maxTreeWork = 256 << 20

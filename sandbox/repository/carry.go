@@ -23,20 +23,22 @@ const maxChanges = 1000
 // ErrTooMany means that more was changed than is carried over at a time. Nothing is.
 var ErrTooMany = fmt.Errorf("more than %d of its settings were changed", maxChanges)
 
-// ErrNotRead means that what the command made of the settings cannot be read as such, or that the host's cannot.
+// ErrNotRead means that what the command made of the settings cannot be read as such, or that the
+// host's cannot.
 var ErrNotRead = errSyntax
 
 // ErrElsewhere means that it cannot be told which of the changed settings lead git elsewhere.
 var ErrElsewhere = errors.New("they lead git elsewhere")
 
-// Carry makes in the host's settings the changes that a command made to a copy, from base to inside, as far as they do no harm and git goes
-// where it went before. A key that was changed on the host meanwhile stays as it is there.
+// Carry makes in the host's settings the changes that a command made to a copy, from base to
+// inside, as far as they do no harm and git goes where it went before. A key that was changed on
+// the host meanwhile stays as it is there.
 func Carry(base, inside, host string, around Around) (text string, left []Left, err error) {
 	return carry(base, inside, host, rules{isHarmlessKey, Judge, &around})
 }
 
-// Follow makes all changes from base to host in the copy that a command has: they are the person's own. Where both changed a key, it is as
-// on the host.
+// Follow makes all changes from base to host in the copy that a command has: they are the person's
+// own. Where both changed a key, it is as on the host.
 func Follow(base, host, inside string) (string, error) {
 	text, left, err := carry(base, host, inside, rules{func(string) bool { return true }, func(string, string) Verdict { return Harmless }, nil})
 	if err != nil {
@@ -103,7 +105,8 @@ type rules struct {
 	around *Around
 }
 
-// maxRounds bounds how often it is looked where git goes with what is left: what is left out may be what another change builds on.
+// maxRounds bounds how often it is looked where git goes with what is left: what is left out may be
+// what another change builds on.
 const maxRounds = 16
 
 func carry(base, inside, host string, r rules) (string, []Left, error) {
@@ -231,8 +234,8 @@ func isNamed(section string) bool {
 	return has && (first == "branch" || first == "submodule")
 }
 
-// renameSections looks for sections that a command renamed ("git branch -m"), where they have settings that are not carried over key by
-// key, and renames them in base and host.
+// renameSections looks for sections that a command renamed ("git branch -m"), where they have
+// settings that are not carried over key by key, and renames them in base and host.
 func renameSections(base, inside, host document, r rules, refused map[string]bool) {
 	now, was, new := host.bySection(), base.bySection(), inside.bySection()
 	harmful := func(section string, list []Setting) []Setting {

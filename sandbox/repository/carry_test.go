@@ -194,7 +194,8 @@ func gitConfig(file string, args ...string) error {
 	return exec.Command("git", append([]string{"config", "--file", file}, args...)...).Run()
 }
 
-// What git makes of a file by random changes, the editor makes as well: git is the judge of what is in it.
+// What git makes of a file by random changes, the editor makes as well: git is the judge of what is
+// in it.
 func FuzzTheEditorMakesWhatGitMakes(f *testing.F) {
 	for seed := range uint64(12) {
 		f.Add(original, seed)

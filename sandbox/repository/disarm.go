@@ -27,20 +27,22 @@ const (
 	maxReplaced = 8         // times that a file is written again because somebody else wrote it at that moment
 )
 
-// Disarm looks at a directory that may be a git directory now, or be made one by a git that finds half of it there ("git init" keeps
-// settings and hooks), and takes out what executes or leads elsewhere: settings, hooks, and the files commondir and gitdir. One that is
-// called .git is such a directory, whatever is in it, and so is one that has two of HEAD, objects and refs.
+// Disarm looks at a directory that may be a git directory now, or be made one by a git that finds
+// half of it there ("git init" keeps settings and hooks), and takes out what executes or leads
+// elsewhere: settings, hooks, and the files commondir and gitdir. One that is called .git is such a
+// directory, whatever is in it, and so is one that has two of HEAD, objects and refs.
 //
-// aside has to rename an entry of an open directory to a name that git does not look for. (A hook's name has no dot; so a name with
-// a dot is none.) It is called for each hook, and for a file of settings that is not a regular file, too long, or not to be
-// understood.
+// aside has to rename an entry of an open directory to a name that git does not look for. (A hook's
+// name has no dot; so a name with a dot is none.) It is called for each hook, and for a file of
+// settings that is not a regular file, too long, or not to be understood.
 //
-// What git writes for "init", "clone" and "submodule" stays as it is, byte for byte. A file of settings that has more is replaced
-// by one that has not. Nothing here takes or heeds a lock of git's: a git that is writing renames its
-// file over ours, and a call after that finds the same again. So it is to be called whenever one of these names was written, made or
-// renamed.
+// What git writes for "init", "clone" and "submodule" stays as it is, byte for byte. A file of
+// settings that has more is replaced by one that has not. Nothing here takes or heeds a lock of
+// git's: a git that is writing renames its file over ours, and a call after that finds the same
+// again. So it is to be called whenever one of these names was written, made or renamed.
 //
-// After an error, something that executes may still be there: the caller sets aside the directory, or ends the command.
+// After an error, something that executes may still be there: the caller sets aside the directory,
+// or ends the command.
 func Disarm(dir int, aside func(dir int, name string) error) ([]Taken, error) {
 	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
 	if err != nil && !errors.Is(err, unix.ENAMETOOLONG) { // then nothing leads anywhere that is known
@@ -53,7 +55,8 @@ func Disarm(dir int, aside func(dir int, name string) error) ([]Taken, error) {
 	return d.all()
 }
 
-// DisarmAt is Disarm for what will be in a git directory at a path, whatever it looks like where it is now.
+// DisarmAt is Disarm for what will be in a git directory at a path, whatever it looks like where it
+// is now.
 func DisarmAt(dir int, place string, aside func(dir int, name string) error) ([]Taken, error) {
 	d := disarming{dir: dir, place: place, aside: aside, apart: true}
 	return d.all()
@@ -88,9 +91,10 @@ type disarming struct {
 	failed []error
 }
 
-// isGitDirectory reports whether git would take a directory for one of its own, or could once somebody adds the rest. What HEAD holds
-// does not matter: that may be written any time; nor what there is at all, where the name is one that repositories have. (HEAD and a
-// config alone are none: the branches of a remote may be called so.)
+// isGitDirectory reports whether git would take a directory for one of its own, or could once
+// somebody adds the rest. What HEAD holds does not matter: that may be written any time; nor what
+// there is at all, where the name is one that repositories have. (HEAD and a config alone are none:
+// the branches of a remote may be called so.)
 func isGitDirectory(dir int, place string) bool {
 	has := func(name string) bool {
 		var stat unix.Stat_t
@@ -140,8 +144,8 @@ func (d *disarming) settings(name string) {
 	d.whole(d.dir, name, name, Unknown) // somebody writes it again and again
 }
 
-// clean is a file without what must not stay. It stays as it is if there is no such thing, and nothing that others than git might
-// read in another way.
+// clean is a file without what must not stay. It stays as it is if there is no such thing, and
+// nothing that others than git might read in another way.
 func (d *disarming) clean(name string, document document) (string, []Taken) {
 	var taken []Taken
 	var kept []Setting
@@ -165,8 +169,8 @@ func (d *disarming) clean(name string, document document) (string, []Taken) {
 	return writeSettings(kept), taken
 }
 
-// isPlain reports whether all programs read a file in the same way: each head, variable and comment on a line of its own, and values
-// as git writes them.
+// isPlain reports whether all programs read a file in the same way: each head, variable and comment
+// on a line of its own, and values as git writes them.
 func (d document) isPlain() bool {
 	startsLine := true
 	for _, p := range d {
@@ -209,8 +213,8 @@ func writeSettings(list []Setting) string {
 	return b.String()
 }
 
-// isModuleOf reports whether a submodule's working tree is where "git submodule" has it: in the working tree of the repository whose
-// .git/modules it is in, and not in a .git.
+// isModuleOf reports whether a submodule's working tree is where "git submodule" has it: in the
+// working tree of the repository whose .git/modules it is in, and not in a .git.
 func (d *disarming) isModuleOf(worktree string) bool {
 	at := strings.LastIndex(d.place, "/.git/modules/")
 	if at < 0 || path.IsAbs(worktree) || !isPlain(worktree) {
@@ -220,8 +224,9 @@ func (d *disarming) isModuleOf(worktree string) bool {
 	return within && !strings.Contains("/"+below+"/", "/.git/") && d.isWorktree(path.Join(d.place, worktree))
 }
 
-// isWorktree reports whether a directory's .git says that it is this one's working tree: git writes that first. Else a later "git pull" there would write the
-// module's files into whatever directory the setting names.
+// isWorktree reports whether a directory's .git says that it is this one's working tree: git writes
+// that first. Else a later "git pull" there would write the module's files into whatever directory
+// the setting names.
 func (d *disarming) isWorktree(dir string) bool {
 	var stat unix.Stat_t
 	if d.apart && errors.Is(unix.Lstat(dir, &stat), unix.ENOENT) {
@@ -268,7 +273,8 @@ func (d *disarming) leads() {
 	}
 }
 
-// remotes sets aside the files by which git was told of remote repositories before it had settings for that. It still reads them.
+// remotes sets aside the files by which git was told of remote repositories before it had settings
+// for that. It still reads them.
 func (d *disarming) remotes() {
 	for _, name := range []string{"remotes", "branches"} { // "git init" makes one that is empty
 		fd, err := unix.Openat2(d.dir, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve})
@@ -286,8 +292,9 @@ func (d *disarming) remotes() {
 	}
 }
 
-// comesBack reports whether a file .git of a worktree names this directory, or its directory is not there. git writes it after this one: who
-// calls Disarm waits for that. But "git worktree repair" writes it, too, wherever it would be.
+// comesBack reports whether a file .git of a worktree names this directory, or its directory is not
+// there. git writes it after this one: who calls Disarm waits for that. But "git worktree repair"
+// writes it, too, wherever it would be.
 func (d *disarming) comesBack(file string) bool {
 	if path.Base(file) != ".git" || !isPlain(file) {
 		return false
@@ -389,9 +396,11 @@ func (f *settingsFile) isNow() bool {
 // errChanged means that somebody else wrote the file meanwhile.
 var errChanged = errors.New("it was changed by somebody else at that moment")
 
-// replace puts another file in the place of one that was read. It takes no lock of git's: a git that finds one fails, and a command may
-// write several settings one after another ("git remote add" does). So a git that reads the file in the moment between an exchange and the one
-// that undoes it loses what another git wrote just before: one setting of some 7,000 while a loop does nothing but this on a busy machine.
+// replace puts another file in the place of one that was read. It takes no lock of git's: a git
+// that finds one fails, and a command may write several settings one after another ("git remote
+// add" does). So a git that reads the file in the moment between an exchange and the one that
+// undoes it loses what another git wrote just before: one setting of some 7,000 while a loop does
+// nothing but this on a busy machine.
 func (f *settingsFile) replace(text string) error {
 	name, fd, err := f.temporary()
 	if err != nil {
@@ -415,7 +424,8 @@ func (f *settingsFile) replace(text string) error {
 		err = errChanged
 	}
 	if err == nil {
-		// What git renamed there in this very moment comes out by the exchange, and is put back to be looked at.
+		// What git renamed there in this very moment comes out by the exchange, and is put back to
+		// be looked at.
 		err = unix.Renameat2(f.dir, name, f.dir, f.name, unix.RENAME_EXCHANGE)
 	}
 	if err != nil {

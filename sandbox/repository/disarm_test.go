@@ -266,7 +266,8 @@ func TestAModulesWorkingTreeIsWhereGitHasIt(t *testing.T) {
 	}
 }
 
-// While git writes its settings again and again, it never fails, nothing of them is lost, and what executes does not stay.
+// While git writes its settings again and again, it never fails, nothing of them is lost, and what
+// executes does not stay.
 func TestGitIsNotDisturbed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "x.git")
 	git(t, "/", "init", "--bare", dir)
@@ -290,7 +291,8 @@ func TestGitIsNotDisturbed(t *testing.T) {
 		disarm(t, dir)
 	}
 	list := git(t, dir, "config", "--file", "config", "--list")
-	// Between an exchange and the one that undoes it, git may read what was without another's newest setting, and write on from that.
+	// Between an exchange and the one that undoes it, git may read what was without another's
+	// newest setting, and write on from that.
 	if strings.Contains(list, "evil") || strings.Count(list, "branch.") < 59 {
 		t.Errorf("%s", list)
 	}

@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
-// A document is a configuration file in pieces: one after the other, they are the file, byte for byte.
+// A document is a configuration file in pieces: one after the other, they are the file, byte for
+// byte.
 type document []piece
 
-// A piece is the head of a section, a variable with the rest of its lines, or what is between those: white space and comments.
+// A piece is the head of a section, a variable with the rest of its lines, or what is between
+// those: white space and comments.
 type piece struct {
 	raw     string
 	kind    pieceKind
@@ -27,12 +29,14 @@ const (
 
 func (p *piece) key() string { return p.section + "." + p.name }
 
-// errSyntax means that git does not read the file either, or that not everyone reads it in the same way.
+// errSyntax means that git does not read the file either, or that not everyone reads it in the same
+// way.
 var errSyntax = errors.New("not a configuration file of git's")
 
 const byteOrderMark = "\xef\xbb\xbf"
 
-// parseDocument takes a file apart exactly as git does (config.c: git_parse_source). What git refuses is an error, and so is a NUL.
+// parseDocument takes a file apart exactly as git does (config.c: git_parse_source). What git
+// refuses is an error, and so is a NUL.
 func parseDocument(text string) (document, error) {
 	if strings.IndexByte(text, 0) >= 0 {
 		return nil, errSyntax

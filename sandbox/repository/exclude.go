@@ -12,8 +12,9 @@ import (
 // maxExclude bounds the file that says what git does not track.
 const maxExclude = 1 << 20
 
-// Exclude has git not show, and not add, untracked files of a pattern in a working tree at a path, or no longer: a line at the end of info/exclude. It reports
-// whether it made, or removed, that line. Only where may be written, it does.
+// Exclude has git not show, and not add, untracked files of a pattern in a working tree at a path,
+// or no longer: a line at the end of info/exclude. It reports whether it made, or removed, that
+// line. Only where may be written, it does.
 func Exclude(tree, pattern string, exclude bool, writes func(path string) bool) (bool, error) {
 	dir, place, err := openGitOf(tree)
 	if err != nil {

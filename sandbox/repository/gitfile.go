@@ -11,7 +11,8 @@ import (
 
 // A Place says what a path is to a command.
 type Place struct {
-	// Writes reports whether the command may write what is at a path, and what is relative to a working tree is protected for.
+	// Writes reports whether the command may write what is at a path, and what is relative to a
+	// working tree is protected for.
 	Writes func(path string) bool
 	// IsPlain reports whether no symbolic link is on the way to a path, there or not.
 	IsPlain func(path string) bool
@@ -26,8 +27,9 @@ func IsPlain(path string) bool {
 	return err == nil || errors.Is(err, unix.ENOENT)
 }
 
-// CheckGitFile says what is wrong with a file .git that a command made, in an open directory that is a working tree at a path. git obeys the
-// settings of where it leads, and what these name in the working tree is the command's. So it may lead only to what the command may write: what settings
+// CheckGitFile says what is wrong with a file .git that a command made, in an open directory that
+// is a working tree at a path. git obeys the settings of where it leads, and what these name in the
+// working tree is the command's. So it may lead only to what the command may write: what settings
 // name there is protected in every tree.
 func CheckGitFile(dir int, name, tree string, place Place) error {
 	text, err := readSmall(dir, name)

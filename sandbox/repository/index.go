@@ -15,15 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// git believes the paths in an index: "git checkout ." writes what one calls ../.bashrc or .git/hooks/post-checkout. No commit can have such
-// a path, since git looks at those of trees. So an index is read as git reads it, and one with such a path, or that cannot be read, must go.
+// git believes the paths in an index: "git checkout ." writes what one calls ../.bashrc or
+// .git/hooks/post-checkout. No commit can have such a path, since git looks at those of trees. So
+// an index is read as git reads it, and one with such a path, or that cannot be read, must go.
 
 const maxIndex = 64 << 20
 
-// CheckIndex reads an index, or a shared one, in a git directory, and says what is wrong with it. What is not there, and what git does not
-// take for an index, is right. Of the git directories in settings, the first that has settings, or belongs to a repository that has, says how
-// long the names of objects are. settle takes out of it what git believes without a look at anything else: it is for when no command writes
-// it any more.
+// CheckIndex reads an index, or a shared one, in a git directory, and says what is wrong with it.
+// What is not there, and what git does not take for an index, is right. Of the git directories in
+// settings, the first that has settings, or belongs to a repository that has, says how long the
+// names of objects are. settle takes out of it what git believes without a look at anything else:
+// it is for when no command writes it any more.
 func CheckIndex(dir int, settings []int, name string, settle bool) error {
 	file, stat, err := openRegular(dir, name, maxIndex)
 	if err != nil {
@@ -64,14 +66,16 @@ func CheckIndex(dir int, settings []int, name string, settle bool) error {
 	return replaceIndex(dir, name, kept, &stat, timeout)
 }
 
-// ErrMended is about an index that was wrong, and is not any more: what git need not have was taken out.
+// ErrMended is about an index that was wrong, and is not any more: what git need not have was taken
+// out.
 var ErrMended = errors.New("it was mended")
 
 // lengthIn is how long the names of objects are, by the formats that settings name.
 func lengthIn(formats []string) int { return lengths[slices.Concat(formats, []string{"sha1"})[0]] }
 
-// checkConflicts reads what "git rerere" (or "git commit", where there is a directory rr-cache) keeps of conflicts: git copies what is at each path to where a command
-// reads it, and writes there. No merge can leave a path that no commit can have.
+// checkConflicts reads what "git rerere" (or "git commit", where there is a directory rr-cache)
+// keeps of conflicts: git copies what is at each path to where a command reads it, and writes
+// there. No merge can leave a path that no commit can have.
 func checkConflicts(dir int, text string) error {
 	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
 	if err != nil {
@@ -139,8 +143,9 @@ func isHex(id string) bool {
 	return (len(id) == 40 || len(id) == 64) && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// checkIndex reads an index with names of objects of either length. It must be right with those that the repository has, and with no others: the
-// settings may be written again, and git reads the last of several.
+// checkIndex reads an index with names of objects of either length. It must be right with those
+// that the repository has, and with no others: the settings may be written again, and git reads the
+// last of several.
 func checkIndex(data []byte, formats []string) error {
 	if !bytes.HasPrefix(data, []byte("DIRC")) {
 		return nil // git refuses it
@@ -191,7 +196,8 @@ var errPath = errors.New("it has a path that no commit can have")
 // errIndex is what git could not read, either: it may be half of one that is being written.
 var errIndex = fmt.Errorf("it is no index that git would write: %w", unix.EBADMSG)
 
-// ParseIndex looks at each path in an index (gitformat-index(5)), with names of objects of so many bytes.
+// ParseIndex looks at each path in an index (gitformat-index(5)), with names of objects of so many
+// bytes.
 func ParseIndex(data []byte, hash int) error {
 	_, err := parseIndex(data, hash)
 	return err
@@ -340,8 +346,8 @@ func (p *indexParser) varint() (int, bool) {
 	return 0, false
 }
 
-// extensions goes through what is behind the entries. git may read the entries in blocks, each on its own, by an extension that says where
-// they are: they must be where they are read here.
+// extensions goes through what is behind the entries. git may read the entries in blocks, each on
+// its own, by an extension that says where they are: they must be where they are read here.
 func (p *indexParser) extensions() error {
 	end := p.at
 	p.end = end
@@ -436,7 +442,8 @@ func checkPath(name string) error {
 	return nil
 }
 
-// isDotGit reports whether some file system takes a name for .git: letter case, what HFS+ ignores, and what NTFS does.
+// isDotGit reports whether some file system takes a name for .git: letter case, what HFS+ ignores,
+// and what NTFS does.
 func isDotGit(name string) bool {
 	if strings.IndexByte(".gG", name[0]) < 0 && strings.IndexFunc(name, func(r rune) bool { return r >= utf8.RuneSelf || r == '\\' }) < 0 {
 		return false // most

@@ -83,7 +83,8 @@ func TestAnIndexIsReadAsGitReadsIt(t *testing.T) {
 	}
 }
 
-// twofold is an index that is harmless with names of objects of 32 bytes, and has a path in it with those of 20.
+// twofold is an index that is harmless with names of objects of 32 bytes, and has a path in it with
+// those of 20.
 func twofold(path string) []byte {
 	entry := func(times string, id, flags int, name string) []byte {
 		text := binary.BigEndian.AppendUint32([]byte(times), 0o100644)

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Instead puts settings into an open git directory, in the place of a symbolic link by that name, and returns what of them must not stay
-// in a repository that a command made. Whoever copies a repository inside copies the link that leads to the settings there.
+// Instead puts settings into an open git directory, in the place of a symbolic link by that name,
+// and returns what of them must not stay in a repository that a command made. Whoever copies a
+// repository inside copies the link that leads to the settings there.
 func Instead(dir int, name, text string) ([]Taken, error) {
 	place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
 	if err != nil && !errors.Is(err, unix.ENAMETOOLONG) {

@@ -33,7 +33,8 @@ const (
 	maxValue = 1024
 )
 
-// Judge says whether a setting may be carried over to a repository that a person uses. The key is as Parse returns it.
+// Judge says whether a setting may be carried over to a repository that a person uses. The key is
+// as Parse returns it.
 func Judge(key, value string) Verdict {
 	test := testOf(key)
 	switch {
@@ -114,7 +115,8 @@ func isBool(value string) bool {
 	return false
 }
 
-// isNumber reports whether text is a number that git's int holds: git stops at any other, whatever it was asked for.
+// isNumber reports whether text is a number that git's int holds: git stops at any other, whatever
+// it was asked for.
 func isNumber(value string) bool {
 	return value != "" && len(value) <= 9 && strings.Trim(value, "0123456789") == ""
 }
@@ -137,14 +139,16 @@ func word(other test, words ...string) test {
 	}
 }
 
-// isWords is for lists of colours, dates and formats: nothing that a shell or git would take for more.
+// isWords is for lists of colours, dates and formats: nothing that a shell or git would take for
+// more.
 func isWords(value string) bool {
 	return value == "" || value[0] != '-' && consistsOf(value, " #,._:=+/-")
 }
 
 func isSort(value string) bool { return isWords(strings.TrimPrefix(value, "-")) }
 
-// isRef reports whether text is the full name of a branch, a tag or the like (git-check-ref-format(1)).
+// isRef reports whether text is the full name of a branch, a tag or the like
+// (git-check-ref-format(1)).
 func isRef(value string) bool {
 	return strings.HasPrefix(value, "refs/") && !strings.ContainsAny(value, " ~^:?*[\\") && !strings.Contains(value, "..") &&
 		!strings.Contains(value, "@{") && !strings.HasSuffix(value, "/") && !strings.HasSuffix(value, ".lock")
@@ -154,13 +158,14 @@ func isBranch(value string) bool {
 	return value != "" && value[0] != '-' && isRef("refs/heads/"+value)
 }
 
-// isRemote reports whether text is the name of a remote repository. git takes what is no name for an address.
+// isRemote reports whether text is the name of a remote repository. git takes what is no name for
+// an address.
 func isRemote(value string) bool {
 	return value == "." || value != "" && value[0] != '-' && value[0] != '.' && value[0] != '/' && consistsOf(value, "._-+/@") && !strings.Contains(value, "..")
 }
 
-// isRemoteName reports whether text is a name that a new remote repository may have: not that of a directory, and nothing that has a slash or a
-// colon, as addresses and branches of another one do.
+// isRemoteName reports whether text is a name that a new remote repository may have: not that of a
+// directory, and nothing that has a slash or a colon, as addresses and branches of another one do.
 func isRemoteName(name string) bool {
 	return isRemote(name) && name[0] != '.' && !strings.ContainsAny(name, "/@")
 }
@@ -183,9 +188,10 @@ func isPushed(value string) bool {
 	return (isPattern(from) || from == "HEAD") && (!has || isPattern(to))
 }
 
-// harmless are the keys that are carried over: those that neither lead git elsewhere, nor have it show less of what is there, take back less of what
-// was, or push more than was asked for. They are here with "*" for any subsection, and which of their values. It is made when it is
-// first needed: most starts read no settings.
+// harmless are the keys that are carried over: those that neither lead git elsewhere, nor have it
+// show less of what is there, take back less of what was, or push more than was asked for. They are
+// here with "*" for any subsection, and which of their values. It is made when it is first needed:
+// most starts read no settings.
 var harmless = sync.OnceValue(func() map[string]test {
 	return map[string]test{
 		"branch.*.description":   anyText,
@@ -321,8 +327,8 @@ var harmless = sync.OnceValue(func() map[string]test {
 	}
 })
 
-// madeByGit are keys that git writes itself when it makes a repository. They are not carried over, but may stay in a repository that
-// a command made.
+// madeByGit are keys that git writes itself when it makes a repository. They are not carried over,
+// but may stay in a repository that a command made.
 var madeByGit = sync.OnceValue(func() map[string]test {
 	return map[string]test{
 		"core.bare":                        isBool,
@@ -368,8 +374,8 @@ func mayStay(key, value string) Verdict {
 	return v
 }
 
-// mayStayInWorktree says whether a setting may stay in a file of a worktree's own that a command made: what "git sparse-checkout" writes, and
-// nothing that leads elsewhere there.
+// mayStayInWorktree says whether a setting may stay in a file of a worktree's own that a command
+// made: what "git sparse-checkout" writes, and nothing that leads elsewhere there.
 func mayStayInWorktree(key, value string) Verdict {
 	switch key {
 	case "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse":
@@ -385,7 +391,8 @@ func mayStayInWorktree(key, value string) Verdict {
 	return Unknown
 }
 
-// harm says what a key that is not harmless does. It is for people: what is not named here is not carried over either.
+// harm says what a key that is not harmless does. It is for people: what is not named here is not
+// carried over either.
 func harm(key string) Verdict {
 	section, _, _ := strings.Cut(key, ".")
 	name := nameOf(key)

@@ -19,9 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// git finds an object by its name, and believes that what it finds has that name: it takes the digest when an object is made or fetched, and never
-// when it is read. With another content in .git/objects/ab/cdef…, or a pack whose index says that, a commit that a person knows brings files that
-// they do not. So what a command could have written there is read here, and must be what its name says.
+// git finds an object by its name, and believes that what it finds has that name: it takes the
+// digest when an object is made or fetched, and never when it is read. With another content in
+// .git/objects/ab/cdef…, or a pack whose index says that, a commit that a person knows brings files
+// that they do not. So what a command could have written there is read here, and must be what its
+// name says.
 
 // ErrLate means that there was no time to read all of an object or a pack.
 var ErrLate = errors.New("there was no time to look through all of it")
@@ -40,8 +42,9 @@ func NewObjects(until time.Time) *Objects {
 	return &Objects{until: until, source: bufio.NewReader(nil)}
 }
 
-// Check says what is wrong with a file in a directory of objects that is called in: with a loose object ("ab"), one of git-lfs's ("lfs"), or with an index
-// of a pack ("pack") and that pack. Each file is taken from the first of some open directories that has one. Other files are right.
+// Check says what is wrong with a file in a directory of objects that is called in: with a loose
+// object ("ab"), one of git-lfs's ("lfs"), or with an index of a pack ("pack") and that pack. Each
+// file is taken from the first of some open directories that has one. Other files are right.
 func (o *Objects) Check(dirs []int, in, name string) error {
 	in = strings.ToLower(in)
 	switch stem, isIndex := strings.CutSuffix(name, ".idx"); {
@@ -55,7 +58,8 @@ func (o *Objects) Check(dirs []int, in, name string) error {
 	return nil
 }
 
-// large looks at a file that git-lfs keeps: its name is the digest of what is in it, which git-lfs does not take, either, when it reads one.
+// large looks at a file that git-lfs keeps: its name is the digest of what is in it, which git-lfs
+// does not take, either, when it reads one.
 func (o *Objects) large(dirs []int, name string) error {
 	want, err := hex.DecodeString(name)
 	if err != nil || len(want) != sha256.Size {
@@ -115,7 +119,8 @@ func (o *Objects) loose(dirs []int, in, name string) error {
 	return err
 }
 
-// inflating has what inflates begin with something else: to make it takes longer than most objects do.
+// inflating has what inflates begin with something else: to make it takes longer than most objects
+// do.
 func inflating(old io.ReadCloser, source *bufio.Reader) (io.ReadCloser, error) {
 	if old == nil {
 		return zlib.NewReader(source)
@@ -147,7 +152,8 @@ func (t timed) Read(p []byte) (int, error) {
 	return t.Reader.Read(p)
 }
 
-// errPack is about a pack that git would not have made, or whose index says of one of its objects what is not so.
+// errPack is about a pack that git would not have made, or whose index says of one of its objects
+// what is not so.
 func errPack(format string, arguments ...any) error {
 	return fmt.Errorf("the pack and its index: %w: "+format, append([]any{errObject}, arguments...)...)
 }

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// packs makes a repository with a pack in which objects are made of others, and some that are loose. format is that of names.
+// packs makes a repository with a pack in which objects are made of others, and some that are
+// loose. format is that of names.
 func packs(t testing.TB, format string, more ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -68,7 +69,8 @@ func TestAPackNeedsRoomForTwoOfItsObjects(t *testing.T) {
 	const size = 64 << 10
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(1, 2))
-	// Versions of a file of which each is a little different from several others, so that lines of them are long and have branches.
+	// Versions of a file of which each is a little different from several others, so that lines of
+	// them are long and have branches.
 	var versions [40][]byte
 	for i := range versions {
 		versions[i] = make([]byte, size)

@@ -27,7 +27,8 @@ const (
 	// mostInflated is how many bytes one byte can become (zlib's manual: 1032).
 	mostInflated = 1040
 	noEntry      = -1
-	// leastSpeed is how many bytes of a pack are looked through in a second at least: a larger pack may take longer, up to mostLonger.
+	// leastSpeed is how many bytes of a pack are looked through in a second at least: a larger pack
+	// may take longer, up to mostLonger.
 	leastSpeed = 4 << 20
 	mostLonger = 10 * time.Minute
 )
@@ -65,9 +66,10 @@ type packCheck struct {
 // errNoRoom means that more would have to be in memory than there is room for.
 var errNoRoom = errPack("too much would have to be in memory at a time")
 
-// checkPack says what is wrong with a pack, of which the index is called stem.idx. git goes to where the index says that an object is, and to what that
-// names as its base. So each object that the index has is made as git makes it, and must have the name that it has there. Whether all objects
-// are there, and in order, does not matter: git does not find the others.
+// checkPack says what is wrong with a pack, of which the index is called stem.idx. git goes to
+// where the index says that an object is, and to what that names as its base. So each object that
+// the index has is made as git makes it, and must have the name that it has there. Whether all
+// objects are there, and in order, does not matter: git does not find the others.
 func checkPack(dirs []int, stem string, until time.Time, room int64) error {
 	file, err := openFirst(dirs, stem+".idx", maxPackIndex)
 	if errors.Is(err, unix.ENOENT) {
@@ -102,7 +104,8 @@ func checkPack(dirs []int, stem string, until time.Time, room int64) error {
 	return c.all()
 }
 
-// longer is until when a pack may be looked through. What is a hole in the file takes no time, as nothing is in it.
+// longer is until when a pack may be looked through. What is a hole in the file takes no time, as
+// nothing is in it.
 func longer(until time.Time, pack *os.File) (time.Time, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(pack.Fd()), &stat); err != nil {
@@ -121,8 +124,8 @@ type packIndex struct {
 	version      int
 }
 
-// parsePackIndex finds the tables. How long names are follows from how long the file is, as only one length fits. git looks whether that of the
-// repository does.
+// parsePackIndex finds the tables. How long names are follows from how long the file is, as only
+// one length fits. git looks whether that of the repository does.
 func parsePackIndex(data []byte) (*packIndex, error) {
 	const fanout = 4 * 256
 	for _, length := range []int{20, 32} {
@@ -237,7 +240,8 @@ func (c *packCheck) byName() map[string]int32 {
 	return names
 }
 
-// parse reads an entry's header. What it is made of is a name, or 8 bytes that say how far back that is.
+// parse reads an entry's header. What it is made of is a name, or 8 bytes that say how far back
+// that is.
 func (e *packEntry) parse(head []byte, length int) (base []byte, err error) {
 	at := 0
 	next := func() (b byte) {
@@ -307,7 +311,8 @@ func (w *window) at(place int64) ([]byte, error) {
 	return w.data[from:min(from+maxHeader, int64(len(w.data)))], nil
 }
 
-// all makes each object and looks at its name, on several processors. What they have no room for together is done after, one by one.
+// all makes each object and looks at its name, on several processors. What they have no room for
+// together is done after, one by one.
 func (c *packCheck) all() error {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -383,7 +388,8 @@ type packObject struct {
 	next  int32  // of those
 }
 
-// tree makes an object, and all that are made of it. An object is forgotten when the last that is made of it was.
+// tree makes an object, and all that are made of it. An object is forgotten when the last that is
+// made of it was.
 func (r *packReader) tree(root int32) error {
 	c := r.check
 	e := &c.entries[root]

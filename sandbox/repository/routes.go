@@ -12,18 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the person's git goes by habit is theirs: which address a branch is fetched from and pushed to, which branch of the other side is
-// merged into it, what the name of a remote repository stands for. A command's settings are carried over as far as all of that stays
-// what it was. What went nowhere may get a place to go to, and once it has one, a later command does not change that, either. So one rule
-// holds for one run and for many, and nothing has to be remembered: before and after are compared, whatever keys say it.
+// Where the person's git goes by habit is theirs: which address a branch is fetched from and pushed
+// to, which branch of the other side is merged into it, what the name of a remote repository stands
+// for. A command's settings are carried over as far as all of that stays what it was. What went
+// nowhere may get a place to go to, and once it has one, a later command does not change that,
+// either. So one rule holds for one run and for many, and nothing has to be remembered: before and
+// after are compared, whatever keys say it.
 
 // Around is what else says where git goes, besides the file that is changed.
 type Around struct {
-	// Has reports whether a branch is there. Of one that is gone, everything may go. Nil: all are there.
+	// Has reports whether a branch is there. Of one that is gone, everything may go. Nil: all are
+	// there.
 	Has func(branch string) bool
 	// Person is what the files of settings say that count in all repositories.
 	Person []Setting
-	// Worktree says that the file is one working tree's. git writes there nothing of this kind, and so nothing is carried over.
+	// Worktree says that the file is one working tree's. git writes there nothing of this kind, and
+	// so nothing is carried over.
 	Worktree bool
 }
 
@@ -54,8 +58,8 @@ func (r routes) last(keys ...string) string {
 	return ""
 }
 
-// fetched is the address from which git fetches by a name, pushed are those to which it pushes. A name that no remote repository has is an
-// address itself.
+// fetched is the address from which git fetches by a name, pushed are those to which it pushes. A
+// name that no remote repository has is an address itself.
 func (r routes) fetched(name string) []string {
 	if urls := r.values["remote."+name+".url"]; len(urls) > 0 {
 		return urls[:1]
@@ -185,7 +189,8 @@ func isAmong(list, others []string) bool {
 	return !slices.ContainsFunc(list, func(address string) bool { return !slices.Contains(others, address) })
 }
 
-// refspecs are about what is fetched: each branch to the place of its name, and no less than before.
+// refspecs are about what is fetched: each branch to the place of its name, and no less than
+// before.
 func (c *crossing) refspecs(name string) {
 	key := "remote." + name + ".fetch"
 	before, after := c.before.values[key], c.after.values[key]
@@ -195,8 +200,8 @@ func (c *crossing) refspecs(name string) {
 	}
 }
 
-// isUsual reports whether a refspec brings branches of a remote repository to where git keeps those, each under its name, or tags that
-// are not there yet.
+// isUsual reports whether a refspec brings branches of a remote repository to where git keeps
+// those, each under its name, or tags that are not there yet.
 func isUsual(remote, value string) bool {
 	from, to, has := strings.Cut(strings.TrimPrefix(value, "+"), ":")
 	branch, is := strings.CutPrefix(from, "refs/heads/")
@@ -220,8 +225,8 @@ func (c *crossing) branch(name string) {
 	}
 }
 
-// way is about where git goes by the first of these keys that is set, or else by default. What goes nowhere, or to the repository itself, may
-// go where it would go by default.
+// way is about where git goes by the first of these keys that is set, or else by default. What goes
+// nowhere, or to the repository itself, may go where it would go by default.
 func (c *crossing) way(addresses func(r routes, name string) []string, keys ...string) {
 	was, is := c.before.last(keys...), c.after.last(keys...)
 	isFree := was == "" || was == "."
@@ -258,7 +263,8 @@ func (c *crossing) others() {
 // maxRefs bounds how much of the file is read that has most branches.
 const maxRefs = 32 << 20
 
-// Branches tells which branches a repository has, by its open directory: for Around.Has. Where that cannot be told, all are there.
+// Branches tells which branches a repository has, by its open directory: for Around.Has. Where that
+// cannot be told, all are there.
 func Branches(dir int) func(branch string) bool {
 	var packed map[string]bool
 	known := false

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// edited is a file of settings in which keys were set ("key=value"), got a value more ("key+=value"), or were taken away with all below
-// them ("-key").
+// edited is a file of settings in which keys were set ("key=value"), got a value more
+// ("key+=value"), or were taken away with all below them ("-key").
 func edited(t *testing.T, text string, edits ...string) string {
 	t.Helper()
 	d, err := parseDocument(text)
@@ -118,7 +118,8 @@ func TestGitGoesWhereItWent(t *testing.T) {
 	}
 }
 
-// A working tree's own file of settings has precedence over the repository's: nothing of where git goes is carried over to it.
+// A working tree's own file of settings has precedence over the repository's: nothing of where git
+// goes is carried over to it.
 func TestAWorkingTreesOwnSettingsLeadNowhere(t *testing.T) {
 	inside := edited(t, "", "branch.main.pushremote=evil", "remote.evil.url=/srv/evil", "checkout.defaultremote=evil", "user.name=A")
 	text, left, err := Carry("", inside, "", Around{Worktree: true})

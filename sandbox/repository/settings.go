@@ -2,12 +2,13 @@ package repository
 
 import "strings"
 
-// A Setting is one line of a git configuration file (git-config(1)): section.name or section.subsection.name in lower
-// case but for the subsection, and its value.
+// A Setting is one line of a git configuration file (git-config(1)): section.name or
+// section.subsection.name in lower case but for the subsection, and its value.
 type Setting struct{ Key, Value string }
 
-// Parse reads as much of a git configuration file as says which other files git reads or executes. Where git
-// would stop with an error, it goes on with the next line: what a file says there protects too much at worst.
+// Parse reads as much of a git configuration file as says which other files git reads or executes.
+// Where git would stop with an error, it goes on with the next line: what a file says there
+// protects too much at worst.
 func Parse(text string) []Setting {
 	var settings []Setting
 	section := ""
@@ -68,7 +69,8 @@ func gitVariable(text string) (name, value, rest string) {
 	return name, value, rest
 }
 
-// gitValue reads a value: quotes come off, a comment ends it, and a backslash escapes the next byte or the line's end.
+// gitValue reads a value: quotes come off, a comment ends it, and a backslash escapes the next byte
+// or the line's end.
 func gitValue(text string) (value, rest string) {
 	var b strings.Builder
 	quoted := false
@@ -112,7 +114,8 @@ func unescaped(c byte) byte {
 	return c
 }
 
-// IsSettings reports whether git reads a text as a file of settings, and all programs read it in the same way.
+// IsSettings reports whether git reads a text as a file of settings, and all programs read it in
+// the same way.
 func IsSettings(text string) bool {
 	_, err := parseDocument(text)
 	return err == nil

@@ -11,16 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What was set aside is missing in the working tree: "git status" calls it deleted, and "git commit -a" commits that. So git is told not to look
-// for it there (skip-worktree in git-update-index(1)), until a person has put it back or discarded it.
+// What was set aside is missing in the working tree: "git status" calls it deleted, and "git commit
+// -a" commits that. So git is told not to look for it there (skip-worktree in git-update-index(1)),
+// until a person has put it back or discarded it.
 
 const (
 	hasMore      = 0x4000 // of an entry's flags: there are more behind them
 	skipWorktree = 0x4000 // of those
 )
 
-// SkipWorktree has git not look into the working tree for files of an index in an open git directory, which is at a place, or look again. Of paths,
-// which are absolute, only those that are in the index count, and what is below them. It returns them.
+// SkipWorktree has git not look into the working tree for files of an index in an open git
+// directory, which is at a place, or look again. Of paths, which are absolute, only those that are
+// in the index count, and what is below them. It returns them.
 func SkipWorktree(dir int, place, name string, paths []string, skip bool) ([]string, error) {
 	tree := strings.TrimSuffix(treeOf(dir, place), "/") + "/"
 	inside := map[string]string{}
@@ -110,8 +112,8 @@ func (p *indexParser) skipping(raw []byte, name string, skip bool) []byte {
 // maxLevels is how far above a path its working tree may begin.
 const maxLevels = 256
 
-// LookAgain has git look into the working tree again for what is at a path, and below it: it was put back there, or discarded. Where there is no repository,
-// nothing is done.
+// LookAgain has git look into the working tree again for what is at a path, and below it: it was
+// put back there, or discarded. Where there is no repository, nothing is done.
 func LookAgain(path string) error {
 	at := filepath.Dir(path)
 	for range maxLevels {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// For each kind of index that git writes, git itself reads the one with the flag, and the one where it was taken away again.
+// For each kind of index that git writes, git itself reads the one with the flag, and the one where
+// it was taken away again.
 func TestGitReadsAnIndexInWhichFilesAreSkipped(t *testing.T) {
 	for name, text := range indexes(t) {
 		if strings.HasPrefix(name, "split") {

@@ -1,5 +1,6 @@
-// Package seccomp is the filter of system calls that every command has (seccomp(2)): a table of what is refused, with the reason of each
-// row, and the program that is made of it for the kernel. It knows nothing of sandboxes but whether a command may nest another one.
+// Package seccomp is the filter of system calls that every command has (seccomp(2)): a table of
+// what is refused, with the reason of each row, and the program that is made of it for the kernel.
+// It knows nothing of sandboxes but whether a command may nest another one.
 package seccomp
 
 import (
@@ -27,8 +28,9 @@ type Rule struct {
 // None stands for the number of a call that an architecture does not have.
 const None = ^uint32(0)
 
-// A Condition looks at one argument: argument&Mask is one of In, or none of NotIn. The kernel looks at the low 32 bits of
-// these arguments only, and so does the filter: a request with high bits set is the same one.
+// A Condition looks at one argument: argument&Mask is one of In, or none of NotIn. The kernel looks
+// at the low 32 bits of these arguments only, and so does the filter: a request with high bits set
+// is the same one.
 type Condition struct {
 	Argument  int // from 0
 	Mask      uint32
@@ -60,14 +62,16 @@ func Rules(nestedNamespaces bool) []Rule {
 // auditArch are the kernel's names for the architectures whose system call numbers the rules have.
 var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
-// x32Bit marks system calls of the x32 interface, which is another table of calls under the same architecture.
+// x32Bit marks system calls of the x32 interface, which is another table of calls under the same
+// architecture.
 const x32Bit = 0x40000000
 
-// Assemble assembles the filter for bwrap's --seccomp: struct sock_filter records in native byte order
-// (seccomp(2)). It allows what no rule refuses, and nothing of another architecture's.
+// Assemble assembles the filter for bwrap's --seccomp: struct sock_filter records in native byte
+// order (seccomp(2)). It allows what no rule refuses, and nothing of another architecture's.
 //
-// A call's number is looked for in a tree: when a filter is loaded, the kernel runs it once for each number that there is, to know
-// which calls it need not ask about, and bwrap loads it twice. A list of all numbers in place of the tree takes 0.25 ms more of each start.
+// A call's number is looked for in a tree: when a filter is loaded, the kernel runs it once for
+// each number that there is, to know which calls it need not ask about, and bwrap loads it twice. A
+// list of all numbers in place of the tree takes 0.25 ms more of each start.
 func Assemble(goarch string, rules []Rule) ([]byte, error) {
 	arch, known := auditArch[goarch]
 	if !known {
@@ -112,8 +116,8 @@ const offsetNr, offsetArch, offsetArguments = 0, 4, 16
 
 func refused(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
 
-// A filter is a program that is put together from its end: jumps only lead forward, so where one leads is known when it is made. A
-// place is the number of an instruction, counted from the end.
+// A filter is a program that is put together from its end: jumps only lead forward, so where one
+// leads is known when it is made. A place is the number of an instruction, counted from the end.
 type filter struct {
 	backward []bpf.Instruction
 	returns  map[uint32]int // where the answers are

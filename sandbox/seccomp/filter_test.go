@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The numbers of the other architecture cannot be had from constants: they are read where x/sys keeps them.
+// The numbers of the other architecture cannot be had from constants: they are read where x/sys
+// keeps them.
 func TestTheRulesHaveTheKernelsNumbers(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").Output()
 	if err != nil || len(dir) == 0 {
@@ -148,7 +149,8 @@ func byTheTable(goarch string, arch uint32, rules []Rule, call systemCall) unix.
 	return 0
 }
 
-// tellingArguments are combinations of those values by which the rules for a number tell calls apart, of such beside them, and of all with high bits.
+// tellingArguments are combinations of those values by which the rules for a number tell calls
+// apart, of such beside them, and of all with high bits.
 func tellingArguments(goarch string, rules []Rule, number uint32) [][6]uint64 {
 	values := [6][]uint64{}
 	for i := range values {
@@ -181,7 +183,8 @@ func tellingArguments(goarch string, rules []Rule, number uint32) [][6]uint64 {
 	return list
 }
 
-// The table is the measure of what is made of it: every number that there may be, of each architecture, with all arguments that count.
+// The table is the measure of what is made of it: every number that there may be, of each
+// architecture, with all arguments that count.
 func TestTheFilterSaysOfEveryCallWhatTheTableSays(t *testing.T) {
 	for goarch := range auditArch {
 		for _, nested := range []bool{false, true} {

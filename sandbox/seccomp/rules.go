@@ -2,11 +2,12 @@ package seccomp
 
 import "golang.org/x/sys/unix"
 
-// table is what no command in a sandbox may ask of the kernel, a row for each call or form of a call. What is not
-// here is allowed: ptrace(2) within the sandbox, so that debuggers work; seccomp(2), so that programs can have less still.
+// table is what no command in a sandbox may ask of the kernel, a row for each call or form of a
+// call. What is not here is allowed: ptrace(2) within the sandbox, so that debuggers work;
+// seccomp(2), so that programs can have less still.
 //
-// EPERM is for what a command may be told that it must not do; ENOSYS and the like are for what a program tries first and
-// does without where the kernel is older.
+// EPERM is for what a command may be told that it must not do; ENOSYS and the like are for what a
+// program tries first and does without where the kernel is older.
 var table = []Rule{
 	{Call: "ioctl", AMD64: 16, ARM64: 29, Errno: unix.EPERM,
 		When:   []Condition{{Argument: 1, Mask: all, In: []uint32{unix.TIOCSTI, unix.TIOCLINUX}}},
@@ -118,7 +119,8 @@ func setuid(argument int) []Condition {
 	return []Condition{{Argument: argument, Mask: unix.S_ISUID, In: []uint32{unix.S_ISUID}}}
 }
 
-// creates holds if flags of open(2) make a file: without them the mode is whatever was in the register.
+// creates holds if flags of open(2) make a file: without them the mode is whatever was in the
+// register.
 func creates(argument int) Condition {
 	return Condition{Argument: argument, Mask: unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY, NotIn: []uint32{0}}
 }
@@ -135,8 +137,8 @@ const (
 	personalityLinux32 = 8
 	askPersonality     = all & notHarmless // a question, no change
 
-	// Requests of ioctl_console(2) are a byte that says of what, and a number; those of other drivers have a size and a
-	// direction above.
+	// Requests of ioctl_console(2) are a byte that says of what, and a number; those of other
+	// drivers have a size and a direction above.
 	consoleRequests = 0xffffff00
 	consoleKeyboard = 0x4b00
 	consoleSwitch   = 0x5600

@@ -18,14 +18,15 @@ type Command struct {
 	Argv []string
 	Path string // where a name without a slash is looked for
 	Dir  string // where it starts, absolute
-	// Files are its standard streams, and perhaps one more, which comes first and becomes descriptor Extra.
+	// Files are its standard streams, and perhaps one more, which comes first and becomes
+	// descriptor Extra.
 	Files    []*os.File
 	Extra    int  // above 8
 	Terminal bool // the first is a terminal, of which it gets control
 }
 
-// maxFiles bounds a command's descriptors. With the one for the report they are received as programFD and those after it: the first ones
-// lie where none is put.
+// maxFiles bounds a command's descriptors. With the one for the report they are received as
+// programFD and those after it: the first ones lie where none is put.
 const maxFiles = 4
 
 // A Process is a command that was started.
@@ -133,7 +134,8 @@ func (p *Process) list(c Command, land bool, cpu uint64) startList {
 	message := l.Words(0, 0, l.Words(l.Put([]byte{0}), 1), 1, at, uint64(len(control)), 0)
 	l.Call(0, unix.SYS_RECVMSG, socketFD, message, unix.MSG_CMSG_CLOEXEC)
 	received := func(i int) uint64 { return l.Load(at + 16 + uint64(4*i)) }
-	// As fork(2): no memory is shared, so that a command that is stopped before it begins holds up nobody.
+	// As fork(2): no memory is shared, so that a command that is stopped before it begins holds up
+	// nobody.
 	clone := l.Call(0, unix.SYS_CLONE, uint64(unix.SIGCHLD), 0, 0, 0, 0)
 	child := l.Jump(trampoline.IfZero)
 	l.Call(0, unix.SYS_CLOSE_RANGE, programFD, uint64(^uint32(0)), 0)
@@ -173,7 +175,8 @@ func (p *Process) list(c Command, land bool, cpu uint64) startList {
 // PID is its number outside. It is its own only until Wait returns.
 func (p *Process) PID() int { return p.pid }
 
-// Wait waits until the process has ended, and says how. The error is a *StartError if it was not executed, or that of the server.
+// Wait waits until the process has ended, and says how. The error is a *StartError if it was not
+// executed, or that of the server.
 func (p *Process) Wait() (syscall.WaitStatus, error) {
 	<-p.ended
 	return p.status, p.err
@@ -182,8 +185,8 @@ func (p *Process) Wait() (syscall.WaitStatus, error) {
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// attend waits for the end, whether or not anybody wants to know: the namespace of process ids cannot end before all that was in it was
-// waited for.
+// attend waits for the end, whether or not anybody wants to know: the namespace of process ids
+// cannot end before all that was in it was waited for.
 func (p *Process) attend() {
 	defer close(p.ended)
 	raw, err := p.handle.SyscallConn()
@@ -206,8 +209,8 @@ func (p *Process) attend() {
 	unix.Close(p.report)
 }
 
-// reap asks the server for the status of a process that has ended. That of one that is traced may be about something else than its
-// end: only what says so counts.
+// reap asks the server for the status of a process that has ended. That of one that is traced may
+// be about something else than its end: only what says so counts.
 func (p *Process) reap() (syscall.WaitStatus, error) {
 	const waitAll = 0x40000000 // __WALL
 	for range maxReaps {
@@ -247,7 +250,8 @@ func (p *Process) notStarted() error {
 	return &StartError{Directory: failed.Number == p.change, Execute: failed.Number >= p.first, Err: failed.Errno}
 }
 
-// While calls do with the process's number, if it has not been waited for: as long as do runs it is its own. It reports whether it did.
+// While calls do with the process's number, if it has not been waited for: as long as do runs it is
+// its own. It reports whether it did.
 func (p *Process) While(do func(pid int)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,7 +261,8 @@ func (p *Process) While(do func(pid int)) bool {
 	return !p.reaped
 }
 
-// Signal sends a signal to the process's group, which at first is the process alone. It reports false if the process has ended.
+// Signal sends a signal to the process's group, which at first is the process alone. It reports
+// false if the process has ended.
 func (p *Process) Signal(s syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,7 +28,8 @@ type Options struct {
 	Prepare func(pid int) error
 }
 
-// A Server starts commands in one sandbox. It ends when Close is called, and when this process ends.
+// A Server starts commands in one sandbox. It ends when Close is called, and when this process
+// ends.
 type Server struct {
 	pid  int
 	cpu  uint64
@@ -107,8 +108,8 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// enter lists the calls that make a process the server. It has done nothing yet when it waits for its first list, and is in no
-// namespace of the sandbox: see begin.
+// enter lists the calls that make a process the server. It has done nothing yet when it waits for
+// its first list, and is in no namespace of the sandbox: see begin.
 func enter() *trampoline.List {
 	l := &trampoline.List{}
 	l.Call(0, unix.SYS_CLOSE, programFD)
@@ -117,8 +118,8 @@ func enter() *trampoline.List {
 	return l
 }
 
-// begin lists the calls that enter the sandbox and put on the server what every command has. They come as the first list, when the
-// limits stand.
+// begin lists the calls that enter the sandbox and put on the server what every command has. They
+// come as the first list, when the limits stand.
 func begin(o Options) *trampoline.List {
 	l := &trampoline.List{}
 	init := l.Call(0, unix.SYS_PIDFD_OPEN, uint64(o.Init), 0)
@@ -144,9 +145,9 @@ func begin(o Options) *trampoline.List {
 	return l
 }
 
-// apart lists the calls that make the ruleset with which each command gets a domain of its own. It takes nothing away from the files
-// that a command may open: a ruleset that does not speak of moves between directories would forbid them, so this one allows them
-// everywhere.
+// apart lists the calls that make the ruleset with which each command gets a domain of its own. It
+// takes nothing away from the files that a command may open: a ruleset that does not speak of moves
+// between directories would forbid them, so this one allows them everywhere.
 func apart(l *trampoline.List, scoped bool) {
 	scopes := uint64(0)
 	if scoped {
@@ -176,7 +177,8 @@ func (s *Server) serve(l *trampoline.List, files ...int) (*trampoline.Results, e
 // ErrEnded means that the server has ended, and with it the sandbox.
 var ErrEnded = errors.New("the sandbox's server has ended")
 
-// served is serve, with the lock held. After a list whose answer did not come, no other one can be told from it: the server is ended.
+// served is serve, with the lock held. After a list whose answer did not come, no other one can be
+// told from it: the server is ended.
 func (s *Server) served(l *trampoline.List, files []int) (*trampoline.Results, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -240,7 +242,8 @@ func (s *Server) PID() int {
 	return s.pid
 }
 
-// Close ends the server, and waits until it has ended. Its commands it does not end: they end with the sandbox.
+// Close ends the server, and waits until it has ended. Its commands it does not end: they end with
+// the sandbox.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if s.err == nil {

@@ -63,7 +63,8 @@ func start(t *testing.T, s *Server, argv ...string) (*Process, *os.File) {
 	return p, out
 }
 
-// A command can make the server its tracer (PTRACE_TRACEME), which is then told by wait of each stop, too.
+// A command can make the server its tracer (PTRACE_TRACEME), which is then told by wait of each
+// stop, too.
 func TestAStopIsNotTakenForAnEnd(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("no python3")
@@ -93,7 +94,8 @@ func TestAStopIsNotTakenForAnEnd(t *testing.T) {
 	}
 }
 
-// Whatever whoever started this process left open in it, neither the server keeps nor a command gets.
+// Whatever whoever started this process left open in it, neither the server keeps nor a command
+// gets.
 func TestNothingThatIsOpenElsewhereReachesACommand(t *testing.T) {
 	init := newInit(t)
 	secret, write, err := os.Pipe()

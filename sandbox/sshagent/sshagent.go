@@ -1,8 +1,10 @@
-// Package sshagent is what a launcher and the program that serves a sandbox's ssh-agent say to each other. The program is
-// package serve: it links what reads keys and signatures, which no start of a command needs.
+// Package sshagent is what a launcher and the program that serves a sandbox's ssh-agent say to each
+// other. The program is package serve: it links what reads keys and signatures, which no start of a
+// command needs.
 //
-// The program inherits the socket at which the sandbox's programs connect, and one to its launcher. On that, lines of JSON go
-// both ways: first the Setup, then Reports from the program, and an Answer to each that asks.
+// The program inherits the socket at which the sandbox's programs connect, and one to its launcher.
+// On that, lines of JSON go both ways: first the Setup, then Reports from the program, and an
+// Answer to each that asks.
 package sshagent
 
 import "github.com/clairun/clai-sandbox/profile"

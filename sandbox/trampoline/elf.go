@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// The parts of elf(5) that a static program needs. Package debug/elf has all of them, and brings the readers of compressed debug sections
-// into every start.
+// The parts of elf(5) that a static program needs. Package debug/elf has all of them, and brings
+// the readers of compressed debug sections into every start.
 type (
 	elfHeader struct {
 		Ident                                      [16]byte
@@ -31,7 +31,8 @@ const (
 	pfX, pfW, pfR       uint32 = 1, 2, 4
 )
 
-// elfImage is a static program of a code segment and a data segment, and a stack that cannot be executed (elf(5)).
+// elfImage is a static program of a code segment and a data segment, and a stack that cannot be
+// executed (elf(5)).
 func elfImage(code, data []byte) []byte {
 	align := uint64(4 << 10)
 	machine := uint16(emX86_64)

@@ -9,13 +9,15 @@ import (
 
 const (
 	areaAddress = 0x10000000 // where a served list comes to be
-	// MaxList bounds a served list: a socket takes more than that as one message, whatever the system's defaults are.
+	// MaxList bounds a served list: a socket takes more than that as one message, whatever the
+	// system's defaults are.
 	MaxList = 192 << 10
 )
 
-// Server is the ELF of a program that carries out the list, and then lists as they come, one after the other, on a
-// SOCK_SEQPACKET socket, whose number this is. It answers each with its results and its data as they are then, and ends
-// when nobody has the socket's other end any more. See List.Serve.
+// Server is the ELF of a program that carries out the list, and then lists as they come, one after
+// the other, on a SOCK_SEQPACKET socket, whose number this is. It answers each with its results and
+// its data as they are then, and ends when nobody has the socket's other end any more. See
+// List.Serve.
 func (l *List) Server(socket int) []byte {
 	l.Call(0, unix.SYS_MMAP, areaAddress, MaxList, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED, ^uint64(0), 0)
@@ -32,8 +34,8 @@ func (l *List) Server(socket int) []byte {
 	return elfImage(code(), program)
 }
 
-// failureSize is how long the answer to a list is that failed: the errno as the kernel returned it, and the address of the
-// record.
+// failureSize is how long the answer to a list is that failed: the errno as the kernel returned it,
+// and the address of the record.
 const failureSize = 16
 
 // A CallError is a call of a list that failed, and must not have. Those after it were not made.
@@ -70,7 +72,8 @@ func (r *Results) Data(address uint64, size int) []byte {
 	return r.data[at : at+size]
 }
 
-// ErrEnded means that the server has ended. ErrSilent means that it did not answer in the time that the socket allows.
+// ErrEnded means that the server has ended. ErrSilent means that it did not answer in the time that
+// the socket allows.
 var (
 	ErrEnded  = errors.New("it has ended")
 	ErrSilent = errors.New("it does not answer")
@@ -100,8 +103,8 @@ func (l *List) Send(socket int) error {
 	return err
 }
 
-// Answer waits for what became of a list that was sent, as long as the socket's timeout says. The error is a *CallError if
-// a call failed that must not.
+// Answer waits for what became of a list that was sent, as long as the socket's timeout says. The
+// error is a *CallError if a call failed that must not.
 func (l *List) Answer(socket int) (*Results, error) {
 	n := len(l.calls)
 	answer := make([]byte, resultsSize(n)+len(l.data)+failureSize)

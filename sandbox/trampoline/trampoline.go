@@ -1,11 +1,12 @@
-// Package trampoline makes programs of some forty instructions that carry out a list of system calls, and then execute
-// another program in their place, or wait for the next list. Nothing in them decides anything: the list is data that the
-// caller wrote.
+// Package trampoline makes programs of some forty instructions that carry out a list of system
+// calls, and then execute another program in their place, or wait for the next list. Nothing in
+// them decides anything: the list is data that the caller wrote.
 //
-// Some things only a process at the right place can do: inside a sandbox, restrict itself by a Landlock ruleset for files
-// (outside, that would forbid bubblewrap to mount); with a single thread, enter a user namespace, which no program of Go's
-// can. Any other program executed for that would take longer than all of it: about 1 ms for Go, 0.3 ms for C. A trampoline
-// is an ELF of two pages, put together from the code in trampoline_*.s and the list.
+// Some things only a process at the right place can do: inside a sandbox, restrict itself by a
+// Landlock ruleset for files (outside, that would forbid bubblewrap to mount); with a single
+// thread, enter a user namespace, which no program of Go's can. Any other program executed for that
+// would take longer than all of it: about 1 ms for Go, 0.3 ms for C. A trampoline is an ELF of two
+// pages, put together from the code in trampoline_*.s and the list.
 package trampoline
 
 import (
@@ -49,8 +50,9 @@ type call struct {
 const (
 	codeAddressInside = 0x410000
 	dataAddress       = 0x520000 // as in trampoline_*.s: the place of the header, the list and its data
-	// The header: the address of what to do about a failure, the last failure as the kernel returned it, the address of the
-	// record that failed; of a server, where it waits for the next list, and its socket. The list is behind it.
+	// The header: the address of what to do about a failure, the last failure as the kernel
+	// returned it, the address of the record that failed; of a server, where it waits for the next
+	// list, and its socket. The list is behind it.
 	headerOnFailure, headerFailure, headerLoop, headerSocket, listOffset = 0, 8, 24, 32, 64
 	recordSize                                                           = 64
 )
@@ -75,7 +77,8 @@ type List struct {
 	words []int  // offsets in data of words that are offsets in data themselves
 }
 
-// Arguments that are no plain numbers are marked in their upper bits, which no address and no number in use has.
+// Arguments that are no plain numbers are marked in their upper bits, which no address and no
+// number in use has.
 const (
 	markMask   = 0xffff << 48
 	markOffset = 0x5354 << 48 // an offset in the data
@@ -126,7 +129,8 @@ func (l *List) Vector(words []string) uint64 {
 	return l.Words(append(addresses, 0)...)
 }
 
-// Call adds a system call and returns its number in the list. Arguments are numbers, addresses in the data, and results.
+// Call adds a system call and returns its number in the list. Arguments are numbers, addresses in
+// the data, and results.
 func (l *List) Call(flags uint32, number uintptr, arguments ...uint64) int {
 	c := call{number: uint32(number), flags: flags}
 	copy(c.arguments[:], arguments)
@@ -134,22 +138,22 @@ func (l *List) Call(flags uint32, number uintptr, arguments ...uint64) int {
 	return len(l.calls) - 1
 }
 
-// Result is what a call of the list returned, as an argument of a later one: the low half, as for a descriptor. That of a
-// call that failed is no descriptor.
+// Result is what a call of the list returned, as an argument of a later one: the low half, as for a
+// descriptor. That of a call that failed is no descriptor.
 func (l *List) Result(number int) uint64 { return markResult | uint64(number) }
 
 // Store has the low half of a call's result written to an address in the data as well.
 func (l *List) Store(number int, address uint64) { l.calls[number].store = address }
 
-// Load is what is at an address in the data when the call is made, as an argument: the low half, as for a descriptor that an
-// earlier call has put there.
+// Load is what is at an address in the data when the call is made, as an argument: the low half, as
+// for a descriptor that an earlier call has put there.
 func (l *List) Load(address uint64) uint64 { return markLoad | address&^uint64(markMask) }
 
 // Jump is no call: the list goes on where Land says, with IfZero only if the call before returned 0.
 func (l *List) Jump(flags uint32) int { return l.Call(flags|jump, 0, 0, markHeader) }
 
-// Land says that a jump leads to the next call that is added. Where that is another process, failures are its own: header is from
-// Header; 0 is the list's.
+// Land says that a jump leads to the next call that is added. Where that is another process,
+// failures are its own: header is from Header; 0 is the list's.
 func (l *List) Land(number int, header uint64) {
 	l.calls[number].arguments[0] = markRecord | uint64(len(l.calls))
 	if header != 0 {
@@ -163,8 +167,8 @@ func (l *List) Forever(number uintptr, arguments ...uint64) {
 	l.calls[l.Jump(0)].arguments[0] = markRecord | uint64(again)
 }
 
-// Header adds a header for a process of its own, which goes on where Fails says when a call fails that must not. What failed is then at
-// failure.
+// Header adds a header for a process of its own, which goes on where Fails says when a call fails
+// that must not. What failed is then at failure.
 func (l *List) Header() (header, failure uint64) {
 	header = l.Words(0, 0, 0, 0, 0, 0, 0, 0)
 	return header, header + headerFailure
@@ -177,7 +181,8 @@ func (l *List) Fails(header uint64) {
 	l.words = append(l.words, offset)
 }
 
-// FailureSize is how long a failure is, at the place that Header says. ReadFailure reads it: the errno, and the number of the call.
+// FailureSize is how long a failure is, at the place that Header says. ReadFailure reads it: the
+// errno, and the number of the call.
 const FailureSize = failureSize
 
 // ReadFailure is what a failure says of a served list.
@@ -251,13 +256,14 @@ func (l *List) encode(base uint64) []byte {
 	return image
 }
 
-// tagSize is what stands before the results: zero, which tells a served list's answer from a failure.
+// tagSize is what stands before the results: zero, which tells a served list's answer from a
+// failure.
 const tagSize = 8
 
 func resultsSize(calls int) int { return (tagSize + 4*calls + 7) &^ 7 }
 
-// Execute ends the list: the command takes the trampoline's place. A name without a slash is looked for as execvp(3) does.
-// With an environment, the command gets that one, else the trampoline's.
+// Execute ends the list: the command takes the trampoline's place. A name without a slash is looked
+// for as execvp(3) does. With an environment, the command gets that one, else the trampoline's.
 func (l *List) Execute(command []string, path string, environment []string) {
 	candidates := []string{command[0]}
 	if !strings.Contains(command[0], "/") {
@@ -288,7 +294,8 @@ const (
 	ReportCommand = 'c' // the command could not be executed
 )
 
-// StatusNotRun is the exit status of a program whose command was not executed. The report tells; this is for people.
+// StatusNotRun is the exit status of a program whose command was not executed. The report tells;
+// this is for people.
 const StatusNotRun = 127
 
 // Program is the ELF, and ends the list. report is the descriptor for what went wrong; -1 is none.
@@ -325,8 +332,8 @@ func ReadReport(said []byte) (what byte, errno unix.Errno, failed bool) {
 	return said[0], unix.Errno(-int32(binary.LittleEndian.Uint32(said[1:]))), true
 }
 
-// Seal puts a program into a file in memory that nobody can change any more, close-on-exec, to be executed as
-// /proc/self/fd/N.
+// Seal puts a program into a file in memory that nobody can change any more, close-on-exec, to be
+// executed as /proc/self/fd/N.
 func Seal(name string, program []byte) (int, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all were

@@ -18,18 +18,23 @@ const (
 )
 
 var (
-	// errUnsettled means that the process and its parents changed each time that they were looked at.
+	// errUnsettled means that the process and its parents changed each time that they were looked
+	// at.
 	errUnsettled = errors.New("its parents change all the time")
-	// errEndless means that there are more of them than are followed: whoever adds some, hides none of those behind them.
+	// errEndless means that there are more of them than are followed: whoever adds some, hides none
+	// of those behind them.
 	errEndless = errors.New("it has too many parents")
-	// errHidden means that a process of which only the number is known has a parent that is not told.
+	// errHidden means that a process of which only the number is known has a parent that is not
+	// told.
 	errHidden = errors.New("its parent is hidden")
 )
 
-// Descends reports whether a process is one of others or descends from one, by the parents that the kernel names now. A process whose parent has
-// ended has another one; where that other is to be the same ancestor, the ancestor has made itself one for orphans (PR_SET_CHILD_SUBREAPER).
-// What lies behind a parent that is hidden from this process (hidepid of proc(5), before Linux 6.13) is not known, and counts for none of them.
-// An error means that it cannot be told: the process may have ended.
+// Descends reports whether a process is one of others or descends from one, by the parents that the
+// kernel names now. A process whose parent has ended has another one; where that other is to be the
+// same ancestor, the ancestor has made itself one for orphans (PR_SET_CHILD_SUBREAPER). What lies
+// behind a parent that is hidden from this process (hidepid of proc(5), before Linux 6.13) is not
+// known, and counts for none of them. An error means that it cannot be told: the process may have
+// ended.
 func Descends(pid int, ancestors ...int) (bool, error) { return descends(pid, ParentOf, ancestors) }
 
 func descends(pid int, parentOf func(int) (int, error), ancestors []int) (bool, error) {
@@ -83,7 +88,8 @@ func ParentOf(pid int) (int, error) {
 	return strconv.Atoi(fields[1])
 }
 
-// hiddenParentOf asks about a process that /proc does not show: it has ended, or is another user's, or lets nobody trace it.
+// hiddenParentOf asks about a process that /proc does not show: it has ended, or is another user's,
+// or lets nobody trace it.
 func hiddenParentOf(pid int) (int, error) {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process is known for a descendant also where its parent has ended, and it has left session and group.
+// A process is known for a descendant also where its parent has ended, and it has left session and
+// group.
 func TestADescendantIsKnownHoweverItWasStarted(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
@@ -58,7 +59,8 @@ func TestADescendantIsKnownHoweverItWasStarted(t *testing.T) {
 	}
 }
 
-// Whoever can add parents, hide one or take what it needs to look at them from this process is not taken for somebody else.
+// Whoever can add parents, hide one or take what it needs to look at them from this process is not
+// taken for somebody else.
 func TestParentsThatCannotBeToldMakeNobodyElse(t *testing.T) {
 	is := func(pid int, err error) func(int) (int, error) { return func(int) (int, error) { return pid, err } }
 	for name, c := range map[string]struct {
@@ -199,7 +201,8 @@ func connectAndLeave(path string) int {
 	return 0
 }
 
-// Its number may be another's by the time that it is looked at, and what it handed the connection to would be taken for that.
+// Its number may be another's by the time that it is looked at, and what it handed the connection
+// to would be taken for that.
 func TestWhoHasConnectedAndEndedIsNotLetIn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := Listen(path)

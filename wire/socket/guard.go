@@ -33,12 +33,14 @@ const (
 	maxUnheard   = 64 << 10
 )
 
-// Guard keeps others out of a listener of unix sockets. Where admit is not nil, it says of each process of the same user why it is not let in.
+// Guard keeps others out of a listener of unix sockets. Where admit is not nil, it says of each
+// process of the same user why it is not let in.
 func Guard(l net.Listener, name string, most int, admit func(Peer) error) *Guarded {
 	return &Guarded{Listener: l, Name: name, admit: admit, room: make(chan struct{}, most), refusing: make(chan struct{}, maxRefusing), conns: map[*guardedConn]bool{}}
 }
 
-// Accept waits for room before it takes a connection: the kernel queues, and refuses, what is too many.
+// Accept waits for room before it takes a connection: the kernel queues, and refuses, what is too
+// many.
 func (g *Guarded) Accept() (net.Conn, error) {
 	for {
 		g.room <- struct{}{}
@@ -68,7 +70,8 @@ func (g *Guarded) Accept() (net.Conn, error) {
 	}
 }
 
-// refuse ends a connection. What was asked is read, so that the answer is: else there is an error in its place.
+// refuse ends a connection. What was asked is read, so that the answer is: else there is an error
+// in its place.
 func (g *Guarded) refuse(conn net.Conn, why error) {
 	if g.Refusal != nil {
 		select {
@@ -106,7 +109,8 @@ func (g *Guarded) admits(conn net.Conn, peer Peer) error {
 	return nil
 }
 
-// processOf is a descriptor of the process on the other end (pidfd_open(2)). Before Linux 6.5 it is of the one that has its number now.
+// processOf is a descriptor of the process on the other end (pidfd_open(2)). Before Linux 6.5 it is
+// of the one that has its number now.
 func processOf(conn net.Conn, peer Peer) (int, error) {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Listen makes a socket that only its owner can reach. A socket that nobody listens on any more is replaced: whoever
-// calls this holds the lock that makes it the only one.
+// Listen makes a socket that only its owner can reach. A socket that nobody listens on any more is
+// replaced: whoever calls this holds the lock that makes it the only one.
 func Listen(path string) (net.Listener, error) {
 	if err := ownDirectory(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -29,7 +29,8 @@ func Listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	defer done()
-	// The permissions are there before the name is: at the name, somebody to whom the directory is shown could put something else.
+	// The permissions are there before the name is: at the name, somebody to whom the directory is
+	// shown could put something else.
 	private := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
 		return errors.Join(raw.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)

@@ -12,7 +12,8 @@ import (
 // maxPath is what fits into an address (unix(7)), its NUL included.
 const maxPath = 108
 
-// ShortPath returns a name for a socket that fits into an address. done lets go of it, after it was used.
+// ShortPath returns a name for a socket that fits into an address. done lets go of it, after it was
+// used.
 func ShortPath(path string) (short string, done func(), err error) {
 	if len(path) < maxPath {
 		return path, func() {}, nil

@@ -1,5 +1,6 @@
-// Package strangers takes connections at an address that anybody reaches. Who has not shown yet who they are is a stranger, and makes room for who comes
-// later: so nobody keeps those out who can show it, however many connections they make.
+// Package strangers takes connections at an address that anybody reaches. Who has not shown yet who
+// they are is a stranger, and makes room for who comes later: so nobody keeps those out who can
+// show it, however many connections they make.
 package strangers
 
 import (
@@ -10,10 +11,12 @@ import (
 	"time"
 )
 
-// acceptPause is how long nothing is taken when there is no room for a connection, of memory, descriptors or watches.
+// acceptPause is how long nothing is taken when there is no room for a connection, of memory,
+// descriptors or watches.
 const acceptPause = 20 * time.Millisecond
 
-// A Listener takes connections, and is never held up by one. At most half of Most are strangers'; the one that has been there longest has to go.
+// A Listener takes connections, and is never held up by one. At most half of Most are strangers';
+// the one that has been there longest has to go.
 type Listener struct {
 	net.Listener
 	Most   int
@@ -31,7 +34,8 @@ type Conn struct {
 	closed   sync.Once
 }
 
-// Accept waits for a connection, which is a *Conn. The only error is that of a listener that is closed.
+// Accept waits for a connection, which is a *Conn. The only error is that of a listener that is
+// closed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()

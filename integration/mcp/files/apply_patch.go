@@ -186,7 +186,8 @@ func (p *patching) add(path string, c *change) error {
 	return p.take(path, len(text))
 }
 
-// delete removes a file, or a symbolic link and not what it leads to. A unified diff says what was in it.
+// delete removes a file, or a symbolic link and not what it leads to. A unified diff says what was
+// in it.
 func (p *patching) delete(path string, c *change, note *Patched) error {
 	f, err := p.file(path)
 	if err != nil {
@@ -266,7 +267,8 @@ func (p *patching) update(path string, c *change, note *Patched) error {
 	return nil
 }
 
-// commit writes what was planned; what is made before what is removed. If one fails, all that was done is undone.
+// commit writes what was planned; what is made before what is removed. If one fails, all that was
+// done is undone.
 func (p *patching) commit() error {
 	for _, removing := range []bool{false, true} {
 		for _, f := range p.files {

@@ -164,7 +164,8 @@ func TestAPatchThatCannotBeWrittenWholeIsTakenBack(t *testing.T) {
 	}
 }
 
-// document is a random text of lines that are often the same, with the line ends and the last line that files have.
+// document is a random text of lines that are often the same, with the line ends and the last line
+// that files have.
 func randomDocument(r *rand.Rand) []string {
 	lines := make([]string, r.IntN(30))
 	end := []string{"\n", "\r\n"}[r.IntN(2)]
@@ -221,8 +222,8 @@ func TestADiffOfGitsGivesTheFileThatGitCompared(t *testing.T) {
 	}
 }
 
-// FuzzApplyPatch applies a diff, which it makes itself, and holds the result against the text that the diff was made
-// from; and it applies what is no diff, after which nothing may have changed.
+// FuzzApplyPatch applies a diff, which it makes itself, and holds the result against the text that
+// the diff was made from; and it applies what is no diff, after which nothing may have changed.
 func FuzzApplyPatch(f *testing.F) {
 	f.Add("a\nb\nc\n", "a\nx\nc\n", uint8(1), false)
 	f.Add("a\r\nb\r\n", "a\r\nb\r\nc\r\n", uint8(0), true)

@@ -12,7 +12,8 @@ import (
 // maxMatches is how far matches are counted.
 const maxMatches = 100
 
-// Edit asks for text of a file to be replaced: one edit, or several, of which each sees what those before it left.
+// Edit asks for text of a file to be replaced: one edit, or several, of which each sees what those
+// before it left.
 type Edit struct {
 	Path       string        `json:"path" jsonschema:"the file, absolute, below ~ or in the working directory"`
 	OldText    string        `json:"oldText,omitempty" jsonschema:"the text to replace, exactly as in the file, and with enough around it to be there only once"`
@@ -90,8 +91,8 @@ func apply(text []byte, edits []Replacement, result *EditResult) ([]byte, error)
 	return text, nil
 }
 
-// in replaces in a text. A byte order mark stays first, and each line end is matched by a line feed, with or without a
-// carriage return: agents see and send the one, whatever the file has.
+// in replaces in a text. A byte order mark stays first, and each line end is matched by a line
+// feed, with or without a carriage return: agents see and send the one, whatever the file has.
 func (r Replacement) in(text []byte) (changed []byte, line, count int, failed *Error) {
 	switch {
 	case r.OldText == "":
@@ -189,8 +190,8 @@ func find(text, old []byte) []int {
 	return places
 }
 
-// findApart lists all places, none of which overlaps another; nil if replacing them would make too large a file. more is how
-// much longer each becomes.
+// findApart lists all places, none of which overlaps another; nil if replacing them would make too
+// large a file. more is how much longer each becomes.
 func findApart(text, old []byte, more int) []int {
 	var places []int
 	for at := 0; ; at += len(old) {
@@ -249,8 +250,8 @@ func noMatch(text, old []byte) *Error {
 	return failed
 }
 
-// nearest is the line that is most like wanted, from 1, or 0; and whether only white space differs. It looks at the first
-// lines of a large file only.
+// nearest is the line that is most like wanted, from 1, or 0; and whether only white space differs.
+// It looks at the first lines of a large file only.
 func nearest(text []byte, wanted string) (line int, same bool) {
 	const lines, length = 20_000, 400
 	if wanted == "" {

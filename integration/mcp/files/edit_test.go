@@ -58,7 +58,8 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// FuzzEdit holds edits against the obvious: in text without carriage returns, they are strings.Replace.
+// FuzzEdit holds edits against the obvious: in text without carriage returns, they are
+// strings.Replace.
 func FuzzEdit(f *testing.F) {
 	f.Add("a\nb\n", "b", "c", true)
 	f.Add("a\r\nb\r\n", "a\nb", "c\n", false)

@@ -84,7 +84,8 @@ func failure(path string, err error) *Error {
 	return &Error{Code: code, Path: path, Message: why}
 }
 
-// absolute checks a path and makes it one in the working directory. ".." is taken out by the letter, as in a shell.
+// absolute checks a path and makes it one in the working directory. ".." is taken out by the
+// letter, as in a shell.
 func absolute(cwd, path string) (string, error) {
 	switch {
 	case path == "":

@@ -113,8 +113,8 @@ func base(root, pattern string) (string, string, error) {
 	return root, cmpOr(strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/"), "*"), nil
 }
 
-// compileGlob makes a regular expression of a pattern, whose time is linear in the path's length whatever the pattern:
-// most matchers of globs try every way to divide a path among many stars.
+// compileGlob makes a regular expression of a pattern, whose time is linear in the path's length
+// whatever the pattern: most matchers of globs try every way to divide a path among many stars.
 func compileGlob(pattern string) (*regexp.Regexp, error) {
 	var b bytes.Buffer
 	b.WriteString(`^(?s:`)
@@ -171,7 +171,8 @@ func compileGlob(pattern string) (*regexp.Regexp, error) {
 	return fits, nil
 }
 
-// classOf reads [abc], [a-z], [!a-z] or [^a-z] at the beginning of a pattern. It never stands for a slash.
+// classOf reads [abc], [a-z], [!a-z] or [^a-z] at the beginning of a pattern. It never stands for a
+// slash.
 func classOf(pattern string) (length int, class string, err error) {
 	i, negated := 1, false
 	if i < len(pattern) && (pattern[i] == '!' || pattern[i] == '^') {

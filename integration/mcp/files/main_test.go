@@ -112,7 +112,8 @@ func (h *host) run(text []byte) []byte {
 	return out.Bytes()
 }
 
-// here are the tools in a directory of the test's own, without a sandbox: for what is about their work alone.
+// here are the tools in a directory of the test's own, without a sandbox: for what is about their
+// work alone.
 func here(t testing.TB) tools {
 	return tools{cwd: newDirectory(t), until: time.Now().Add(maxTime)}
 }

@@ -42,7 +42,8 @@ type hunk struct {
 	oldNoEnd, newNoEnd bool
 }
 
-// A hunkLine is a line of a hunk: ' ' for one that stays, '-' for one that goes, '+' for one that comes.
+// A hunkLine is a line of a hunk: ' ' for one that stays, '-' for one that goes, '+' for one that
+// comes.
 type hunkLine struct {
 	sign byte
 	text string

@@ -56,8 +56,8 @@ func (d *document) end() string {
 	return "\n"
 }
 
-// sameLine compares a line of a hunk with one of the file: exactly, but for the carriage return of a line end, which may
-// stand in either; or loosely, without white space at the end.
+// sameLine compares a line of a hunk with one of the file: exactly, but for the carriage return of
+// a line end, which may stand in either; or loosely, without white space at the end.
 func (d *document) sameLine(text string, at int, loose bool) bool {
 	text, line := strings.TrimPrefix(text, "\uFEFF"), d.lines[at]
 	if loose {
@@ -84,7 +84,8 @@ type place struct {
 	hunk       *hunk
 }
 
-// patched puts the hunks into a document. All places are found in the file as it was, in the order of the hunks.
+// patched puts the hunks into a document. All places are found in the file as it was, in the order
+// of the hunks.
 func (d *document) patched(path string, c *change, note *Patched) error {
 	from, shift := 0, 0
 	places := make([]place, 0, len(c.hunks))
@@ -110,8 +111,9 @@ func (d *document) patched(path string, c *change, note *Patched) error {
 	return nil
 }
 
-// locate finds where a hunk goes, at or behind the line from. A unified one goes to the line that it names, as far as the
-// file has not moved; else to the only place that fits. Where several fit, none is taken.
+// locate finds where a hunk goes, at or behind the line from. A unified one goes to the line that
+// it names, as far as the file has not moved; else to the only place that fits. Where several fit,
+// none is taken.
 func (d *document) locate(h *hunk, old []string, from, shift int, budget *int) (at int, loose bool, failed *Error) {
 	for _, anchor := range h.anchors {
 		next := d.anchor(anchor, from)
@@ -172,7 +174,8 @@ func (d *document) insertion(h *hunk, from, shift int) (int, *Error) {
 	return len(d.lines), nil
 }
 
-// anchor finds the line that a @@ names, at or behind from: the whole line, but for white space around it.
+// anchor finds the line that a @@ names, at or behind from: the whole line, but for white space
+// around it.
 func (d *document) anchor(text string, from int) int {
 	for i := from; i < len(d.lines); i++ {
 		if strings.TrimSpace(d.lines[i]) == text {
@@ -294,8 +297,8 @@ func (d *document) take(from *document, first, end int) {
 	d.lines, d.ends = append(d.lines, from.lines[first:end]...), append(d.ends, from.ends[first:end]...)
 }
 
-// knowsEnds reports whether a hunk has a carriage return in it: then its patch was made of files that have them, and says
-// where they are.
+// knowsEnds reports whether a hunk has a carriage return in it: then its patch was made of files
+// that have them, and says where they are.
 func knowsEnds(places []place) bool {
 	for _, p := range places {
 		for _, line := range p.hunk.lines {
@@ -307,8 +310,9 @@ func knowsEnds(places []place) bool {
 	return false
 }
 
-// adapts reports whether what comes in gets the file's line ends: where the hunk shows that it does not know them, because
-// a line of it has no carriage return where the file has one, or because it shows no line at all.
+// adapts reports whether what comes in gets the file's line ends: where the hunk shows that it does
+// not know them, because a line of it has no carriage return where the file has one, or because it
+// shows no line at all.
 func (p place) adapts(d *document) bool {
 	at, known := p.at, false
 	for _, line := range p.hunk.lines {

@@ -72,7 +72,8 @@ func (p *patchText) marked() ([]change, error) {
 	}
 }
 
-// allReturns reports whether each line ends in a carriage return, so that the patch and not the file has them.
+// allReturns reports whether each line ends in a carriage return, so that the patch and not the
+// file has them.
 func (p *patchText) allReturns() bool {
 	for i, line := range p.lines {
 		if !strings.HasSuffix(line, "\r") && !(i == len(p.lines)-1) {

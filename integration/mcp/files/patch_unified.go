@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// unified reads what diff -u and git diff write. Whatever stands before a file's header is passed over, as patch(1) does:
-// a mail, "Index:" lines.
+// unified reads what diff -u and git diff write. Whatever stands before a file's header is passed
+// over, as patch(1) does: a mail, "Index:" lines.
 func (p *patchText) unified() ([]change, error) {
 	var changes []change
 	for p.more() {
@@ -122,7 +122,8 @@ func (p *patchText) header(c *change) error {
 	default:
 		c.kind, c.path = updateFile, before
 		if c.moveTo == "" && before != after {
-			// diff -u a.orig a, and the like: the file is the one that is named after it, and nothing is moved.
+			// diff -u a.orig a, and the like: the file is the one that is named after it, and
+			// nothing is moved.
 			c.path = after
 		}
 	}
@@ -231,7 +232,8 @@ func (p *patchText) noEnd(h *hunk) {
 	h.newNoEnd = h.newNoEnd || sign != '-'
 }
 
-// hunkCounts reads @@ -1,2 +3,4 @@: where it begins before, and how many lines it has before and after.
+// hunkCounts reads @@ -1,2 +3,4 @@: where it begins before, and how many lines it has before and
+// after.
 func hunkCounts(line string) (start, before, after int, ok bool) {
 	rest, ok := strings.CutPrefix(line, "@@ -")
 	if !ok {

@@ -22,8 +22,8 @@ type tools struct {
 	until time.Time
 }
 
-// Program is the program: one request in, one response out. It returns its exit status, which is 0 whenever there is a
-// response.
+// Program is the program: one request in, one response out. It returns its exit status, which is 0
+// whenever there is a response.
 func Program(in io.Reader, out io.Writer) int {
 	text, err := io.ReadAll(io.LimitReader(in, MaxRequest+1))
 	if err != nil {
@@ -48,8 +48,8 @@ func encodedAnswer(text []byte) ([]byte, error) {
 	return encoded, err
 }
 
-// Stays is the argument with which the program carries out one request after the other: each of them, and each response, behind its length
-// in four bytes, the lowest first.
+// Stays is the argument with which the program carries out one request after the other: each of
+// them, and each response, behind its length in four bytes, the lowest first.
 const Stays = "stay"
 
 // Stay is that program. It ends with its input.

@@ -43,8 +43,8 @@ type ReadResult struct {
 	Replaced   bool   `json:"replaced,omitempty" jsonschema:"whether bytes that are not UTF-8 were replaced by U+FFFD"`
 }
 
-// open opens a regular file. It never waits for the other end of a pipe, and does not open a device at all: on some, that
-// alone does something.
+// open opens a regular file. It never waits for the other end of a pipe, and does not open a device
+// at all: on some, that alone does something.
 func open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err == nil {
@@ -125,8 +125,8 @@ func (t tools) read(r Read) (*ReadResult, error) {
 	return result, nil
 }
 
-// lines reads the lines that are asked for, and goes on to count the rest. Memory is bounded by what is returned, whatever
-// the file is.
+// lines reads the lines that are asked for, and goes on to count the rest. Memory is bounded by
+// what is returned, whatever the file is.
 func (t tools) lines(file io.Reader, path string, r Read, result *ReadResult) ([]byte, error) {
 	var text []byte
 	buffer := make([]byte, 64<<10)

@@ -34,7 +34,8 @@ type Request struct {
 	Grep       *Grep       `json:"grep,omitempty"`
 }
 
-// InHome has the paths of a request that begin with ~ lead to the home, as they do in a shell. In a patch a path is as it stands.
+// InHome has the paths of a request that begin with ~ lead to the home, as they do in a shell. In a
+// patch a path is as it stands.
 func (r Request) InHome(home string) {
 	var paths []*string
 	switch {
@@ -70,7 +71,8 @@ type Response struct {
 // Reads reports whether a request changes nothing.
 func (r Request) Reads() bool { return r.Read != nil || r.Glob != nil || r.Grep != nil }
 
-// Encode writes a request for the program's standard input. A request that the program would not take is an *Error.
+// Encode writes a request for the program's standard input. A request that the program would not
+// take is an *Error.
 func Encode(r Request) ([]byte, error) {
 	text, err := encode(r)
 	if err == nil && len(text) > MaxRequest {

@@ -1,7 +1,7 @@
 package files
 
-// Targets are the paths at which a request would make or change files, as they are written: absolute, and no link on the way is
-// followed. There are none of a request that makes no sense.
+// Targets are the paths at which a request would make or change files, as they are written:
+// absolute, and no link on the way is followed. There are none of a request that makes no sense.
 func Targets(r Request, cwd string) []string {
 	var list []string
 	add := func(paths ...string) {

@@ -15,8 +15,8 @@ const (
 	maxDepth = 100
 )
 
-// A walk goes through a directory and what is below it, in the order of names. It follows no symbolic links below the
-// root, and stays out of .git unless it is told otherwise.
+// A walk goes through a directory and what is below it, in the order of names. It follows no
+// symbolic links below the root, and stays out of .git unless it is told otherwise.
 type walk struct {
 	tools
 	root  string

@@ -77,8 +77,8 @@ func removeAll(made []string) {
 	}
 }
 
-// destination follows the symbolic links at the end of a path, of which the last may lead to nothing: the file is replaced
-// there, and the links stay.
+// destination follows the symbolic links at the end of a path, of which the last may lead to
+// nothing: the file is replaced there, and the links stay.
 func destination(path string) (string, fs.FileInfo, error) {
 	const maxLinks = 40 // as in the kernel
 	for range maxLinks {
@@ -102,9 +102,10 @@ func destination(path string) (string, fs.FileInfo, error) {
 	return path, nil, syscall.ELOOP
 }
 
-// replace puts content into the file at path: by a new file that takes its name in one step, so that nobody reads half of
-// it; or in place, where the name is a mount of its own or the directory cannot be written, and where a new file would lose
-// something: other names of it, its owner, its extended attributes. It reports whether there was a file.
+// replace puts content into the file at path: by a new file that takes its name in one step, so
+// that nobody reads half of it; or in place, where the name is a mount of its own or the directory
+// cannot be written, and where a new file would lose something: other names of it, its owner, its
+// extended attributes. It reports whether there was a file.
 func replace(path string, content []byte, mode fs.FileMode) (was, inPlace bool, err error) {
 	to, info, err := destination(path)
 	switch {

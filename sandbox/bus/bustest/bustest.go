@@ -1,4 +1,5 @@
-// Package bustest has a session bus of a test's own (dbus-daemon), with services on it that remember what reaches them.
+// Package bustest has a session bus of a test's own (dbus-daemon), with services on it that
+// remember what reaches them.
 package bustest
 
 import (
@@ -113,7 +114,8 @@ func (s *Service) Called() []string {
 // An Object is what a service is called at.
 type Object struct{ Path, Face string }
 
-// Objects are those of the usual names, which a filtered bus lets through. Any Service has them all.
+// Objects are those of the usual names, which a filtered bus lets through. Any Service has them
+// all.
 var Objects = map[string]Object{
 	"org.freedesktop.secrets":        {"/org/freedesktop/secrets", "org.freedesktop.Secret.Session"},
 	"org.freedesktop.Notifications":  {"/org/freedesktop/Notifications", "org.freedesktop.Notifications"},
@@ -125,7 +127,8 @@ type methods struct{}
 
 func (methods) Echo(text string) (string, *dbus.Error) { return text, nil }
 
-// GetServerInformation is what of the notification service's goes through; the tests call it as they call Echo.
+// GetServerInformation is what of the notification service's goes through; the tests call it as
+// they call Echo.
 func (methods) GetServerInformation(text string) (string, *dbus.Error) { return text, nil }
 
 func (methods) Reverse(data []byte) ([]byte, *dbus.Error) {

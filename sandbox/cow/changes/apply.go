@@ -12,7 +12,8 @@ import (
 type Result struct {
 	Applied []string
 	Skipped []Skip
-	// Left are files of the host's that had to be left under another name, because somebody changed the place at that very moment.
+	// Left are files of the host's that had to be left under another name, because somebody changed
+	// the place at that very moment.
 	Left []string
 }
 
@@ -58,8 +59,8 @@ func newApplier(ctx context.Context, o *opened, result *Result) *applier {
 	return a
 }
 
-// Apply brings changes to the host, and takes them out of the layer. It is done file by file: each is as it was, or as the layer has
-// it, whenever this is interrupted, and the next call goes on.
+// Apply brings changes to the host, and takes them out of the layer. It is done file by file: each
+// is as it was, or as the layer has it, whenever this is interrupted, and the next call goes on.
 func (l Layer) Apply(ctx context.Context, s Selection) (*Result, error) {
 	o, result, err := l.take(ctx)
 	if err != nil {
@@ -105,7 +106,8 @@ func (l Layer) Apply(ctx context.Context, s Selection) (*Result, error) {
 	return result, a.tidy(review, s.Paths)
 }
 
-// all applies changes. The directories that it puts something into are changed by nobody else because of that.
+// all applies changes. The directories that it puts something into are changed by nobody else
+// because of that.
 func (a *applier) all(chosen []*Change) error {
 	before := map[string]object{}
 	w := walker{since: a.Since, applied: a.applied}
@@ -143,7 +145,8 @@ func (a *applier) there(dir string) (object, error) {
 	return lookAt(fd, "")
 }
 
-// each applies new directories first, the ones that hold others before these, then files in batches.
+// each applies new directories first, the ones that hold others before these, then files in
+// batches.
 func (a *applier) each(chosen []*Change) error {
 	var batch []*op
 	var size int64
@@ -157,7 +160,8 @@ func (a *applier) each(chosen []*Change) error {
 			}
 			closing = append(closing, c)
 		case c.Type == "directory" && (c.Kind == Replaced || c.Kind == Added):
-			// Its permissions are not the final ones until all is in it, and the journal tells that they are no person's.
+			// Its permissions are not the final ones until all is in it, and the journal tells that
+			// they are no person's.
 			o := &op{Path: []byte(c.Path), Put: true, Old: c.lower, change: c}
 			if err := a.batch([]*op{o}); err != nil {
 				return err

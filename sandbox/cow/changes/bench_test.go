@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// BenchmarkWorkspace lists, compares and applies a workspace of 100,000 files, of which a command changed each tenth, and one that it
-// wrote as a whole. It tells each time once: go test -run xxx -bench Workspace -benchtime 1x ./sandbox/cow/changes
+// BenchmarkWorkspace lists, compares and applies a workspace of 100,000 files, of which a command
+// changed each tenth, and one that it wrote as a whole. It tells each time once: go test -run xxx
+// -bench Workspace -benchtime 1x ./sandbox/cow/changes
 func BenchmarkWorkspace(b *testing.B) {
 	const files = 100_000
 	for _, c := range []struct {

@@ -85,8 +85,8 @@ func (o object) whiteout() bool { return o.kind() == unix.S_IFCHR && o.device ==
 // untouched reports whether nothing at all happened to an object.
 func (o object) untouched(now object) bool { return o.moved(now) && o.Changed == now.Changed }
 
-// moved reports whether nothing but its name changed: renaming sets the time of change, too. That a directory's entries are as they
-// were, its own times do not say.
+// moved reports whether nothing but its name changed: renaming sets the time of change, too. That a
+// directory's entries are as they were, its own times do not say.
 func (o object) moved(now object) bool {
 	now.Changed, now.links, now.device = o.Changed, o.links, o.device
 	return o == now
@@ -108,7 +108,8 @@ func (o object) word() string {
 	return "device"
 }
 
-// attribute is the value of an extended attribute of a name in a directory, and whether there is one.
+// attribute is the value of an extended attribute of a name in a directory, and whether there is
+// one.
 func attribute(at int, name, attr string) (string, bool) {
 	var value [256]byte
 	n, err := unix.Lgetxattr(descriptorPath(at)+"/"+name, attr, value[:])
@@ -150,7 +151,8 @@ func names(fd int, most int) ([]string, error) {
 	return list, errTooMany
 }
 
-// parents opens the directories in which paths lie, and keeps the last one open: paths come in order.
+// parents opens the directories in which paths lie, and keeps the last one open: paths come in
+// order.
 type parents struct {
 	root int
 	dir  string

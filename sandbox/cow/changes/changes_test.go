@@ -128,7 +128,8 @@ func TestASelectionIsAppliedAndTheRestStays(t *testing.T) {
 	b.empty()
 }
 
-// What a person changed meanwhile is a conflict, whatever the change was, and stays unless it is named.
+// What a person changed meanwhile is a conflict, whatever the change was, and stays unless it is
+// named.
 func TestWhatTheHostChangedIsAConflict(t *testing.T) {
 	b := everything(t)
 	b.tick()
@@ -198,7 +199,8 @@ func TestWhatWasAppliedBeforeIsNoConflict(t *testing.T) {
 	}
 }
 
-// A person's change between the look and the replacement is found by what is there at that very moment.
+// A person's change between the look and the replacement is found by what is there at that very
+// moment.
 func TestAnOpenFileIsNotReplaced(t *testing.T) {
 	b := newBench(t).files("log").begin()
 	b.write(b.upper+"/log", "new\n")
@@ -356,7 +358,8 @@ func TestPartsOfAFileAreApplied(t *testing.T) {
 	b.empty()
 }
 
-// What an apply puts into a directory changes the directory's times. Its permissions are nobody else's change because of that.
+// What an apply puts into a directory changes the directory's times. Its permissions are nobody
+// else's change because of that.
 func TestPermissionsOfADirectoryAreAppliedAfterWhatIsInIt(t *testing.T) {
 	b := newBench(t).files("src/a", "other/a").begin()
 	b.write(b.upper+"/src/b", "new\n")
@@ -374,8 +377,8 @@ func TestPermissionsOfADirectoryAreAppliedAfterWhatIsInIt(t *testing.T) {
 	}
 }
 
-// A directory that somebody else's takes the place of while it is applied into, at any moment, takes what was applied along at most. What
-// stands in its place gets nothing.
+// A directory that somebody else's takes the place of while it is applied into, at any moment,
+// takes what was applied along at most. What stands in its place gets nothing.
 func TestADirectoryThatIsExchangedGetsNothing(t *testing.T) {
 	swap := func(b *bench) {
 		if err := unix.Renameat2(unix.AT_FDCWD, b.host+"/src", unix.AT_FDCWD, b.host+"/keep", unix.RENAME_EXCHANGE); err != nil {
@@ -414,7 +417,8 @@ func TestADirectoryThatIsExchangedGetsNothing(t *testing.T) {
 	}
 }
 
-// dirty maps a file of the layer and writes a first byte: from here on it is written without a change of any of the file's times.
+// dirty maps a file of the layer and writes a first byte: from here on it is written without a
+// change of any of the file's times.
 func (b *bench) dirty(name string) []byte {
 	b.t.Helper()
 	file, err := os.OpenFile(b.upper+"/"+name, os.O_RDWR, 0)

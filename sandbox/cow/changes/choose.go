@@ -11,8 +11,8 @@ import (
 // A Selection says what is applied.
 type Selection struct {
 	Paths []string // with all that is below; none is everything
-	// Force are paths that are applied although the host changed them meanwhile, with what is below them. A file that is named itself
-	// keeps a setuid or setgid bit.
+	// Force are paths that are applied although the host changed them meanwhile, with what is below
+	// them. A file that is named itself keeps a setuid or setgid bit.
 	Force  []string
 	DryRun bool
 	// Seen is what a person looked at, if they did: what commands changed after that is left out.
@@ -35,7 +35,8 @@ func covers(selected []string, name string) bool {
 	return len(selected) == 0
 }
 
-// choose takes what was selected, with the new directories above it, and leaves out what must not be applied.
+// choose takes what was selected, with the new directories above it, and leaves out what must not
+// be applied.
 func (a *applier) choose(r *Review, s Selection) ([]*Change, error) {
 	above := map[string]bool{}
 	found := map[string]bool{}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeFile makes the file that is put in a place, under another name beside it. It has the content, the time and the user's attributes
-// of the layer's, and its owner is that of the original.
+// makeFile makes the file that is put in a place, under another name beside it. It has the content,
+// the time and the user's attributes of the layer's, and its owner is that of the original.
 func (a *applier) makeFile(o *op, dir int, name string) error {
 	fd, err := openBeneath(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
@@ -82,7 +82,8 @@ func finishFile(out, from *os.File, o *op, mode uint32) error {
 	return unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH)
 }
 
-// mode is what a file's permissions become. Rights of its owner's or group's are given only by name.
+// mode is what a file's permissions become. Rights of its owner's or group's are given only by
+// name.
 func (a *applier) mode(o *op) uint32 {
 	if a.named[o.change.Path] {
 		return o.change.Mode
@@ -142,7 +143,8 @@ func copyRange(ctx context.Context, to, from *os.File, at, end int64) error {
 	return nil
 }
 
-// copyAttributes copies those that anybody may set, but for the overlay's own. What cannot be copied is left out.
+// copyAttributes copies those that anybody may set, but for the overlay's own. What cannot be
+// copied is left out.
 func copyAttributes(to, from int) {
 	list := make([]byte, 64<<10)
 	n, err := unix.Flistxattr(from, list)

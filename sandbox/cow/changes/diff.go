@@ -15,7 +15,8 @@ import (
 
 // A Difference is a changed text file, in parts.
 type Difference struct {
-	// Note stands in place of parts where there is nothing to show: the file is binary, or too large.
+	// Note stands in place of parts where there is nothing to show: the file is binary, or too
+	// large.
 	Note  string
 	Hunks []Hunk
 	// Clashes are where the host changed the same lines.
@@ -59,7 +60,8 @@ func text(root int, name string) ([]byte, error) {
 	return content, nil
 }
 
-// Diffs calls show with the difference of each selected change, in the review's order, until it says false.
+// Diffs calls show with the difference of each selected change, in the review's order, until it
+// says false.
 func (l Layer) Diffs(ctx context.Context, r *Review, selected []string, show func(Change, Difference) bool) error {
 	o, err := l.open()
 	if err != nil {
@@ -194,7 +196,8 @@ func with(old []byte, all []Hunk, chosen []int) ([]byte, error) {
 	return []byte(out.String()), nil
 }
 
-// hunks applies parts of one changed file. The layer keeps its own: what is left of the difference is still a change.
+// hunks applies parts of one changed file. The layer keeps its own: what is left of the difference
+// is still a change.
 func (a *applier) hunks(chosen []*Change, parts []int) error {
 	if len(chosen) != 1 || chosen[0].Kind != Changed || chosen[0].Type != "file" {
 		a.result.skip("parts", "they are of one file, which both the host and the layer have")

@@ -17,8 +17,9 @@ import (
 
 const trashName = "trash"
 
-// Discard throws changes away, with all that is below the paths; no path is everything. What is in the layer goes to a directory beside
-// it in one step, and is then removed, so that it is gone or there whenever this is interrupted.
+// Discard throws changes away, with all that is below the paths; no path is everything. What is in
+// the layer goes to a directory beside it in one step, and is then removed, so that it is gone or
+// there whenever this is interrupted.
 func (l Layer) Discard(ctx context.Context, selected []string) (*Result, error) {
 	o, result, err := l.takeToDiscard(ctx)
 	if err != nil {
@@ -124,8 +125,8 @@ func openUp(dir int, name string) {
 	}
 }
 
-// removeAll removes a directory however deep it is, with no more than a few descriptors: each directory that is found in another is
-// moved up to the first one, and emptied there.
+// removeAll removes a directory however deep it is, with no more than a few descriptors: each
+// directory that is found in another is moved up to the first one, and emptied there.
 func removeAll(ctx context.Context, dir, name string) error {
 	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

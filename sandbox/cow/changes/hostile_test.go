@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a command may have made is listed in bounded time, applied as far as it can be, and can always be discarded.
+// What a command may have made is listed in bounded time, applied as far as it can be, and can
+// always be discarded.
 func TestHostileLayers(t *testing.T) {
 	b := newBench(t).files("real/file", "target").begin()
 	outside := b.state + "/outside"
@@ -63,7 +64,8 @@ func TestHostileLayers(t *testing.T) {
 	b.empty()
 }
 
-// A link that appears in the way while an apply is under way leads nowhere, neither out of the directory nor to another place in it.
+// A link that appears in the way while an apply is under way leads nowhere, neither out of the
+// directory nor to another place in it.
 func TestNoLinkIsFollowed(t *testing.T) {
 	for where, link := range map[string]string{"outside": "../outside", "host/other": "other"} {
 		b := newBench(t).files("dir/sub/file").begin()

@@ -185,7 +185,8 @@ func TestAnApplyThatIsKilledIsFinished(t *testing.T) {
 	}
 }
 
-// A person does one thing at one step of an apply, for each of both. What the person wrote is there afterwards.
+// A person does one thing at one step of an apply, for each of both. What the person wrote is there
+// afterwards.
 func TestAPersonsChangeAtAnyStepStays(t *testing.T) {
 	paths := []string{"changed", "gone", "dir/inner", "added", "link", "tolink"}
 	acts := map[string]func(string, string) error{
@@ -261,7 +262,8 @@ func personAt(t *testing.T, at int, name string, act func(string, string) error)
 	return true
 }
 
-// A person works on the host while changes are applied, and in between. What the person wrote last stays, wherever it was written.
+// A person works on the host while changes are applied, and in between. What the person wrote last
+// stays, wherever it was written.
 func TestNoChangeOfAPersonsIsOverwritten(t *testing.T) {
 	const files = 40
 	rounds := 40
@@ -320,7 +322,8 @@ func isLeft(now map[string]string, _ *Result, text string) bool {
 	return false
 }
 
-// act changes a file of the host's as programs do. What it wrote is in the record; a file that it removed is there as "".
+// act changes a file of the host's as programs do. What it wrote is in the record; a file that it
+// removed is there as "".
 func act(dir, name, text string, how int, mu *sync.Mutex, wrote map[string]string) {
 	path := dir + "/" + name
 	did := text

@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A journal says what an apply is about to do, so that the next call can finish it or take it back. It is written before the first
-// temporary file is made, again when it is known which inode each has, before anything is put in place, and a third time when what
-// came out was found to be what was expected.
+// A journal says what an apply is about to do, so that the next call can finish it or take it back.
+// It is written before the first temporary file is made, again when it is known which inode each
+// has, before anything is put in place, and a third time when what came out was found to be what
+// was expected.
 type journal struct {
 	Temp  string `json:"temp"`  // what temporary names begin with
 	Start int64  `json:"start"` // nanoseconds: what was changed later is not removed
@@ -110,7 +111,8 @@ func readJournal(dir string) (*journal, error) {
 	return j, nil
 }
 
-// applied is an object that an apply put on the host: its time of change is later than the layer's, and yet no person changed it.
+// applied is an object that an apply put on the host: its time of change is later than the layer's,
+// and yet no person changed it.
 type applied struct {
 	Path    []byte `json:"path"`
 	Inode   uint64 `json:"inode"`

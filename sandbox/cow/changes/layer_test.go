@@ -20,7 +20,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 )
 
-// A bench is a directory of the host's and a layer over it, whose upper directory the test writes as an overlay would.
+// A bench is a directory of the host's and a layer over it, whose upper directory the test writes
+// as an overlay would.
 type bench struct {
 	t           testing.TB
 	state       string

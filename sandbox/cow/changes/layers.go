@@ -28,8 +28,8 @@ type Layer struct {
 	Holder string
 	// Rules say what needs a person; nil, as List leaves it, has none.
 	Rules *profile.ChangeRules
-	// Leads says why something outside executes what changed, or does as it says, that cannot be told from its name. Nil, as List leaves it,
-	// knows of nothing.
+	// Leads says why something outside executes what changed, or does as it says, that cannot be
+	// told from its name. Nil, as List leaves it, knows of nothing.
 	Leads func(Change) string
 }
 
@@ -239,7 +239,8 @@ func (l Layer) veiled() (list []string, err error) {
 	return list, err
 }
 
-// Review compares a layer with the host. A sandbox may have the layer in use meanwhile: then this is what it was a moment ago.
+// Review compares a layer with the host. A sandbox may have the layer in use meanwhile: then this
+// is what it was a moment ago.
 func (l Layer) Review(ctx context.Context) (*Review, error) {
 	o, err := l.open()
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// applyVariable makes the test binary a process that applies the one layer of a state directory, and may be killed.
+// applyVariable makes the test binary a process that applies the one layer of a state directory,
+// and may be killed.
 const applyVariable = "CLAI_SANDBOX_TEST_APPLY"
 
 func TestMain(m *testing.M) {

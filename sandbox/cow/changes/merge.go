@@ -14,7 +14,8 @@ type edit struct {
 
 func (e edit) end() int { return e.from + e.old }
 
-// A Clash is a place where both sides changed the original, each in its own way. The lines have no ends.
+// A Clash is a place where both sides changed the original, each in its own way. The lines have no
+// ends.
 type Clash struct {
 	Line                  int // of the original, counted from 1
 	Original, Host, Layer []string
@@ -26,7 +27,8 @@ var (
 	errModes      = errors.New("both sides changed the permissions")
 )
 
-// merge brings together what two sides made of an original, where their changes neither overlap nor touch.
+// merge brings together what two sides made of an original, where their changes neither overlap nor
+// touch.
 func merge(original, host, layer []byte) ([]byte, []Clash, error) {
 	lines := strings.SplitAfter(string(original), "\n")
 	ours, err := edits(original, host)
@@ -107,7 +109,8 @@ func shown(lines []string) []string {
 	return out
 }
 
-// edits is what was done to a text. That they lead from the one to the other is checked, as all that is merged goes by them.
+// edits is what was done to a text. That they lead from the one to the other is checked, as all
+// that is merged goes by them.
 func edits(old, now []byte) (list []edit, err error) {
 	lines := strings.SplitAfter(string(old), "\n")
 	for _, h := range hunks(old, now) {
@@ -136,7 +139,8 @@ func edits(old, now []byte) (list []edit, err error) {
 	return list, nil
 }
 
-// merged is what becomes of a file that both sides changed: its content and permissions. Where they clash, it says where.
+// merged is what becomes of a file that both sides changed: its content and permissions. Where they
+// clash, it says where.
 func (o *opened) merged(c *Change) (content []byte, mode uint32, clashes []Clash, err error) {
 	was := o.original(c.Path)
 	if was == nil {

@@ -47,7 +47,8 @@ func TestChangesOfBothSidesAreMergedWhereTheyDoNotTouch(t *testing.T) {
 	}
 }
 
-// Whatever two sides make of a text: if it merges, then with the other side's changes taken back, it is what the one side had.
+// Whatever two sides make of a text: if it merges, then with the other side's changes taken back,
+// it is what the one side had.
 func TestAMergeHasTheChangesOfBothSides(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	change := func(lines []string) []string {
@@ -102,7 +103,8 @@ func TestAMergeHasTheChangesOfBothSides(t *testing.T) {
 
 const ten = "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n"
 
-// both makes a layer in which commands changed files, keeps the originals, and has the host changed after that.
+// both makes a layer in which commands changed files, keeps the originals, and has the host changed
+// after that.
 func both(t testing.TB) *bench {
 	b := newBench(t)
 	for _, name := range []string{"merges", "sub/merges", "clashes", "touched", "mode", "binary", ".git/packed-refs"} {
@@ -263,8 +265,8 @@ func TestNoRuleAppliesAMerge(t *testing.T) {
 	b.has("merges", strings.Replace(ten, "1", "host", 1))
 }
 
-// A merge that ends at any step is finished by the next one, also if a command changed the file again before that. In no case is what the
-// person changed undone.
+// A merge that ends at any step is finished by the next one, also if a command changed the file
+// again before that. In no case is what the person changed undone.
 func TestAMergeThatEndsAtAnyStepIsFinished(t *testing.T) {
 	total := 0
 	ctx := context.WithValue(t.Context(), hooksKey{}, hooks{noSync: true, step: func() { total++ }})
@@ -299,8 +301,9 @@ func TestAMergeThatEndsAtAnyStepIsFinished(t *testing.T) {
 	}
 }
 
-// A person and commands change the same files at random, during a session of several commands and applies: the person the odd lines, the
-// commands the even ones. Each line of the person's is as the person wrote it last.
+// A person and commands change the same files at random, during a session of several commands and
+// applies: the person the odd lines, the commands the even ones. Each line of the person's is as
+// the person wrote it last.
 func TestNoLineOfAPersonsIsLostInASession(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	const files, lines = 4, 40

@@ -9,9 +9,10 @@ import (
 
 const opaqueName = "user.overlay.opaque"
 
-// uncover makes each directory of the layer that was removed and made anew one that is merged with the host's, with a mark for each
-// name of the host's that is gone. Otherwise what an apply takes out of it would count as deleted the next time. It reports whether
-// there was one. What cannot be done so is not applied.
+// uncover makes each directory of the layer that was removed and made anew one that is merged with
+// the host's, with a mark for each name of the host's that is gone. Otherwise what an apply takes
+// out of it would count as deleted the next time. It reports whether there was one. What cannot be
+// done so is not applied.
 func (o *opened) uncover(r *Review) bool {
 	some := false
 	for _, d := range r.dirs {
@@ -53,7 +54,8 @@ func (o *opened) merge(name string) error {
 	return writing(up, func() error { return unix.Fremovexattr(up, opaqueName) })
 }
 
-// lay says that the host has a directory now that was new in the layer: the layer's hides nothing of it any more.
+// lay says that the host has a directory now that was new in the layer: the layer's hides nothing
+// of it any more.
 func (a *applier) lay(name string) error {
 	up, err := openDirectory(a.upper, name)
 	if err != nil {

@@ -156,7 +156,8 @@ func writing(dir int, do func() error) error {
 	return errors.Join(err, unix.Fchmod(dir, o.permission()))
 }
 
-// batch does some ops with one journal. The error is one that makes it pointless to go on; the journal stays then.
+// batch does some ops with one journal. The error is one that makes it pointless to go on; the
+// journal stays then.
 func (a *applier) batch(ops []*op) error {
 	if len(ops) == 0 {
 		return nil
@@ -299,7 +300,8 @@ func (a *applier) removeOld(o *op, dir int, temp string, start int64) {
 	}
 }
 
-// sync waits until all is on the disk. Without it, a power failure could leave an empty file where a whole one was.
+// sync waits until all is on the disk. Without it, a power failure could leave an empty file where
+// a whole one was.
 func (a *applier) sync() error {
 	if a.noSync {
 		return nil

@@ -17,20 +17,22 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/cow"
 )
 
-// An overlay keeps no originals. So those of changed text files are kept when a command has ended, in the layer's directory, at their paths
-// below it: as long as the host's has not changed since the layer began, it is what commands found. When it changes later, the changes of
-// both sides can be told apart. What a person changes while the very first command that touched a file still runs is not covered: then there
-// is no original, and no merging.
+// An overlay keeps no originals. So those of changed text files are kept when a command has ended,
+// in the layer's directory, at their paths below it: as long as the host's has not changed since
+// the layer began, it is what commands found. When it changes later, the changes of both sides can
+// be told apart. What a person changes while the very first command that touched a file still runs
+// is not covered: then there is no original, and no merging.
 
 const (
-	// maxOriginals bounds how many there are in a layer, maxOriginalBytes how much they take, maxKeepLook how many entries of a layer one call looks at.
+	// maxOriginals bounds how many there are in a layer, maxOriginalBytes how much they take,
+	// maxKeepLook how many entries of a layer one call looks at.
 	maxOriginals     = 2000
 	maxOriginalBytes = 64 << 20
 	maxKeepLook      = 5000
 )
 
-// An original is what a file was when commands first saw it. Its first line is this, the rest the content. It is written without waiting
-// for the disk: the sum tells whether it is whole.
+// An original is what a file was when commands first saw it. Its first line is this, the rest the
+// content. It is written without waiting for the disk: the sum tells whether it is whole.
 type original struct {
 	Since   int64  `json:"since"` // when the layer began
 	Inode   uint64 `json:"inode"`
@@ -41,7 +43,8 @@ type original struct {
 	content []byte
 }
 
-// Keep keeps the originals of a layer that its holder has locked. That one cannot be kept is no error: nothing is merged then.
+// Keep keeps the originals of a layer that its holder has locked. That one cannot be kept is no
+// error: nothing is merged then.
 func Keep(dir string) {
 	if empty, err := cow.IsEmpty(dir); err == nil && empty {
 		os.RemoveAll(filepath.Join(dir, cow.Originals))
@@ -61,7 +64,8 @@ func Keep(dir string) {
 	}
 }
 
-// keep looks through the directories that both the layer and the host have. Git's own files belong together: none of those is merged.
+// keep looks through the directories that both the layer and the host have. Git's own files belong
+// together: none of those is merged.
 func (o *opened) keep() {
 	veiled, err := o.look()
 	if err != nil {
@@ -156,7 +160,8 @@ func (b *budget) has(size int) bool {
 	return b.files <= maxOriginals && b.bytes <= maxOriginalBytes
 }
 
-// original is the one of a path, or nil if none was kept, or if it is not that of what the layer has now.
+// original is the one of a path, or nil if none was kept, or if it is not that of what the layer
+// has now.
 func (o *opened) original(at string) *original {
 	file, err := os.OpenFile(filepath.Join(o.Dir, cow.Originals, at), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -181,8 +186,8 @@ func (o *opened) original(at string) *original {
 	return kept
 }
 
-// forget removes the originals of what is about to be taken out of the layer, or was: what commands make of the path next begins with what
-// the host has then.
+// forget removes the originals of what is about to be taken out of the layer, or was: what commands
+// make of the path next begins with what the host has then.
 func (o *opened) forget(name string) {
 	if name = path.Clean(name); filepath.IsLocal(name) {
 		_ = os.RemoveAll(filepath.Join(o.Dir, cow.Originals, name))

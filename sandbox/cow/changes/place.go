@@ -46,8 +46,8 @@ func (a *applier) make(o *op, name string) error {
 // made reports whether what is put in place is not the layer's as it is.
 func (o *op) made() bool { return o.content != nil || o.From != nil }
 
-// shares reports whether it may be another name of a file. What is executed elsewhere is not: who may write only the other name would
-// write it.
+// shares reports whether it may be another name of a file. What is executed elsewhere is not: who
+// may write only the other name would write it.
 func (o *op) shares() bool { return o.change.upper.links > 1 && !o.made() && o.change.rank < rankFirst }
 
 // A hardLink is where the first of several names of one file is.
@@ -78,8 +78,9 @@ func (a *applier) owner(l hardLink) uint32 {
 	return now.UID
 }
 
-// place does an op: what was made is put in its place, or what is there is taken away. What comes out under the temporary name is held
-// against what was expected, and goes back if it is something else.
+// place does an op: what was made is put in its place, or what is there is taken away. What comes
+// out under the temporary name is held against what was expected, and goes back if it is something
+// else.
 func (a *applier) place(o *op, temp string) error {
 	dir, base, err := a.parents.of(o.change.Path)
 	if err != nil {
@@ -122,8 +123,9 @@ func (a *applier) place(o *op, temp string) error {
 
 var errMoved = errors.New("its directory was moved on the host meanwhile")
 
-// stands reports whether an open directory is still the one in which a path is. An open one is written into wherever somebody moves it,
-// as to the name of a directory that no rule applies anything to.
+// stands reports whether an open directory is still the one in which a path is. An open one is
+// written into wherever somebody moves it, as to the name of a directory that no rule applies
+// anything to.
 func (a *applier) stands(dir int, name string) bool {
 	now, err := a.there(path.Dir(name))
 	was, err2 := lookAt(dir, "")
@@ -150,8 +152,9 @@ func (a *applier) takeBack(o *op, dir int, base string) error {
 	return unix.Unlinkat(dir, base, removeFlag(now))
 }
 
-// removeReplaced removes what an op replaced or took away. A moment has passed: who was about to open the file for writing by its
-// name, when that was taken away, has it open now, or has written to it. Then it goes back.
+// removeReplaced removes what an op replaced or took away. A moment has passed: who was about to
+// open the file for writing by its name, when that was taken away, has it open now, or has written
+// to it. Then it goes back.
 func (a *applier) removeReplaced(o *op, dir int, base, temp string) error {
 	now, err := lookAt(dir, temp)
 	if err != nil {
@@ -207,8 +210,9 @@ func (a *applier) expected(o *op, dir int, temp string) error {
 	return nil
 }
 
-// putBack restores what an op moved away although it was not what was expected. Somebody changes the place right now: whatever happens,
-// nothing but what we made ourselves is removed. The error says what had to be left under its temporary name.
+// putBack restores what an op moved away although it was not what was expected. Somebody changes
+// the place right now: whatever happens, nothing but what we made ourselves is removed. The error
+// says what had to be left under its temporary name.
 func (a *applier) putBack(o *op, dir int, base, temp string) error {
 	for range 20 {
 		var err error
@@ -249,8 +253,8 @@ func removeFlag(o object) int {
 // A holding keeps others from opening a file for writing unseen.
 type holding struct{ fd int }
 
-// hold checks that a name is what was expected, and that nobody has the file open for writing. A lease tells whether somebody wants
-// to, from then on, and makes that process wait.
+// hold checks that a name is what was expected, and that nobody has the file open for writing. A
+// lease tells whether somebody wants to, from then on, and makes that process wait.
 func hold(dir int, name string, expected object) (holding, error) {
 	now, err := lookAt(dir, name)
 	if err != nil || !expected.untouched(now) {
@@ -294,7 +298,8 @@ func (h holding) close() {
 	}
 }
 
-// removeTree removes a directory that was moved away, but for what was changed in it after the start of the apply.
+// removeTree removes a directory that was moved away, but for what was changed in it after the
+// start of the apply.
 func (a *applier) removeTree(dir int, temp string, start int64) error {
 	all, err := tree(a.ctx, dir, temp, maxEntries)
 	if err != nil {

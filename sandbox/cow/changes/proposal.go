@@ -18,7 +18,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// A Proposal is what an agent wants a person to look at. It is the agent's word: what it says decides nothing.
+// A Proposal is what an agent wants a person to look at. It is the agent's word: what it says
+// decides nothing.
 type Proposal struct {
 	Message string     `json:"message"` // not to be shown unescaped
 	At      int64      `json:"atUnixMs"`
@@ -45,7 +46,8 @@ const (
 
 const (
 	proposalName = "proposal.json"
-	// MaxMessage bounds what an agent says, in bytes, MaxProposed how many changes it may propose at a time.
+	// MaxMessage bounds what an agent says, in bytes, MaxProposed how many changes it may propose
+	// at a time.
 	MaxMessage  = 2000
 	MaxProposed = 1000
 	maxProposal = 16 << 20 // bytes of the file
@@ -91,7 +93,8 @@ func (p *Proposal) write(dir string) error {
 	return writeWhole(dir, proposalName, text)
 }
 
-// decided notes what became of changes that were proposed. An agent is told by it; nothing else goes by it.
+// decided notes what became of changes that were proposed. An agent is told by it; nothing else
+// goes by it.
 func (l Layer) decided(state State, is func(name string) bool) {
 	p, err := readProposal(l.Dir)
 	if p == nil || err != nil {
@@ -116,9 +119,11 @@ type ProposalError struct {
 
 func (e *ProposalError) Error() string { return e.Why }
 
-// Propose has a person look at changes, with all that is below the paths; none is all. What the layer's rules apply is applied at once,
-// unless somebody has the layer in use for longer than timeout; then the rules are asked by the next call. Without a message and paths,
-// nothing new is proposed. The answer is what became of all that was proposed, and does not tell what the host has that commands do not see.
+// Propose has a person look at changes, with all that is below the paths; none is all. What the
+// layer's rules apply is applied at once, unless somebody has the layer in use for longer than
+// timeout; then the rules are asked by the next call. Without a message and paths, nothing new is
+// proposed. The answer is what became of all that was proposed, and does not tell what the host has
+// that commands do not see.
 func (l Layer) Propose(ctx context.Context, message string, selected []string, timeout time.Duration) (list []Proposed, inUse bool, err error) {
 	switch {
 	case len(message) > MaxMessage:
@@ -158,7 +163,8 @@ func (l Layer) Propose(ctx context.Context, message string, selected []string, t
 	return p.Paths, inUse, nil
 }
 
-// seen are the changes of a layer but for those in the place of something hidden: an agent is not told how these compare with it.
+// seen are the changes of a layer but for those in the place of something hidden: an agent is not
+// told how these compare with it.
 func (l Layer) seen(ctx context.Context) (*Review, error) {
 	review, err := l.Review(ctx)
 	if err != nil {

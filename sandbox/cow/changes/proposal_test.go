@@ -86,7 +86,8 @@ func TestRulesAreAskedLaterWhereTheLayerIsInUse(t *testing.T) {
 	b.wants(b.proposes(rules(t, "a", 0), ""), "a applied_by_rule")
 }
 
-// Whether a command's own file is the same as what it does not see would be told by whether there is a change.
+// Whether a command's own file is the same as what it does not see would be told by whether there
+// is a change.
 func TestAProposalTellsNothingOfWhatCommandsDoNotSee(t *testing.T) {
 	for name, content := range map[string]string{"a wrong guess": "x", "a right one": "old s/token"} {
 		b := newBench(t).files("s/token", "s/other").begin()

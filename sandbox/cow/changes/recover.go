@@ -39,8 +39,9 @@ func (o *opened) recover(ctx context.Context, result *Result) error {
 	return os.Remove(filepath.Join(o.Dir, journalName))
 }
 
-// taken takes out of the layer what was merged with the host's, unless a command changed it since. Then it is not noted as applied, or
-// what the person had changed would count as undone by the command; the original still tells both apart.
+// taken takes out of the layer what was merged with the host's, unless a command changed it since.
+// Then it is not noted as applied, or what the person had changed would count as undone by the
+// command; the original still tells both apart.
 func (a *applier) taken(o *op) bool {
 	if o.From == nil {
 		return true

@@ -10,8 +10,8 @@ const (
 	maxRenamed = 16 << 20 // bytes of one
 )
 
-// renames finds files that were deleted at one place and added with the same content at another. It is for whoever looks: both changes
-// stay what they are.
+// renames finds files that were deleted at one place and added with the same content at another. It
+// is for whoever looks: both changes stay what they are.
 func (r *Review) renames(w *walker) {
 	deleted := map[int64][]*Change{}
 	for i := range r.Changes {

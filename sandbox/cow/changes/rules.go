@@ -8,8 +8,9 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// judge says of each change what the rules have it be. A rule applies nothing that it does not mean: what something outside executes is
-// applied where a pattern has its name written out, and what leads out, or gives away rights, never.
+// judge says of each change what the rules have it be. A rule applies nothing that it does not
+// mean: what something outside executes is applied where a pattern has its name written out, and
+// what leads out, or gives away rights, never.
 func (w *walker) judge(rules *profile.ChangeRules, bare map[string]bool) error {
 	j := judge{walker: w, rules: rules, protected: protected(rules), bare: bare}
 	byPath := map[string]*Change{}
@@ -107,7 +108,8 @@ func (j *judge) change(c *Change) error {
 	return nil
 }
 
-// target judges a link by what it leads to. Where something on the way is a link itself, nobody can say where that is.
+// target judges a link by what it leads to. Where something on the way is a link itself, nobody can
+// say where that is.
 func (j *judge) target(c *Change) {
 	to := path.Join(path.Dir(c.Path), c.Target)
 	switch {

@@ -145,7 +145,8 @@ func TestNeverIsNeverAppliedByNameEither(t *testing.T) {
 	}
 }
 
-// What is committed in a worktree is in a layer of its repository's own directory, where nothing is called .git.
+// What is committed in a worktree is in a layer of its repository's own directory, where nothing is
+// called .git.
 func TestNoRuleAppliesWhatIsInAGitDirectory(t *testing.T) {
 	b := newBench(t).files("HEAD", "objects/a", "refs/heads/main", "config").begin()
 	b.sh(b.upper, "mkdir -p refs/heads modules/x/hooks; echo new >refs/heads/main; echo x >modules/x/hooks/post-checkout; echo x >note")
@@ -158,7 +159,8 @@ func TestNoRuleAppliesWhatIsInAGitDirectory(t *testing.T) {
 	}
 }
 
-// A command that cannot see a credential may make its own in that place. A person is told first, and no rule applies it.
+// A command that cannot see a credential may make its own in that place. A person is told first,
+// and no rule applies it.
 func TestWhatCommandsDidNotSeeIsShownFirst(t *testing.T) {
 	b := newBench(t).files("a", "s/token").begin()
 	b.write(b.dir+"/veil/s/token", "")

@@ -10,8 +10,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// What is executed outside of any sandbox, or read as orders, is shown first. The names are a help to whoever looks, not a boundary:
-// nothing is applied unseen because a name is not among them.
+// What is executed outside of any sandbox, or read as orders, is shown first. The names are a help
+// to whoever looks, not a boundary: nothing is applied unseen because a name is not among them.
 
 const (
 	rankSome  = 1 // somebody may execute it
@@ -93,14 +93,16 @@ func (w *walker) mark(protected []profile.ProtectedPath, veiled []string) (bare 
 	return bare
 }
 
-// isVeiled reports whether a path is in the place of something that commands do not see, or in it; holdsVeiled whether it is above.
+// isVeiled reports whether a path is in the place of something that commands do not see, or in it;
+// holdsVeiled whether it is above.
 func isVeiled(veiled []string, at string) bool { return len(veiled) > 0 && covers(veiled, at) }
 
 func holdsVeiled(veiled []string, at string) bool {
 	return slices.ContainsFunc(veiled, func(name string) bool { return covers([]string{at}, name) })
 }
 
-// isGit reports whether the directory that a layer is of is one of git's own, as that of a worktree's repository is.
+// isGit reports whether the directory that a layer is of is one of git's own, as that of a
+// worktree's repository is.
 func (w *walker) isGit() bool {
 	has := func(name string) bool {
 		_, err := lookAt(w.lower, name)
@@ -158,7 +160,8 @@ func gitRuns(parts []string) bool {
 	return slices.ContainsFunc(parts[i+1:], func(part string) bool { return isIn(gitNames, part) })
 }
 
-// isGits reports whether a directory is called as those of git's are: "git init --bare x.git" completes what it finds there.
+// isGits reports whether a directory is called as those of git's are: "git init --bare x.git"
+// completes what it finds there.
 func isGits(name string) bool { return strings.HasSuffix(strings.ToLower(name), ".git") }
 
 // isInGit reports whether a path is in a directory of git's.
@@ -171,7 +174,8 @@ func isInGit(at string, bare map[string]bool) bool {
 	return false
 }
 
-// isIn reports whether a name is one of a list. Letter case does not matter, as some tools and some file systems do not mind it.
+// isIn reports whether a name is one of a list. Letter case does not matter, as some tools and some
+// file systems do not mind it.
 func isIn(list []string, name string) bool {
 	return slices.ContainsFunc(list, func(other string) bool { return strings.EqualFold(other, name) })
 }
@@ -180,8 +184,8 @@ func isIn(list []string, name string) bool {
 var gitNames = []string{"hooks", "config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "modules", "worktrees", "MERGE_AUTOSTASH", "MERGE_RR",
 	"rebase-merge", "rebase-apply", "sequencer", "BISECT_START", "BISECT_TERMS"}
 
-// named finds the first place of a protected name in a path, and of how many parts it is; -1 if it is not there. What counts in a home
-// directory alone is an everyday name elsewhere.
+// named finds the first place of a protected name in a path, and of how many parts it is; -1 if it
+// is not there. What counts in a home directory alone is an everyday name elsewhere.
 func named(parts []string, p profile.ProtectedPath) (at, n int) {
 	want := strings.Split(p.Name, "/")
 	if p.Home {

@@ -15,12 +15,14 @@ import (
 	"time"
 )
 
-// Shown is what a person looked at: of each change, by its path, what it was then. Without one, nil, nobody looked.
+// Shown is what a person looked at: of each change, by its path, what it was then. Without one,
+// nil, nobody looked.
 type Shown map[string]Fingerprint
 
-// A Fingerprint is of one change. Digest is of what it is and of the files' times; the kernel's time of change is nothing that a command sets. But what a process has
-// mapped it may write without a change of times (mmap(2)), so Content is of the very bytes that were shown or, where they cannot be, that were there; empty: only
-// a line in a list was shown.
+// A Fingerprint is of one change. Digest is of what it is and of the files' times; the kernel's
+// time of change is nothing that a command sets. But what a process has mapped it may write without
+// a change of times (mmap(2)), so Content is of the very bytes that were shown or, where they
+// cannot be, that were there; empty: only a line in a list was shown.
 type Fingerprint struct{ Digest, Content string }
 
 // Shown is all of a review, as lines in a list.
@@ -65,7 +67,8 @@ func contentOf(r io.Reader) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:16]), err
 }
 
-// digest is of what a person sees of a change: what it is, and the file's identity and times; of the host's file where that is shown, too.
+// digest is of what a person sees of a change: what it is, and the file's identity and times; of
+// the host's file where that is shown, too.
 func (c *Change) digest() string {
 	text := fmt.Sprintf("%q %s %s %o %s %t", c.Path, c.Kind, c.Type, c.Mode, c.Was, c.Merged)
 	add := func(o *object) {
@@ -93,7 +96,8 @@ func (e *ShownError) Error() string {
 	return fmt.Sprintf("nothing was shown under %q, or so much since that it is forgotten", e.Digest)
 }
 
-// KeepShown keeps what was shown with the layer, and returns the digest under which FindShown has it.
+// KeepShown keeps what was shown with the layer, and returns the digest under which FindShown has
+// it.
 func (l Layer) KeepShown(s Shown) (string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -41,21 +41,25 @@ type Change struct {
 	Entries int    // of a deleted directory: how many are in it
 	Target  string // of a link
 	From    string // of Added: what was deleted elsewhere and has the same content, so that this is probably a new name
-	// Note says who executes this, or does as it says, outside of any sandbox; empty if nobody is known to.
+	// Note says who executes this, or does as it says, outside of any sandbox; empty if nobody is
+	// known to.
 	Note string
 	rank int
 	// Conflict says why it is not applied unless it is named.
 	Conflict string
 	// Never says why it cannot be applied at all.
 	Never string
-	// Merged means that the host changed the file, too, in other lines: what is applied, and shown, is both.
+	// Merged means that the host changed the file, too, in other lines: what is applied, and shown,
+	// is both.
 	Merged bool
-	// Verdict is what the layer's rules say, if it has any, and Rule is which one, or why none. Held is why a rule never applies it.
+	// Verdict is what the layer's rules say, if it has any, and Rule is which one, or why none.
+	// Held is why a rule never applies it.
 	Verdict    profile.Verdict
 	Rule, Held string
 
 	upper, lower *object
-	// implicit: it is deleted, but has no mark of its own, as the directory that it was in was made anew.
+	// implicit: it is deleted, but has no mark of its own, as the directory that it was in was made
+	// anew.
 	implicit bool
 	origin   string // the overlay's handle of what was copied
 }
@@ -104,7 +108,8 @@ type walker struct {
 	veiled       []string
 }
 
-// compare holds the upper directory against the host's. What it met is in the review also if it ends early.
+// compare holds the upper directory against the host's. What it met is in the review also if it
+// ends early.
 func (o *opened) compare(ctx context.Context, veiled []string) (*Review, error) {
 	w := &walker{ctx: ctx, upper: o.upper, lower: o.lower, since: o.Since, applied: o.applied, review: &Review{}, left: maxEntries,
 		inodes: map[uint64]bool{}, unreadable: map[string]string{}, layer: o, veiled: veiled}
@@ -380,8 +385,8 @@ func (w *walker) merge(c *Change) {
 
 const goneMeanwhile = "the original was deleted on the host"
 
-// originals finds files that were copied from an original that is not there any more. A file that a command gave another name, or one
-// name more, has its original elsewhere.
+// originals finds files that were copied from an original that is not there any more. A file that a
+// command gave another name, or one name more, has its original elsewhere.
 func (w *walker) originals() {
 	for i := range w.review.Changes {
 		c := &w.review.Changes[i]
@@ -402,7 +407,8 @@ func (w *walker) originals() {
 	}
 }
 
-// later says whether the host's object was changed since the layer began, other than by an earlier apply.
+// later says whether the host's object was changed since the layer began, other than by an earlier
+// apply.
 func (w *walker) later(name string, lower object) string {
 	if lower.Changed < w.since {
 		return ""

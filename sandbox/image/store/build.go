@@ -25,7 +25,8 @@ type Base struct {
 	Progress io.Writer
 }
 
-// buildName is the directory in which a system is made. Whatever is in it is removed by the next command.
+// buildName is the directory in which a system is made. Whatever is in it is removed by the next
+// command.
 const buildName = "build"
 
 // check refuses words that a program could take for something else.

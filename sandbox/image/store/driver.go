@@ -15,9 +15,10 @@ import (
 
 func init() { graphdriver.MustRegister(image.Driver, newDriver) }
 
-// driver is containers/storage's vfs, but for one thing: a layer shares its files with the one below by hard links. A layer is a
-// directory with all files of its image, so that a sandbox shows it by plain binds, without an overlay and without rights; nobody writes
-// the files, and the same file is on the disk once. (vfs copies each, by a program in a chroot, which takes root.)
+// driver is containers/storage's vfs, but for one thing: a layer shares its files with the one
+// below by hard links. A layer is a directory with all files of its image, so that a sandbox shows
+// it by plain binds, without an overlay and without rights; nobody writes the files, and the same
+// file is on the disk once. (vfs copies each, by a program in a chroot, which takes root.)
 type driver struct {
 	graphdriver.Driver
 	home string

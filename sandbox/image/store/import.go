@@ -24,7 +24,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/image/unpack"
 )
 
-// Import makes an image of an archive, an OCI layout or a directory. Either all of it is there afterwards, or nothing.
+// Import makes an image of an archive, an OCI layout or a directory. Either all of it is there
+// afterwards, or nothing.
 func (s *Store) Import(ctx context.Context, source, name string, budget unpack.Budget) (i *image.Image, err error) {
 	if err := profile.CheckImage(name); err != nil {
 		return nil, &Error{err.Error(), "choose another name"}
@@ -87,8 +88,8 @@ type maker struct {
 	image  *image.Image
 }
 
-// layer makes one layer on top of those that the image has, or takes the one that is there already by that id. An empty id is for one
-// that no other image shares.
+// layer makes one layer on top of those that the image has, or takes the one that is there already
+// by that id. An empty id is for one that no other image shares.
 func (m *maker) layer(id string, fill func(root int) error) error {
 	if id != "" {
 		if l, err := m.store.store.Layer(id); err == nil && l.Metadata != "" && l.Parent == m.image.Layer {
@@ -211,7 +212,8 @@ func isThere(root int, name string) bool {
 // hosts is what /etc/hosts has where an image has none.
 const hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
 
-// finish gives the image the files that a sandbox mounts on, as container engines do, and looks whether there is anything in it.
+// finish gives the image the files that a sandbox mounts on, as container engines do, and looks
+// whether there is anything in it.
 func (m *maker) finish() error {
 	root, err := unix.Open(m.image.Root(m.store.dir), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/image/unpack"
 )
 
-// An OCI image layout (image-spec 1.1, image-layout.md). Nothing in it is believed before its digest was compared, and a digest is the
-// only thing that leads to a file: beneath blobs/sha256, through no link.
+// An OCI image layout (image-spec 1.1, image-layout.md). Nothing in it is believed before its
+// digest was compared, and a digest is the only thing that leads to a file: beneath blobs/sha256,
+// through no link.
 
 const (
 	maxJSON   = 4 << 20
@@ -211,7 +212,8 @@ func (m *maker) layout(dir int) error {
 	return nil
 }
 
-// ociLayer unpacks one layer, and then compares both digests: nothing keeps what it was if they are others.
+// ociLayer unpacks one layer, and then compares both digests: nothing keeps what it was if they are
+// others.
 func (m *maker) ociLayer(dir int, id string, d *descriptor, diffID string) error {
 	return m.layer(id, func(root int) error {
 		file, err := d.blob(dir)

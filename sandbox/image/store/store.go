@@ -1,6 +1,7 @@
-// Package store imports and removes images. What is there, which layers belong to what, and which of them are shared, containers/storage
-// keeps; the files of a layer are put there by package unpack. An import that is interrupted leaves nothing: what no image has is removed
-// by the next command.
+// Package store imports and removes images. What is there, which layers belong to what, and which
+// of them are shared, containers/storage keeps; the files of a layer are put there by package
+// unpack. An import that is interrupted leaves nothing: what no image has is removed by the next
+// command.
 package store
 
 import (
@@ -40,7 +41,8 @@ const (
 	markerName = "unfinished"
 )
 
-// Open opens the store below a directory for changes, and removes what an interrupted import left. It waits for whoever else changes it.
+// Open opens the store below a directory for changes, and removes what an interrupted import left.
+// It waits for whoever else changes it.
 func Open(ctx context.Context, dir string) (*Store, error) {
 	if err := prepare(dir); err != nil {
 		return nil, err
@@ -65,7 +67,8 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	return s, nil
 }
 
-// Recover removes what an interrupted import left, if one did and nobody is at it. It costs nothing where none did.
+// Recover removes what an interrupted import left, if one did and nobody is at it. It costs nothing
+// where none did.
 func Recover(ctx context.Context, dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, markerName)); err != nil {
 		return nil
@@ -83,7 +86,8 @@ func Recover(ctx context.Context, dir string) error {
 	return err
 }
 
-// prepare makes the directories. Root makes none in a person's state: what it makes there would be in the person's way.
+// prepare makes the directories. Root makes none in a person's state: what it makes there would be
+// in the person's way.
 func prepare(dir string) error {
 	for above := dir; ; above = filepath.Dir(above) {
 		var is unix.Stat_t
@@ -108,7 +112,8 @@ func prepare(dir string) error {
 }
 
 func (s *Store) open() error {
-	// The library reads the system's storage.conf, and makes directories that it says, before it looks at what it is given.
+	// The library reads the system's storage.conf, and makes directories that it says, before it
+	// looks at what it is given.
 	for _, v := range [][2]string{{"CONTAINERS_STORAGE_CONF", os.DevNull}, {"XDG_RUNTIME_DIR", filepath.Join(s.dir, "run")}, {"XDG_DATA_HOME", s.dir}, {"STORAGE_DRIVER", image.Driver}} {
 		if err := os.Setenv(v[0], v[1]); err != nil {
 			return err

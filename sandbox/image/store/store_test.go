@@ -319,7 +319,8 @@ func TestLayersAreShared(t *testing.T) {
 	checkEmpty(t, dir)
 }
 
-// Each layer stands on the one below: what it removes, hides and brings back is what an engine would show.
+// Each layer stands on the one below: what it removes, hides and brings back is what an engine
+// would show.
 func TestALayoutOfSeveralLayersIsPutTogether(t *testing.T) {
 	o, dir := newOCI(t), filepath.Join(t.TempDir(), "images")
 	o.image(layer(t, "usr/", "usr/tool", "etc/", "etc/a", "etc/b", "var/", "var/lib/", "var/lib/x"),

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clone puts what the directory from holds into the directory to. Files are shared: they are links to the same ones, which nobody writes.
+// Clone puts what the directory from holds into the directory to. Files are shared: they are links
+// to the same ones, which nobody writes.
 func Clone(ctx context.Context, from, to int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

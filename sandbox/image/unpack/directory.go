@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Directory is a Source of what a directory of the host's holds. It follows no symbolic link, and does not look into what is mounted
-// below.
+// A Directory is a Source of what a directory of the host's holds. It follows no symbolic link, and
+// does not look into what is mounted below.
 type Directory struct {
 	levels []level
 	files  map[file]string // by the first name of those that have several

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// whiteout takes away what earlier layers have: one name, or all in a directory. What this layer has itself stays.
+// whiteout takes away what earlier layers have: one name, or all in a directory. What this layer
+// has itself stays.
 func (u *unpacker) whiteout(dir, base string) error {
 	if base != opaque {
 		base = base[len(whiteout):]
@@ -56,7 +57,8 @@ func (u *unpacker) removeOne(at int, dir, base string) error {
 	return u.removeEarlier(fd, name)
 }
 
-// Remove takes away what is at a name in an open directory, with all that is in it. Nothing there is nothing to do.
+// Remove takes away what is at a name in an open directory, with all that is in it. Nothing there
+// is nothing to do.
 func Remove(at int, base string) error {
 	err := unix.Unlinkat(at, base, 0)
 	if err == nil || err == unix.ENOENT {

@@ -15,7 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/image"
 )
 
-// A Source has entries one after the other, as a *tar.Reader does. Read reads the entry that Next returned.
+// A Source has entries one after the other, as a *tar.Reader does. Read reads the entry that Next
+// returned.
 type Source interface {
 	Next() (*tar.Header, error)
 	io.Reader
@@ -33,8 +34,8 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// Into puts the entries of a source into the directory that is open as root. layer says that there may be something of earlier layers,
-// and that whiteouts take it away.
+// Into puts the entries of a source into the directory that is open as root. layer says that there
+// may be something of earlier layers, and that whiteouts take it away.
 func Into(ctx context.Context, root int, source Source, layer bool, budget *Budget, report *image.Report) error {
 	u := &unpacker{ctx: ctx, root: root, source: source, layer: layer, budget: budget, report: report, made: map[uint64]bool{}, seed: maphash.MakeSeed(), parent: -1}
 	defer u.forget()
@@ -235,7 +236,8 @@ func (u *unpacker) directory(dir string) (int, error) {
 	return fd, nil
 }
 
-// Beneath opens a name beneath an open directory, through no symbolic link and onto no other file system.
+// Beneath opens a name beneath an open directory, through no symbolic link and onto no other file
+// system.
 func Beneath(dir int, name string, flags uint64) (int, error) {
 	if name == "" {
 		name = "."
@@ -244,7 +246,8 @@ func Beneath(dir int, name string, flags uint64) (int, error) {
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV})
 }
 
-// makeDirectory makes a directory, or gives the one that is there its mode. Its owner can always change it: an image can be removed.
+// makeDirectory makes a directory, or gives the one that is there its mode. Its owner can always
+// change it: an image can be removed.
 func (u *unpacker) makeDirectory(at int, base string, h *tar.Header) error {
 	var stat unix.Stat_t
 	err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW)

@@ -20,8 +20,8 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/image"
 )
 
-// entry is one of an archive: "name" is a file, "name/" a directory, "name -> text" a symbolic link, "name => target" a hard link, and
-// "name c", "name b" and "name p" are devices and a FIFO.
+// entry is one of an archive: "name" is a file, "name/" a directory, "name -> text" a symbolic
+// link, "name => target" a hard link, and "name c", "name b" and "name p" are devices and a FIFO.
 func header(entry string) *tar.Header {
 	h := &tar.Header{Name: entry, Typeflag: tar.TypeReg, Mode: 0o644, ModTime: time.Unix(1e9, 0)}
 	if name, text, is := strings.Cut(entry, " -> "); is {

@@ -13,8 +13,9 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/links"
 )
 
-// A Tree is a file system as a list of lines: "/dir/", "/file", "/link -> text", "/dev/x c" (or with its number, "c 10:232", "b 8:0"), "/closed/ !" (a directory
-// that may not be searched). Parents are there by themselves.
+// A Tree is a file system as a list of lines: "/dir/", "/file", "/link -> text", "/dev/x c" (or
+// with its number, "c 10:232", "b 8:0"), "/closed/ !" (a directory that may not be searched).
+// Parents are there by themselves.
 type Tree map[string]string
 
 func New(lines ...string) Tree {

@@ -1,5 +1,6 @@
-// Package nomount makes the kernel refuse this process, and what it starts, the calls that package mounts needs: as one before
-// Linux 5.2 does, and many a container's filter. It is for tests of what holds there.
+// Package nomount makes the kernel refuse this process, and what it starts, the calls that package
+// mounts needs: as one before Linux 5.2 does, and many a container's filter. It is for tests of
+// what holds there.
 package nomount
 
 import (
@@ -11,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Variable makes Apply do its work: "mounts" refuses the calls, "enter" refuses to enter the sandbox's namespaces only.
+// Variable makes Apply do its work: "mounts" refuses the calls, "enter" refuses to enter the
+// sandbox's namespaces only.
 const Variable = "CLAI_SANDBOX_TEST_REFUSED"
 
 // Apply refuses what Variable says, with ENOSYS.

@@ -1,5 +1,5 @@
-// Package processtest helps tests of what starts processes: to wait for them, to find them, and with directories that the sandbox's own do
-// not cover.
+// Package processtest helps tests of what starts processes: to wait for them, to find them, and
+// with directories that the sandbox's own do not cover.
 package processtest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile/shut/shuttest"
 )
 
-// Directory is a directory that goes with the test. It is not below /tmp, which every sandbox has its own of: what is
-// hidden must be hidden by the plan, not by chance.
+// Directory is a directory that goes with the test. It is not below /tmp, which every sandbox has
+// its own of: what is hidden must be hidden by the plan, not by chance.
 func Directory(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "clai-sandbox-test-")

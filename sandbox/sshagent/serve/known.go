@@ -15,7 +15,8 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// knownHosts are the lines of known_hosts (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT") that can be read.
+// knownHosts are the lines of known_hosts (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT") that can be
+// read.
 type knownHosts []knownHost
 
 type knownHost struct {
@@ -77,7 +78,8 @@ func (l knownHost) names(address string) bool {
 	return found
 }
 
-// matches reports whether a pattern stands for an address: a name with * and ?, or the hash of one ("|1|salt|hash").
+// matches reports whether a pattern stands for an address: a name with * and ?, or the hash of one
+// ("|1|salt|hash").
 func matches(small, pattern, address string) bool {
 	if parts := strings.Split(pattern, "|"); len(parts) == 4 && parts[0] == "" && parts[1] == "1" {
 		salt, err := base64.StdEncoding.DecodeString(parts[2])
@@ -94,8 +96,8 @@ func matches(small, pattern, address string) bool {
 	return err == nil && ok
 }
 
-// nameOf is what the person knows a key's host as: a name that stands there in clear, or one of the candidates, which may be
-// anybody's words, if it is that by its hash.
+// nameOf is what the person knows a key's host as: a name that stands there in clear, or one of the
+// candidates, which may be anybody's words, if it is that by its hash.
 func (k knownHosts) nameOf(key []byte, candidates []string) string {
 	for _, candidate := range candidates {
 		if k.has(candidate, key) {

@@ -25,13 +25,14 @@ const (
 	maxConnections = 32
 	// maxMessage is OpenSSH's own bound (AGENT_MAX_LEN), in bytes.
 	maxMessage = 256 << 10
-	// maxRequests bounds what is asked on one connection, and maxSignatures what is signed for one sandbox.
+	// maxRequests bounds what is asked on one connection, and maxSignatures what is signed for one
+	// sandbox.
 	maxRequests   = 1000
 	maxSignatures = 10_000
 	// maxBound bounds the sessions of one sandbox; each counts once.
 	maxBound = 10_000
-	// idle is how long a connection may say nothing, and agentTimeout how long the person's agent may take: it may wait for a touch
-	// or a confirmation.
+	// idle is how long a connection may say nothing, and agentTimeout how long the person's agent
+	// may take: it may wait for a touch or a confirmation.
 	idle         = 10 * time.Minute
 	agentTimeout = 2 * time.Minute
 	// maxReports bounds what is told of refusals.

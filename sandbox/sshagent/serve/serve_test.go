@@ -627,7 +627,8 @@ func TestWhatComesFromInsideIsBounded(t *testing.T) {
 	if answered != maxRequests {
 		t.Errorf("%d requests on one connection", answered)
 	}
-	// What one sandbox may have signed, and how many sessions it may name: of each the last one, and no more.
+	// What one sandbox may have signed, and how many sessions it may name: of each the last one,
+	// and no more.
 	full := New(w.setup, nil, func(string) {})
 	full.signed = maxSignatures - 1
 	for i := range maxBound - 1 {

@@ -24,11 +24,12 @@ type binding struct {
 	raw     []byte
 }
 
-// maxHostKey bounds a host's key, in bytes: what it costs to check a signature grows with the square.
+// maxHostKey bounds a host's key, in bytes: what it costs to check a signature grows with the
+// square.
 const maxHostKey = 4096
 
-// bind takes a connection for one session: the host's signature proves that its key is at the other end of that session, and each
-// session counts once.
+// bind takes a connection for one session: the host's signature proves that its key is at the other
+// end of that session, and each session counts once.
 func (c *client) bind(raw []byte) error {
 	var said struct {
 		HostKey, Session, Signature []byte
@@ -70,7 +71,8 @@ func (c *client) bind(raw []byte) error {
 	return nil
 }
 
-// userAuth is what a sign-in has signed (RFC 4252, section 7; PROTOCOL of OpenSSH, publickey-hostbound-v00@openssh.com).
+// userAuth is what a sign-in has signed (RFC 4252, section 7; PROTOCOL of OpenSSH,
+// publickey-hostbound-v00@openssh.com).
 type userAuth struct {
 	Session   []byte
 	Message   byte
@@ -223,7 +225,8 @@ func typedHost(name string) string {
 	return name
 }
 
-// candidates are what the words of a program may name a host by: ssh has it as one of its arguments. They are anybody's words.
+// candidates are what the words of a program may name a host by: ssh has it as one of its
+// arguments. They are anybody's words.
 func candidates(pid int) (list []string) {
 	if pid <= 0 {
 		return nil
@@ -262,8 +265,8 @@ func candidates(pid int) (list []string) {
 
 const magicSSHSIG = "SSHSIG"
 
-// checkCommit lets nothing pass but what ssh-keygen -Y sign -n git has signed (PROTOCOL.sshsig): the hash of a commit or a tag, or of
-// anything else that somebody calls so.
+// checkCommit lets nothing pass but what ssh-keygen -Y sign -n git has signed (PROTOCOL.sshsig):
+// the hash of a commit or a tag, or of anything else that somebody calls so.
 func checkCommit(k *key, data []byte) error {
 	var said struct {
 		Namespace, Reserved, Hash string

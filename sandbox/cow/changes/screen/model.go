@@ -1,5 +1,6 @@
-// Package screen is the screen at which a person looks through the changes of a layer, and brings them to the host or throws them away.
-// It decides nothing itself: each key becomes a call of package changes, about what the screen has shown.
+// Package screen is the screen at which a person looks through the changes of a layer, and brings
+// them to the host or throws them away. It decides nothing itself: each key becomes a call of
+// package changes, about what the screen has shown.
 package screen
 
 import (
@@ -49,8 +50,8 @@ type doneMsg struct {
 	err    error
 }
 
-// Run shows the screen until the person leaves it. What the agent has said, if anything, stands above; the two functions put a change, and
-// its difference, in words.
+// Run shows the screen until the person leaves it. What the agent has said, if anything, stands
+// above; the two functions put a change, and its difference, in words.
 func Run(ctx context.Context, l changes.Layer, said string, describe func(changes.Change) string, differ func(changes.Change, changes.Difference) string, in, out *os.File) error {
 	for _, stream := range []*os.File{in, out} {
 		if _, err := unix.IoctlGetTermios(int(stream.Fd()), unix.TCGETS); err != nil {

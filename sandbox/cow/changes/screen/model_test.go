@@ -106,7 +106,8 @@ func TestWhatWasChangedAfterItWasShownIsLeft(t *testing.T) {
 	}
 }
 
-// What was read on the screen is what is applied, also where a process writes the file without a change of its times.
+// What was read on the screen is what is applied, also where a process writes the file without a
+// change of its times.
 func TestWhatIsWrittenAfterItWasReadIsLeft(t *testing.T) {
 	m, host, upper := shown(t)
 	file, err := os.OpenFile(upper+"/a", os.O_RDWR, 0)
