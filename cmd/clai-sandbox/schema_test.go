@@ -94,10 +94,12 @@ func wordsByType(t *testing.T) map[reflect.Type][]any {
 	t.Helper()
 	count := func(dir, name string) int { return len(constants(t, dir, name)) }
 	outcomes := append(constants(t, "../../sandbox", "Outcome"), constants(t, ".", "classification")...)
+	notices := slices.Concat(constants(t, "../../sandbox", "NoticeKind"), constants(t, "../../grants", "NoticeKind"),
+		constants(t, "../../integration/session", "NoticeKind"))
 	return map[reflect.Type][]any{
 		reflect.TypeFor[classification]():     outcomes,
 		reflect.TypeFor[sandbox.Reason]():     constants(t, "../../sandbox", "Reason"),
-		reflect.TypeFor[sandbox.NoticeKind](): constants(t, "../../sandbox", "NoticeKind"),
+		reflect.TypeFor[sandbox.NoticeKind](): notices,
 		reflect.TypeFor[limits.Holder]():      constants(t, "../../sandbox/limits", "Holder"),
 		reflect.TypeFor[profile.Limit]():      names(profile.LimitMemory, len(profile.LimitNames())),
 		reflect.TypeFor[sandbox.CheckState](): constants(t, "../../sandbox", "CheckState"),
@@ -154,8 +156,14 @@ func constantsIn(block *ast.GenDecl, name string) []any {
 	for _, spec := range block.Specs {
 		value := spec.(*ast.ValueSpec)
 		if len(value.Values) > 0 { // else it is as the one before, one further
-			declared, ok := value.Type.(*ast.Ident)
-			is = ok && declared.Name == name
+			switch declared := value.Type.(type) {
+			case *ast.Ident:
+				is = declared.Name == name
+			case *ast.SelectorExpr: // another package's
+				is = declared.Sel.Name == name
+			default:
+				is = false
+			}
 		}
 		if !is {
 			continue
