@@ -45,7 +45,7 @@ try_again() { # USER GO-TEST-ARGUMENT...
 # What programs say of a sandbox, what becomes of a layer's files, everyday work, and what shells complete is the same for root, and takes
 # minutes to try: only the ordinary user's run has it.
 only_user='/sandbox/(diagnosis|cow/changes)$'
-only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestRealAgentsWorkInsideAsAWhole$|^TestRealAgentsHaveTheirCommandsApart$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
+only_users_tests='^TestEscapesWithAWorkspaceThatIsCopied$|^TestEscapesOfASessionsCommand$|^TestAPoisonedCacheReachesNobodyElse$|^TestEverydayWorkInAWorkspace$|^TestTheFirstCommandsOfPeopleAndAgents$|^TestLearnFindsTheLeastThatRealProjectsNeed$|^TestRealAgentsWorkInASessionsSandbox$|^TestRealAgentsWorkInsideAsAWhole$|^TestRealAgentsHaveTheirCommandsApart$|^TestRealAgentsRunTheirCommandsByOurShell$|^TestEveryShellKnowsEveryOption$|^TestGoBuildsWithACacheThatItMayWrite$'
 
 status=0
 root=$([ "$(id -u)" -eq 0 ] && [ $# -gt 0 ] && echo yes || true)

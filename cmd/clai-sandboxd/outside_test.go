@@ -311,6 +311,12 @@ func TestAKilledGatewayRunsNothingTwice(t *testing.T) {
 func (d *desk) build(name, of string) {
 	d.Helper()
 	os.Remove(d.bin + "/" + name)
+	if _, err := os.Stat(d.own + "/.cache/go-build"); err != nil { // everything would be compiled anew
+		if built, err := filepath.EvalSymlinks("../../bin/" + filepath.Base(of)); err == nil {
+			copyFile(d.TB, built, d.bin+"/"+name)
+			return
+		}
+	}
 	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", d.bin+"/"+name, of)
 	build.Env = append(os.Environ(), "HOME="+d.own) // where the compiler has what it compiled before
 	if out, err := build.CombinedOutput(); err != nil {
