@@ -178,7 +178,7 @@ func (d *Decision) inSandbox() {
 
 func (d *Decision) unreadable(err error) {
 	if err == nil {
-		err = errors.New("there is none")
+		err = errors.New("there is no such file")
 	}
 	d.step("approvals file", "%s: everything is denied", DisplayText(err.Error()))
 	var mistake *FileError

@@ -81,7 +81,7 @@ func (Disk) Hash(path string) (string, error) {
 	// The kernel's own files may be endless, or make a reader wait.
 	for _, tree := range [...]string{"/proc/", "/sys/", "/dev/"} {
 		if strings.HasPrefix(path, tree) {
-			return "", fmt.Errorf("%s is no file of anybody's", path)
+			return "", fmt.Errorf("%s is the kernel's own, not a file on a disk", path)
 		}
 	}
 	f, err := os.Open(path)

@@ -12,7 +12,7 @@ type Preference struct {
 	Source   string    `json:"-"` // for people: "tools.exec of the agent"
 }
 
-// Layers are the wishes about one command, and what they stand in.
+// Layers are what each layer prefers for one command, and where the request comes from.
 type Layers struct {
 	Parameter Preference // of the tool's call: it can only tighten
 	Session   Preference

@@ -198,7 +198,7 @@ func (r *Rootfs) hold() (*image.Hold, error) {
 	now, hold, err := image.Use(r.dir, r.Name)
 	if err == nil && now.Layer != r.layer {
 		hold.Close()
-		err = errors.New("it is another one by now")
+		err = errors.New("it was replaced meanwhile")
 	}
 	if err != nil {
 		return nil, &SetupError{Why: "image " + r.Name + " cannot be used: " + err.Error(), Hint: "try again; clai-sandbox image list lists those that can"}

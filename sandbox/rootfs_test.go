@@ -191,7 +191,7 @@ func TestAnImageIsHeldWhileASandboxUsesIt(t *testing.T) {
 	fails("a sandbox uses it, or it is being removed")
 	hold.Close()
 	h.write(file, strings.Replace(string(text), "abab", "cdcd", 1))
-	fails("it is another one by now")
+	fails("it was replaced meanwhile")
 	os.Remove(file)
 	fails("there is no image tiny")
 	if _, err := Build(h.profile, Host{}); err == nil || err.Error() != "there is no image tiny" {

@@ -386,7 +386,7 @@ func (l Launcher) conclude(a *attempt, result Result) (Result, error) {
 	verdict := Classify(evidence)
 	if a.unreleased && verdict == VerdictRan {
 		if !evidence.Killed {
-			return Result{}, &SetupError{Why: "what mounts ended before it was done, and nothing was run", Hint: "try again"}
+			return Result{}, &SetupError{Why: "the process that makes the mounts ended too early, and nothing was run", Hint: "try again"}
 		}
 		verdict = VerdictKilled // before the command could begin
 	}

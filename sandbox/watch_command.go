@@ -115,7 +115,7 @@ func (p *Protection) recordRun(state string, began time.Time) (*protect.Record, 
 	}
 	record, err := protect.NewRecord(state, run)
 	if err != nil {
-		return nil, &SetupError{Why: "write down what the command may write: " + err.Error(), Hint: "make room, or mend the permissions, in ~/.local/state/clai-sandbox; or choose a smaller workspace with --workspace DIR"}
+		return nil, &SetupError{Why: "record what this run may write: " + err.Error(), Hint: "make room, or mend the permissions, in ~/.local/state/clai-sandbox; or choose a smaller workspace with --workspace DIR"}
 	}
 	return record, nil
 }

@@ -59,7 +59,7 @@ func recordWritten(file string, plan *Plan) error {
 		return nil
 	}
 	if err := addWritten(file, roots); err != nil {
-		return &SetupError{Path: file, Why: "write down which directories the command may write: " + reason(err), Hint: "make room, or correct that file"}
+		return &SetupError{Path: file, Why: "record the directories that the command may write: " + reason(err), Hint: "make room, or correct that file"}
 	}
 	return nil
 }

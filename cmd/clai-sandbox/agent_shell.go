@@ -177,7 +177,7 @@ func notStarted(status int, err error) (int, error) {
 func inAgentsSandbox(agent string, given []string, line int) (int, error) {
 	owner, err := shell.OwnerOf(os.Getpid())
 	if err != nil {
-		return 0, &sandbox.SetupError{Why: "whose line this is: " + err.Error(), Hint: "let an agent start " + shellName + ", or use clai-sandbox run"}
+		return 0, &sandbox.SetupError{Why: "find the agent that this line is from: " + err.Error(), Hint: "let an agent start " + shellName + ", or use clai-sandbox run"}
 	}
 	c, note, err := aCommand(given, line)
 	if err != nil {

@@ -263,7 +263,7 @@ func auditExport(c *cli.Context) error {
 		"ocsf":  func(line []byte, r *recorded) ([]byte, error) { return r.ocsf(line) },
 	}[c.String("format")]
 	if print == nil {
-		return &misuse{fmt.Sprintf("--format %q is none", c.String("format")), "it is jsonl, ocsf or text"}
+		return &misuse{fmt.Sprintf("--format %q is not known", c.String("format")), "it is jsonl, ocsf or text"}
 	}
 	out := bufio.NewWriter(os.Stdout)
 	err := eachRecorded(c, func(_ int64, line []byte, r *recorded) error {
@@ -371,7 +371,7 @@ func auditKey(c *cli.Context, dir string) (string, error) {
 	}
 	key, err := audit.Key(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", &misuse{"there is no audit log yet: no gateway has run", "clai-sandbox gateway start begins one; --key KEY checks a proof without"}
+		return "", &misuse{"there is no audit log yet: no gateway has run", "clai-sandbox gateway begins one; with --key KEY, a proof is checked without a log"}
 	}
 	return key, err
 }

@@ -89,7 +89,7 @@ func (s Starter) Start(ctx context.Context) error {
 
 // errCameAndWent means that what was started has ended well, and nobody listens: it, or the one
 // that ran already, was needed by nobody for too long.
-var errCameAndWent = errors.New("the broker came and went")
+var errCameAndWent = errors.New("the gateway was started and has ended again")
 
 // againPause is how long to wait for another one that may be about to listen.
 const againPause = 100 * time.Millisecond

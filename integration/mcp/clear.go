@@ -25,7 +25,7 @@ type clearing struct {
 }
 
 // errLate means that a tree is larger than what could be taken away in time.
-var errLate = errors.New("not in time")
+var errLate = errors.New("it took too long")
 
 // clearTree takes a directory away with all in it.
 func clearTree(dir string, until time.Time) error {

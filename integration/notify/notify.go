@@ -66,7 +66,7 @@ func Run(ctx context.Context, address string, broker grants.Broker) error {
 			return ctx.Err()
 		case e, open := <-events:
 			if !open {
-				return fmt.Errorf("the broker tells no more")
+				return fmt.Errorf("the gateway sends no more events")
 			}
 			d.event(ctx, e)
 		case s, open := <-signals:

@@ -126,7 +126,7 @@ func hear(conn *net.UnixConn) (a answer, err error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return a, errors.New("it does not answer")
 	case err != nil:
-		return a, errors.New("it takes no call of this process's, or has ended")
+		return a, errors.New("it has ended, or takes no calls from this process")
 	}
 	if err := json.Unmarshal(text, &a); err != nil {
 		return a, fmt.Errorf("its answer: %w", err)

@@ -120,7 +120,8 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	return s, nil
 }
 
-// spec describes the session to the broker. What was approved before, that knows itself.
+// spec describes the session to the broker. It leaves out earlier grants,
+// which the broker has.
 func spec(o Options, p profile.Profile, plan *sandbox.Plan) grants.SessionSpec {
 	spec := grants.SessionSpec{Agent: p.Agent, Workspace: p.Workspace, Command: shortened(o.Command), Live: o.Live && sandbox.CanBeLive(p) == ""}
 	for _, step := range plan.Steps {

@@ -26,8 +26,8 @@ type Request struct {
 	// Workdir is the directory that was registered for the session: the command must start there or
 	// below. Empty: it may start anywhere.
 	Workdir string `json:"workdir,omitempty"`
-	// Layers are the wishes of session and request. Those of the configuration are read by the
-	// runner.
+	// Layers are the preferences of session and request. The runner itself reads those of the
+	// configuration.
 	Layers Layers `json:"layers,omitzero"`
 
 	// Approved is what a person, or who answers in their place, said, and what they were shown.

@@ -224,7 +224,7 @@ const (
 	messageSignal
 )
 
-var errNoMessage = errors.New("that is no message")
+var errNoMessage = errors.New("not a D-Bus message")
 
 func (w *judged) send(data []byte, rights []int) error {
 	start := w.messages.lastStart(data)

@@ -168,7 +168,7 @@ func choose(dir int, list []descriptor, depth int) (*descriptor, *manifest, erro
 		return &fitting[0], &m, nil
 	}
 	if depth == maxNested {
-		return nil, nil, &Error{"an index in an index in an index", "copy the image into a layout of its own"}
+		return nil, nil, &Error{fmt.Sprintf("its indexes lie in each other more than %d deep", maxNested), "copy the image into a layout of its own"}
 	}
 	return choose(dir, m.Manifests, depth+1)
 }

@@ -423,7 +423,7 @@ func TestAHostileLayoutIsRefused(t *testing.T) {
 		"an index in itself": {func(o oci) {
 			d := o.json(manifest{Manifests: []descriptor{o.json(manifest{Manifests: []descriptor{o.json(manifest{Manifests: []descriptor{{}}})}})}})
 			o.index(d)
-		}, "an index in an index"},
+		}, "lie in each other more than 3 deep"},
 		"no image":        {func(o oci) { o.index() }, "0 of 0 images"},
 		"two images":      {func(o oci) { o.index(o.json(manifest{}), o.json(manifest{})) }, "2 of 2 images"},
 		"no layers":       {func(o oci) { o.image() }, "has 0 layers"},
