@@ -160,3 +160,81 @@ func TestARequestIsAnsweredInAChat(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// What is longer than a person types is not looked at, whoever typed it.
+func TestWhatIsSaidIsShort(t *testing.T) {
+	b := newBench(t, Options{})
+	session := b.session("main")
+	line := func(length int) string {
+		return "/exec host=gateway" + strings.Repeat(" ", length-len("/exec host=gateway"))
+	}
+	if said, err := b.Say(t.Context(), session, grants.Saying{Text: line(maxSaid)}); err != nil || !said.Understood {
+		t.Errorf("%+v, %v", said, err)
+	}
+	var invalid *grants.InvalidError
+	if said, err := b.Say(t.Context(), session, grants.Saying{Text: line(maxSaid + 1)}); !errors.As(err, &invalid) || invalid.Field != "text" {
+		t.Errorf("%+v, %v", said, err)
+	}
+	if said, err := b.Say(t.Context(), session, grants.Saying{Text: strings.Repeat("x", 2*maxSaid)}); err != nil || said.Understood {
+		t.Errorf("what is for the agent may be long: %+v, %v", said, err)
+	}
+	sender := strings.Repeat("a", maxSaid)
+	if said, err := b.Say(t.Context(), session, grants.Saying{Text: "/exec", Sender: sender}); !errors.As(err, new(*grants.ForbiddenError)) {
+		t.Errorf("%+v, %v", said, err)
+	}
+	if said, err := b.Say(t.Context(), session, grants.Saying{Text: "/exec", Sender: sender + "a"}); !errors.As(err, &invalid) || invalid.Field != "sender" {
+		t.Errorf("%+v, %v", said, err)
+	}
+}
+
+// What cannot be put on record does not take effect.
+func TestWhatIsSaidIsOnRecordBeforeItTakesEffect(t *testing.T) {
+	b := newBench(t, Options{})
+	session := b.session("main")
+	answered := b.ask(t.Context(), session, false, words("id", "-u"))
+	id := b.waiting(1)[0].ID
+	b.options.Audit.Close()
+	for _, text := range []string{"/elevated on", "/exec host=gateway", "/approve " + id + " allow-once"} {
+		if said, err := b.Say(t.Context(), session, grants.Saying{Text: text}); err == nil {
+			t.Errorf("%s: %+v", text, said)
+		}
+	}
+	if now := b.Overrides(session); now != (grants.Overrides{}) {
+		t.Errorf("%+v holds", now)
+	}
+	if list := b.waiting(1); list[0].ID != id {
+		t.Errorf("%+v waits", list)
+	}
+	select {
+	case a := <-answered:
+		t.Errorf("it is answered: %+v", a)
+	default:
+	}
+}
+
+// The beginning of an id answers no request when it is that of several, and none of another
+// session.
+func TestWhatIsAnsweredInAChatIsOneRequestOfTheSession(t *testing.T) {
+	b := newBench(t, Options{})
+	main, other := b.session("main"), b.session("main")
+	first := b.ask(t.Context(), main, false, words("id", "1"))
+	b.waiting(1)
+	b.ask(t.Context(), other, false, words("id", "2"))
+	list := b.waiting(2)
+	of := map[string]string{}
+	for _, r := range list {
+		of[r.Session] = r.ID
+	}
+	if said, err := b.Say(t.Context(), main, grants.Saying{Text: "/approve " + of[other] + " deny"}); !errors.As(err, new(*grants.UnknownError)) {
+		t.Errorf("%+v, %v", said, err)
+	}
+	if said, err := b.Say(t.Context(), main, grants.Saying{Text: "/approve " + of[main][:answerPrefix] + " deny"}); err != nil {
+		t.Errorf("%+v, %v", said, err)
+	}
+	if a := <-first; a.Status != grants.CommandDenied {
+		t.Errorf("%+v", a)
+	}
+	if list := b.waiting(1); list[0].ID != of[other] {
+		t.Errorf("%+v waits", list)
+	}
+}

@@ -60,3 +60,41 @@ func TestWhatIsTypedToWhoeverDecides(t *testing.T) {
 		t.Errorf("a word that nobody knows: %+v", w)
 	}
 }
+
+// What is not said is left to the layers below, and what was said stays until more is said of it.
+func TestWhatIsNotSaidStaysAsItIs(t *testing.T) {
+	has := func(w Preference) [4]bool {
+		return [4]bool{w.Host != nil, w.Security != nil, w.Ask != nil, w.Node != ""}
+	}
+	words := [4]Overrides{{Host: "gateway"}, {Security: "full"}, {Ask: "off"}, {Node: "n"}}
+	all := Overrides{Host: "node", Security: "deny", Ask: "always", Node: "old", Elevated: true}
+	for i, said := range words {
+		if got, want := has(said.Preference()), [4]bool{0: i == 0, 1: i == 1, 2: i == 2, 3: i == 3}; got != want {
+			t.Errorf("%+v: %v", said, said.Preference())
+		}
+		want := all
+		switch i {
+		case 0:
+			want.Host = "gateway"
+		case 1:
+			want.Security = "full"
+		case 2:
+			want.Ask = "off"
+		case 3:
+			want.Node = "n"
+		}
+		if got := all.With(said); got != want {
+			t.Errorf("%+v, and then %+v: %+v", all, said, got)
+		}
+		if got := (Overrides{}).With(said); got != said {
+			t.Errorf("%+v: %+v", said, got)
+		}
+	}
+	if got := all.With(Overrides{}); got != all {
+		t.Errorf("%+v", got)
+	}
+	w := Overrides{Host: "gateway", Security: "full", Ask: "off"}.Preference()
+	if *w.Host != HostGateway || *w.Security != SecurityFull || *w.Ask != AskOff {
+		t.Errorf("%v %v %v", *w.Host, *w.Security, *w.Ask)
+	}
+}
