@@ -128,7 +128,15 @@ var elsewhere = []int64{unix.NFS_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_S
 // rests is the mode of a gate that nobody is opening.
 func rests(at int) uint32 {
 	var s unix.Statfs_t
-	if err := unix.Fstatfs(at, &s); err == nil && slices.Contains(elsewhere, int64(uint32(s.Type))) {
+	if err := unix.Fstatfs(at, &s); err != nil {
+		return 0
+	}
+	return restsOn(int64(uint32(s.Type)))
+}
+
+// restsOn is that mode on a file system of a type (statfs(2)).
+func restsOn(kind int64) uint32 {
+	if slices.Contains(elsewhere, kind) {
 		return 0o700
 	}
 	return 0

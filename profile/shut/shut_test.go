@@ -213,6 +213,63 @@ func TestNothingElseIsOpened(t *testing.T) {
 	}
 }
 
+// A gate of somebody else's is neither opened nor changed.
+func TestTheGateOfSomebodyElseIsNotOpened(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives a file away")
+	}
+	dir := shuttest.Directory(t) + "/a"
+	made(t, dir)
+	if err := errors.Join(os.Chown(dir+"/shut", 12345, -1), os.Chmod(dir+"/shut", 0o500)); err != nil {
+		t.Fatal(err)
+	}
+	for name, open := range map[string]func(string) (*shut.Inside, error){"open": shut.Open, "make": shut.Make} {
+		if inside, err := open(dir); !errors.Is(err, unix.EPERM) {
+			inside.Close()
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := shut.Remove(dir, func(string) { t.Error("it is emptied") }); !errors.Is(err, unix.EPERM) {
+		t.Error(err)
+	}
+	if info, err := os.Lstat(dir + "/shut"); err != nil || info.Mode().Perm() != 0o500 {
+		t.Error(info, err)
+	}
+}
+
+// A directory is moved in with its mode, and in the place of nothing. What is none stays where it
+// is, and no link is followed.
+func TestADirectoryIsMovedInAndNothingElse(t *testing.T) {
+	base := shuttest.Directory(t)
+	made(t, base+"/a")
+	inside, err := shut.Open(base + "/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	from := base + "/from"
+	if err := errors.Join(os.MkdirAll(from+"/dir", 0o700), os.Mkdir(from+"/target", 0o750), os.Chmod(from+"/dir", 0o510), os.WriteFile(from+"/plain", nil, 0o640),
+		os.Symlink("target", from+"/link"), os.Mkdir(from+"/file", 0o700), unix.Mkfifo(from+"/fifo", 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"dir": nil, "plain": unix.ENOTDIR, "link": unix.ENOTDIR, "fifo": unix.ENOTDIR, "file": unix.EEXIST, "none": unix.ENOENT} {
+		if err := inside.MoveIn(from, name); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	if info, err := os.Lstat(inside.Path() + "/dir"); err != nil || info.Mode() != os.ModeDir|0o510 {
+		t.Error(info, err)
+	}
+	if text, err := os.ReadFile(inside.Path() + "/file"); err != nil || string(text) != "x" {
+		t.Errorf("what was there is replaced: %q %v", text, err)
+	}
+	for name, mode := range map[string]os.FileMode{"plain": 0o640, "target": 0o750, "fifo": 0o640} {
+		if info, err := os.Lstat(from + "/" + name); err != nil || info.Mode().Perm() != mode {
+			t.Error(name, info, err)
+		}
+	}
+}
+
 func TestWhatIsShutIsRemoved(t *testing.T) {
 	dir := shuttest.Directory(t) + "/a"
 	made(t, dir)
