@@ -41,3 +41,21 @@ func TestRelativeDirectoriesOfPATHCount(t *testing.T) {
 		}
 	}
 }
+
+// What a person's shell starts with may go by any variable of the caller's that is one whole path.
+func TestWholePathsOfTheEnvironmentAreKept(t *testing.T) {
+	var p Profile
+	p.personsNamed(Caller{Environ: []string{"DOTS=/home/x/dots", "ZDOTDIR=/w/z", "ROOT=/", "RELATIVE=a/b", "EMPTY=", "WORDS=/a b", "LIST=/a:/b", "LINE=/a;b", "LINES=/a\nb", "AND=/a&b",
+		"PIPE=/a|b", "TAB=/a\tb", "PWD=/w/pwd", "noequals"}})
+	if want := []string{"DOTS=/home/x/dots", "ZDOTDIR=/w/z"}; !slices.Equal(p.PersonsVariables, want) {
+		t.Errorf("%q, want %q", p.PersonsVariables, want)
+	}
+	var many []string
+	for range maxNamed + 1 {
+		many = append(many, "X=/x")
+	}
+	p = Profile{}
+	if p.personsNamed(Caller{Environ: many}); len(p.PersonsVariables) != maxNamed {
+		t.Errorf("%d are kept", len(p.PersonsVariables))
+	}
+}

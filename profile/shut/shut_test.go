@@ -53,6 +53,12 @@ func TestWhatIsShutIsReachedByDescriptorAlone(t *testing.T) {
 	if _, err := shut.Open(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shut.Open(dir); !errors.Is(err, fs.ErrNotExist) || shut.Is(dir) {
+		t.Error("who only opens it makes it:", err)
+	}
 	made(t, dir)
 	isShut(t, dir)
 	inside, err := shut.Open(dir)
