@@ -127,3 +127,65 @@ func TestADoorOfNobodyIsSweptAway(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Of whom nothing is known, and what is no message of ours, nothing is started.
+func TestADoorStaysShutWhereSomethingIsWrong(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "door")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	asked := make(chan struct{}, 8)
+	door := Door{Has: func(int) bool { return true }, Room: func() (Opened, error) { asked <- struct{}{}; return Opened{}, errors.New("there is a room") }}
+	path := NewDoor(dir)
+	end, err := door.Serve(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	connect := func() *net.UnixConn {
+		conn, err := dial(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	gone := connect()
+	gone.Close()
+	for name, conn := range map[string]*net.UnixConn{"one that has ended": gone, "none": {}} {
+		if err := door.check(conn); err == nil {
+			t.Errorf("%s may call", name)
+		}
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	five := unix.UnixRights(int(read.Fd()), int(write.Fd()), int(write.Fd()), int(write.Fd()), int(write.Fd()))
+	three := unix.UnixRights(int(read.Fd()), int(write.Fd()), int(write.Fd()))
+	for name, message := range map[string]struct {
+		text   string
+		rights []byte
+	}{
+		"no JSON":                           {`{"do":"start","argv":["true"]`, three},
+		"a list":                            {`["start"]`, three},
+		"more files than a command has":     {`{"do":"start","argv":["true"]}`, five},
+		"more text than is taken of a call": {`{"do":"start","argv":["` + strings.Repeat("x", maxMessage) + `"]}`, three},
+	} {
+		conn := connect()
+		if _, _, err := conn.WriteMsgUnix([]byte(message.text), message.rights, nil); err != nil {
+			t.Fatal(name, err)
+		}
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+			t.Errorf("%s is answered: %v", name, err)
+		}
+	}
+	select {
+	case <-asked:
+		t.Error("a sandbox was asked for")
+	default:
+	}
+}
