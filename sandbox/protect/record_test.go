@@ -1,12 +1,15 @@
 package protect
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Who looks at records while others are made takes the lock of none that is new.
@@ -98,5 +101,94 @@ func TestARecordIsAsLongAsItIsRead(t *testing.T) {
 	record.file.Close() // its launcher is killed
 	if reports := Sweep(state, nil, nil, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
 		t.Errorf("%+v", reports)
+	}
+}
+
+// A record moves nothing into the quarantine but what was set aside below its roots, by its path as
+// it is.
+func TestASweepTakesNothingElseForSetAside(t *testing.T) {
+	state, aside := t.TempDir(), asidePrefix+"0123456789ab"
+	dir := treeOf(t, "root/"+aside, "root/other", aside, "root/d/"+aside)
+	root := dir + "/root"
+	record, err := NewRecord(state, Run{Roots: []string{root}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{root + "/" + aside, root + "/other", dir + "/" + aside, root + "/../" + aside, root + "/d/../d/" + aside, root} {
+		record.aside(path, root+"/.envrc")
+	}
+	record.file.Close() // its launcher is killed
+	reports := Sweep(state, nil, nil, nil, nil)
+	if len(reports) != 1 || len(reports[0].Told) != 1 || reports[0].Told[0].Path != root+"/.envrc" {
+		t.Errorf("%+v", reports)
+	}
+	for path, want := range map[string]bool{root + "/" + aside: false, root + "/other": true, dir + "/" + aside: true, root + "/d/" + aside: true} {
+		if _, err := os.Lstat(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// A sweep leaves alone what runs, and what is about to; and removes what never began.
+func TestASweepLeavesARecordThatIsHeld(t *testing.T) {
+	state, root := t.TempDir(), treeOf(t, ".envrc")
+	record, err := NewRecord(state, Run{Roots: []string{root}, Names: someNames.List})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begins, old := filepath.Join(state, recordsName, "begins.new"), filepath.Join(state, recordsName, "old.new")
+	long := time.Now().Add(-2 * time.Minute)
+	if err := errors.Join(os.WriteFile(begins, nil, 0o600), os.WriteFile(old, nil, 0o600), os.Chtimes(old, long, long)); err != nil {
+		t.Fatal(err)
+	}
+	if reports := Sweep(state, nil, nil, nil, nil); len(reports) != 0 {
+		t.Errorf("%+v", reports)
+	}
+	for path, want := range map[string]bool{root + "/.envrc": true, record.path: true, begins: true, old: false} {
+		if _, err := os.Lstat(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	record.file.Close() // its launcher is killed
+	if reports := Sweep(state, nil, nil, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
+		t.Errorf("%+v", reports)
+	}
+	for _, path := range []string{root + "/.envrc", record.path} {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s is there", path)
+		}
+	}
+}
+
+// What a killed launcher's command left of a rebase is read as it was kept, and what git would
+// execute is set aside.
+func TestASweepReadsTheStateOfWhatStopped(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, text string
+		stays        bool
+	}{
+		"what was there":  {"pick d95f3ad1 a\nexec make\n", "exec make\n", true},
+		"another command": {"pick d95f3ad1 a\nexec make\n", "exec evil\n", false},
+		"a new list":      {"", "exec evil\n", false},
+		"without one":     {"", "pick d95f3ad1 a\n", true},
+	} {
+		state, root := t.TempDir(), treeOf(t, ".git/HEAD", ".git/objects/", ".git/refs/", ".git/rebase-merge/git-rebase-todo")
+		path := root + "/.git/rebase-merge/git-rebase-todo"
+		strays := map[string]string{}
+		if c.before != "" {
+			KeepState(strays, path, c.before)
+		}
+		record, err := NewRecord(state, Run{Roots: []string{root}, Names: someNames.List, Known: map[string]bool{root + "/.git": true}, Git: map[string]bool{root + "/.git": true}, Strays: strays})
+		if err == nil {
+			err = os.WriteFile(path, []byte(c.text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.file.Close() // its launcher is killed
+		reports := Sweep(state, nil, func(int, string, bool) error { return nil }, nil, nil)
+		if _, err := os.Lstat(path); (err == nil) != c.stays {
+			t.Errorf("%s: %v, %+v", name, err, reports)
+		}
 	}
 }
