@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// CommandPattern is the pattern of an entry for one line as it is written. It names no path, and
+// commandPattern is the pattern of an entry for one line as it is written. It names no path, and
 // allows no other line.
-func CommandPattern(text string) string {
+func commandPattern(text string) string {
 	sum := sha256.Sum256([]byte(strings.TrimSpace(text)))
 	return commandPrefix + hex.EncodeToString(sum[:])[:16]
 }
@@ -33,7 +33,7 @@ func (r *Evaluation) AllowAlways(text string, as []string, cwd string, pathAlone
 	if whole {
 		// The pattern holds a part of a hash, and no directory: the argument pattern holds both in
 		// full.
-		entries = append(entries, Entry{Pattern: CommandPattern(text), ArgPattern: HashArguments(cwd, as), Source: sourceAllowAlways, Env: r.env, Content: r.contents})
+		entries = append(entries, Entry{Pattern: commandPattern(text), ArgPattern: hashArguments(cwd, as), Source: sourceAllowAlways, Env: r.env, Content: r.contents})
 	}
 	return entries
 }
@@ -93,7 +93,7 @@ func (c *Command) storable(cwd string, pathAlone bool) ([]Entry, bool) {
 func (c *Command) entryFor(exec Executable, args []string, cwd string, pathAlone bool) []Entry {
 	e := Entry{Pattern: exec.Real, Source: sourceAllowAlways, Env: c.env, Content: c.contents}
 	if !pathAlone {
-		e.ArgPattern = HashArguments(cwd, args)
+		e.ArgPattern = hashArguments(cwd, args)
 		return []Entry{e}
 	}
 	entries := []Entry{e}
@@ -114,7 +114,7 @@ func (l *Lists) allowsLine(text string, as []string, cwd string, content func() 
 			continue
 		}
 		if pattern == "" {
-			pattern = CommandPattern(text)
+			pattern = commandPattern(text)
 		}
 		if strings.TrimSpace(r.Pattern) == pattern && r.hasArgs && r.args.hash != "" && r.args.Match(cwd, as) && r.Env == l.environment(nil) && r.Content == content() {
 			entry := r.Entry

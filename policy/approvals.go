@@ -56,8 +56,8 @@ type Word[T ~uint8] struct {
 	raw   json.RawMessage
 }
 
-// Say is a word with a value.
-func Say[T ~uint8](value T) Word[T] { return Word[T]{Value: value, Set: true} }
+// say is a word with a value.
+func say[T ~uint8](value T) Word[T] { return Word[T]{Value: value, Set: true} }
 
 // Limits of the file.
 const (
@@ -360,7 +360,7 @@ func (a *Approvals) entries(place string, raw json.RawMessage, lenient bool) ([]
 			continue
 		}
 		if text := strings.TrimSpace(e.Pattern); lenient && text != "*" && !strings.ContainsAny(text, "/~") && !strings.HasPrefix(text, commandPrefix) {
-			a.problem(place, fmt.Sprintf("[%d] %s is a bare name, which allows nothing: name the program by its path", i, Quote(DisplayText(text))))
+			a.problem(place, fmt.Sprintf("[%d] %s is a bare name, which allows nothing: name the program by its path", i, quote(DisplayText(text))))
 		}
 		if e.ArgPattern != "" {
 			if _, err := NewArgPattern(e.ArgPattern); err != nil {
@@ -530,11 +530,11 @@ type Resolved struct {
 	AutoAllowSkills bool
 	CaseInsensitive bool
 	Allow, Deny     []Entry
-	Sources         Sources
+	Sources         sources
 }
 
-// Sources say which part of the file a value is from: "agents.main.ask"; empty is none.
-type Sources struct{ Security, Ask, AskFallback string }
+// sources say which part of the file a value is from: "agents.main.ask"; empty is none.
+type sources struct{ Security, Ask, AskFallback string }
 
 // MainAgent is the agent that is meant where none is named.
 const MainAgent = "main"

@@ -17,8 +17,8 @@ import (
 // directory and one list of arguments.
 const argHashPrefix = "sha256:cwd-argv:v1:"
 
-// HashArguments binds an entry to exactly these arguments in exactly this directory.
-func HashArguments(cwd string, args []string) string {
+// hashArguments binds an entry to exactly these arguments in exactly this directory.
+func hashArguments(cwd string, args []string) string {
 	var b strings.Builder
 	field := func(text string) {
 		b.WriteString(strconv.Itoa(len(text)))
@@ -101,7 +101,7 @@ func withoutEnd(node *syntax.Regexp) {
 // Match says whether the arguments behind the program's name, in this working directory, are those
 // that were meant.
 func (p ArgPattern) Match(cwd string, args []string) bool {
-	return p.match(args, func() string { return HashArguments(cwd, args) })
+	return p.match(args, func() string { return hashArguments(cwd, args) })
 }
 
 // match takes the hash from whoever has it already: a list may hold a thousand of them.

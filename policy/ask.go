@@ -21,9 +21,9 @@ func ParseAnswer(text string) (Answer, bool) {
 	return Answer(i), ok
 }
 
-// Answers are those that a prompt offers. Where a person wants to be asked always, "always" is no
+// answers are those that a prompt offers. Where a person wants to be asked always, "always" is no
 // answer.
-func Answers(ask Ask) []Answer {
+func answers(ask Ask) []Answer {
 	switch ask {
 	case AskOnMiss, AskOff:
 		return []Answer{AnswerAllowOnce, AnswerAllowAlways, AnswerDeny}
@@ -39,8 +39,8 @@ type Facts struct {
 	Durable    bool // by an answer that was given for good
 }
 
-// RequiresAsk says when a person is asked. A durable answer never silences "always".
-func RequiresAsk(security Security, ask Ask, f Facts) bool {
+// requiresAsk says when a person is asked. A durable answer never silences "always".
+func requiresAsk(security Security, ask Ask, f Facts) bool {
 	switch ask {
 	case AskOff:
 		return false
@@ -51,8 +51,8 @@ func RequiresAsk(security Security, ask Ask, f Facts) bool {
 	}
 }
 
-// A Judgement is whether a command runs once it is known what a person said, if anybody was asked.
-type Judgement struct {
+// A judgement is whether a command runs once it is known what a person said, if anybody was asked.
+type judgement struct {
 	Allowed bool
 	Asks    bool   // an answer is needed, or was
 	Reason  string // of a denial: the word that events carry
@@ -62,23 +62,23 @@ type Judgement struct {
 const (
 	ReasonSecurityDeny     = "security=deny"
 	ReasonApprovalRequired = "approval-required"
-	ReasonAllowlistMiss    = "allowlist-miss"
+	reasonAllowlistMiss    = "allowlist-miss"
 	ReasonUserDenied       = "user-denied"
 	ReasonTimeout          = "approval-timeout"
 	ReasonDenyEntry        = "deny-entry"
-	ReasonUnsafe           = "inline-code"
+	reasonUnsafe           = "inline-code"
 	ReasonPolicyUnreadable = "policy-unreadable"
 	ReasonEnvironment      = "environment"
-	ReasonNoFile           = "no-approvals-file"
+	reasonNoFile           = "no-approvals-file"
 )
 
-// Judge answers whether a command may run, with what a person said. AnswerNone is: nobody was asked
+// judgeAnswer answers whether a command may run, with what a person said. AnswerNone is: nobody was asked
 // yet.
-func Judge(security Security, ask Ask, f Facts, answer Answer) Judgement {
+func judgeAnswer(security Security, ask Ask, f Facts, answer Answer) judgement {
 	if security != SecurityAllowlist && security != SecurityFull {
-		return Judgement{Reason: ReasonSecurityDeny}
+		return judgement{Reason: ReasonSecurityDeny}
 	}
-	j := Judgement{Asks: RequiresAsk(security, ask, f)}
+	j := judgement{Asks: requiresAsk(security, ask, f)}
 	approved := answer == AnswerAllowOnce || answer == AnswerAllowAlways
 	switch {
 	case answer == AnswerDeny:
@@ -86,7 +86,7 @@ func Judge(security Security, ask Ask, f Facts, answer Answer) Judgement {
 	case j.Asks && !approved:
 		j.Reason = ReasonApprovalRequired
 	case security == SecurityAllowlist && !(f.Understood && f.Satisfied) && !f.Durable && !approved:
-		j.Reason = ReasonAllowlistMiss
+		j.Reason = reasonAllowlistMiss
 	default:
 		j.Allowed = true
 	}
@@ -94,7 +94,7 @@ func Judge(security Security, ask Ask, f Facts, answer Answer) Judgement {
 }
 
 // Message is the reason in the words of the protocol.
-func (j Judgement) Message() string {
+func (j judgement) Message() string {
 	switch j.Reason {
 	case "":
 		return ""
@@ -102,16 +102,16 @@ func (j Judgement) Message() string {
 		return "SYSTEM_RUN_DISABLED: security=deny"
 	case ReasonApprovalRequired:
 		return "SYSTEM_RUN_DENIED: approval required"
-	case ReasonAllowlistMiss:
+	case reasonAllowlistMiss:
 		return "SYSTEM_RUN_DENIED: allowlist miss"
 	default:
 		return "SYSTEM_RUN_DENIED: " + j.Reason
 	}
 }
 
-// Unanswered decides where an answer was needed and none came. What is unsafe never runs without an
+// unanswered decides where an answer was needed and none came. What is unsafe never runs without an
 // answer: code in the arguments, and what was not taken apart, in which there may be code.
-func Unanswered(fallback Security, f Facts, unsafe bool) (run bool, reason string) {
+func unanswered(fallback Security, f Facts, unsafe bool) (run bool, reason string) {
 	switch fallback {
 	case SecurityFull:
 		if unsafe {
@@ -122,7 +122,7 @@ func Unanswered(fallback Security, f Facts, unsafe bool) (run bool, reason strin
 		if f.Understood && f.Satisfied && !unsafe {
 			return true, ""
 		}
-		return false, ReasonAllowlistMiss
+		return false, reasonAllowlistMiss
 	default:
 		return false, ReasonTimeout
 	}

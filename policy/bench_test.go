@@ -12,7 +12,7 @@ import (
 
 // benchLists are a thousand entries of all kinds, the one that is looked for last.
 func benchLists(tr *tree) *Lists {
-	l := NewLists(tr.m, benchEntries(tr), nil, false)
+	l := newLists(tr.m, benchEntries(tr), nil, false)
 	l.SafeBins.Names = DefaultSafeBins()
 	return l
 }
@@ -28,7 +28,7 @@ func benchEntries(tr *tree) []Entry {
 		case 2:
 			entries = append(entries, Entry{Pattern: fmt.Sprintf("%s/**/tool-%d", tr.dir, i)})
 		default:
-			entries = append(entries, Entry{Pattern: tr.dir + "/bin/rg", ArgPattern: HashArguments("/", []string{fmt.Sprint(i)}), Source: sourceAllowAlways})
+			entries = append(entries, Entry{Pattern: tr.dir + "/bin/rg", ArgPattern: hashArguments("/", []string{fmt.Sprint(i)}), Source: sourceAllowAlways})
 		}
 	}
 	return append(entries, Entry{Pattern: tr.dir + "/bin/rg"})
@@ -101,7 +101,7 @@ func TestNoLineTakesLongOrMuchMemory(t *testing.T) {
 		"parameters":       "rg " + strings.Repeat("${a:-", MaxLine/5-1),
 		"tests":            "[[ " + strings.Repeat("( ", MaxLine/2-3),
 		"process":          "rg " + strings.Repeat("<(", MaxLine/2-3),
-		"sh within sh":     "sh -c " + Quote("sh -c "+Quote("sh -c "+Quote("sh -c id; id"))),
+		"sh within sh":     "sh -c " + quote("sh -c "+quote("sh -c "+quote("sh -c id; id"))),
 		"xargs on xargs":   strings.Repeat("xargs ", MaxLine/6),
 		"find with finds":  "find " + strings.Repeat("-exec find ; ", 1000),
 		"wrappers for all": strings.Repeat("env ", MaxLine/4),
@@ -147,7 +147,7 @@ func busy(do func()) time.Duration {
 func TestNoPatternTakesLong(t *testing.T) {
 	path := "/" + strings.Repeat("a", 4000)
 	for _, pattern := range []string{"/" + strings.Repeat("*a", 2000) + "b", "/" + strings.Repeat("**a", 1300) + "b", "/" + strings.Repeat("?", 4000) + "*b", strings.Repeat("*", 4000)} {
-		if took := busy(func() { NewPattern(pattern, "").Match(path) }); took > time.Second {
+		if took := busy(func() { newPattern(pattern, "").Match(path) }); took > time.Second {
 			t.Errorf("%.20s… takes %v", pattern, took)
 		}
 	}

@@ -25,15 +25,15 @@ type Binding struct {
 	EnvKeys []string `json:"-"`
 }
 
-// NewBinding binds to words and to the hash of the overrides.
-func NewBinding(argv []string, cwd, agent, session string, env map[string]string) Binding {
-	hash, keys := HashEnvironment(env)
+// newBinding binds to words and to the hash of the overrides.
+func newBinding(argv []string, cwd, agent, session string, env map[string]string) Binding {
+	hash, keys := hashEnvironment(env)
 	return Binding{argv, cwd, agent, session, hash, keys}
 }
 
-// HashEnvironment is the hex SHA-256 of the overrides as sorted pairs, and their names. Without any
+// hashEnvironment is the hex SHA-256 of the overrides as sorted pairs, and their names. Without any
 // it is empty.
-func HashEnvironment(env map[string]string) (hash string, keys []string) {
+func hashEnvironment(env map[string]string) (hash string, keys []string) {
 	values := make(map[string]string, len(env))
 	for name, value := range env {
 		// Space around a name is none of it, as the protocol's other end has it.
@@ -107,16 +107,16 @@ type BindingError struct {
 
 // Codes of the protocol.
 const (
-	CodeRequestMismatch = "APPROVAL_REQUEST_MISMATCH"
-	CodeEnvMissing      = "APPROVAL_ENV_BINDING_MISSING"
-	CodeEnvMismatch     = "APPROVAL_ENV_MISMATCH"
+	codeRequestMismatch = "APPROVAL_REQUEST_MISMATCH"
+	codeEnvMissing      = "APPROVAL_ENV_BINDING_MISSING"
+	codeEnvMismatch     = "APPROVAL_ENV_MISMATCH"
 )
 
 func (e *BindingError) Error() string {
 	switch e.Code {
-	case CodeEnvMissing:
+	case codeEnvMissing:
 		return "approval id missing env binding for requested env overrides"
-	case CodeEnvMismatch:
+	case codeEnvMismatch:
 		return "approval id env binding mismatch"
 	default:
 		return "approval id does not match request"
@@ -129,11 +129,11 @@ func (b Binding) Check(run Binding) error {
 	same := len(b.Argv) > 0 && slices.Equal(b.Argv, run.Argv) && b.Cwd == run.Cwd && b.Agent == run.Agent && b.Session == run.Session
 	switch {
 	case !same:
-		return &BindingError{Code: CodeRequestMismatch, EnvKeys: run.EnvKeys}
+		return &BindingError{Code: codeRequestMismatch, EnvKeys: run.EnvKeys}
 	case b.EnvHash == "" && run.EnvHash != "":
-		return &BindingError{Code: CodeEnvMissing, EnvKeys: run.EnvKeys}
+		return &BindingError{Code: codeEnvMissing, EnvKeys: run.EnvKeys}
 	case subtle.ConstantTimeCompare([]byte(b.EnvHash), []byte(run.EnvHash)) != 1:
-		return &BindingError{CodeEnvMismatch, run.EnvKeys, b.EnvHash, run.EnvHash}
+		return &BindingError{codeEnvMismatch, run.EnvKeys, b.EnvHash, run.EnvHash}
 	}
 	return nil
 }
@@ -146,13 +146,13 @@ type Plan struct {
 	Preview     string       `json:"commandPreview,omitempty"`
 	Agent       string       `json:"agentId,omitempty"`
 	Session     string       `json:"sessionKey,omitempty"`
-	File        *BoundFile   `json:"mutableFileOperand,omitempty"`
+	File        *boundFile   `json:"mutableFileOperand,omitempty"`
 	Executable  string       `json:"executable,omitempty"` // the real path of argv[0], or of the program that a wrapper starts
 	words       []Executable // what was looked up
 }
 
-// A BoundFile is a script in the words of a plan. It must not have changed when the plan runs.
-type BoundFile struct {
+// A boundFile is a script in the words of a plan. It must not have changed when the plan runs.
+type boundFile struct {
 	Index  int    `json:"argvIndex"`
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
@@ -164,7 +164,7 @@ func (p Plan) Trimmed() Plan {
 		*text = strings.TrimSpace(*text)
 	}
 	if p.File != nil {
-		p.File = &BoundFile{p.File.Index, strings.TrimSpace(p.File.Path), strings.TrimSpace(p.File.SHA256)}
+		p.File = &boundFile{p.File.Index, strings.TrimSpace(p.File.Path), strings.TrimSpace(p.File.SHA256)}
 	}
 	return p
 }
@@ -204,7 +204,7 @@ func ParsePlan(raw json.RawMessage) (Plan, bool) {
 	case nil:
 	case map[string]any:
 		index, ok := operand["argvIndex"].(float64)
-		file := BoundFile{int(index), text(operand["path"]), text(operand["sha256"])}
+		file := boundFile{int(index), text(operand["path"]), text(operand["sha256"])}
 		if !ok || index != math.Trunc(index) || index < 0 || file.Path == "" || file.SHA256 == "" {
 			return Plan{}, false
 		}

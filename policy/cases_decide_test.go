@@ -63,7 +63,7 @@ func tryRequires(t *trial) outcome {
 	var want bool
 	t.into(t.Input, &in)
 	t.into(t.Expect, &want)
-	return judge(!RequiresAsk(in.read()), !want, "ask")
+	return judge(!requiresAsk(in.read()), !want, "ask")
 }
 
 func tryStricter(t *trial) outcome {
@@ -94,7 +94,7 @@ func tryAnswers(t *trial) outcome {
 	t.into(t.Expect, &want)
 	ask, _ := ParseAsk(in.Ask)
 	var got []string
-	for _, a := range Answers(ask) {
+	for _, a := range answers(ask) {
 		got = append(got, a.String())
 	}
 	switch {
@@ -130,7 +130,7 @@ func tryUnanswered(t *trial) outcome {
 		return equal
 	}
 	fallback, _ := ParseSecurity(in.AskFallback)
-	run, reason := Unanswered(fallback, Facts{Understood: true}, false)
+	run, reason := unanswered(fallback, Facts{Understood: true}, false)
 	switch {
 	case run != want.ApprovedByAsk:
 		return judge(run, want.ApprovedByAsk, "ask")
@@ -162,7 +162,7 @@ func tryJudge(t *trial) outcome {
 	if in.ApprovalDecision != nil {
 		answer, _ = ParseAnswer(*in.ApprovalDecision)
 	}
-	got := Judge(security, ask, facts, answer)
+	got := judgeAnswer(security, ask, facts, answer)
 	switch {
 	case got.Allowed != want.Allowed:
 		return judge(got.Allowed, want.Allowed, "ask")
@@ -448,7 +448,7 @@ func (e *texts) UnmarshalJSON(raw []byte) error {
 }
 
 func (in *bindingInput) binding() Binding {
-	b := NewBinding(in.Argv, text(in.Cwd), text(in.AgentID), text(in.SessionKey), in.Env)
+	b := newBinding(in.Argv, text(in.Cwd), text(in.AgentID), text(in.SessionKey), in.Env)
 	if in.EnvHash != nil {
 		b.EnvHash = *in.EnvHash
 	}
@@ -501,7 +501,7 @@ func tryBinding(t *trial) outcome {
 	case in.CommandText != nil:
 		var want struct{ Pattern string }
 		t.into(t.Expect, &want)
-		if got := CommandPattern(*in.CommandText); got != want.Pattern {
+		if got := commandPattern(*in.CommandText); got != want.Pattern {
 			return wrong("%s", got)
 		}
 		return equal
@@ -510,7 +510,7 @@ func tryBinding(t *trial) outcome {
 	case in.Args != nil:
 		var want struct{ ArgPattern string }
 		t.into(t.Expect, &want)
-		if got := HashArguments(text(in.Cwd), in.Args); got != want.ArgPattern {
+		if got := hashArguments(text(in.Cwd), in.Args); got != want.ArgPattern {
 			return wrong("%s", got)
 		}
 		return equal
@@ -520,7 +520,7 @@ func tryBinding(t *trial) outcome {
 		EnvKeys []string
 	}
 	t.into(t.Expect, &want)
-	hash, keys := HashEnvironment(in.Env)
+	hash, keys := hashEnvironment(in.Env)
 	if hash != text(want.EnvHash) || len(keys) != len(want.EnvKeys) || len(keys) > 0 && !slices.Equal(keys, want.EnvKeys) {
 		return wrong("%s %q", hash, keys)
 	}
@@ -583,7 +583,7 @@ type planText struct {
 	CommandPreview string     `json:"commandPreview"`
 	AgentID        string     `json:"agentId"`
 	SessionKey     string     `json:"sessionKey"`
-	File           *BoundFile `json:"mutableFileOperand"`
+	File           *boundFile `json:"mutableFileOperand"`
 }
 
 func (p planText) plan() Plan {
@@ -739,7 +739,7 @@ func tryPlan(t *trial) outcome {
 		}
 	}
 	m := NewMachine(strings.Join(append(path, "/usr/bin", "/bin"), ":"), "/nonexistent")
-	r, err := NewCommandRequest(in.Command, in.Raw, true)
+	r, err := newCommandRequest(in.Command, in.Raw, true)
 	if err != nil {
 		return judge(false, want.OK, "syntax")
 	}
@@ -752,7 +752,7 @@ func tryPlan(t *trial) outcome {
 		}
 		return stricter("script")
 	case err != nil:
-		if want.Message == ErrUnbindable.Error() && err != ErrUnbindable {
+		if want.Message == errUnbindable.Error() && err != errUnbindable {
 			return wrong("%v", err)
 		}
 		return equal
@@ -791,7 +791,7 @@ func tryCommandRequest(t *trial) outcome {
 			return skipped("windows")
 		}
 	}
-	r, err := NewCommandRequest(argv, text(in.RawCommand), in.LegacyShellTextAccepted == nil || *in.LegacyShellTextAccepted)
+	r, err := newCommandRequest(argv, text(in.RawCommand), in.LegacyShellTextAccepted == nil || *in.LegacyShellTextAccepted)
 	ok := want.OK != nil && *want.OK || want.Valid != nil && *want.Valid
 	var message, contains string
 	if err != nil {
@@ -833,7 +833,7 @@ func tryDisplay(t *trial) outcome {
 		t.into(t.Input, &in)
 		t.into(t.Expect, &want)
 		value, _ := in.Value.(string)
-		return judge(SafeExecutableValue(value), want, "program value")
+		return judge(safeExecutableValue(value), want, "program value")
 	case "sanitizeExecApprovalDisplayText":
 		var in struct{ Arg string }
 		var want string
@@ -860,7 +860,7 @@ func tryDisplay(t *trial) outcome {
 	if in.Arg.Host == "node" && in.Arg.SystemRunPlan != nil {
 		shown, shorter = in.Arg.SystemRunPlan.CommandText, in.Arg.SystemRunPlan.CommandPreview
 	}
-	if got := NewPreview(shown, shorter); got.Text != want.CommandText || got.Preview != text(want.CommandPreview) {
+	if got := newPreview(shown, shorter); got.Text != want.CommandText || got.Preview != text(want.CommandPreview) {
 		return wrong("%+v", got)
 	}
 	return equal
@@ -909,7 +909,7 @@ func tryNode(t *trial) outcome {
 		nodes = append(nodes, Node{n.NodeID, n.DisplayName, n.RemoteIP, n.Connected})
 		legacy = legacy || strings.HasPrefix(n.ClientID, "clawdbot")
 	}
-	got, err := FindNode(nodes, in.Query)
+	got, err := findNode(nodes, in.Query)
 	switch {
 	case err == nil && want.NodeID == nil:
 		return looser("%s", got)

@@ -29,7 +29,7 @@ func tryEnvPolicy(t *trial) outcome {
 			RejectedBlocked, RejectedInvalid []string
 		}
 		t.into(t.Expect, &want)
-		err := CheckOverrides(map[string]string{in.Key: "x"})
+		err := checkOverrides(map[string]string{in.Key: "x"})
 		if (err == nil) != want.Accepted {
 			return judge(err == nil, want.Accepted, "environment")
 		}
@@ -42,7 +42,7 @@ func tryEnvPolicy(t *trial) outcome {
 	case "env_shell_wrapper":
 		var want struct{ Kept bool }
 		t.into(t.Expect, &want)
-		return judge(KeepOverride(in.Key, in.ShellWrapper), want.Kept, "environment")
+		return judge(keepOverride(in.Key, in.ShellWrapper), want.Kept, "environment")
 	}
 	return wrong("the rule %s is not known", t.Rule)
 }
@@ -103,5 +103,5 @@ func tryEnvSanitize(t *trial) outcome {
 	if raw["rejectedOverrideBlockedKeys"] == nil {
 		return equal
 	}
-	return sameRejections(CheckOverrides(in.Overrides), want.RejectedOverrideBlockedKeys, want.RejectedOverrideInvalidKeys)
+	return sameRejections(checkOverrides(in.Overrides), want.RejectedOverrideBlockedKeys, want.RejectedOverrideInvalidKeys)
 }

@@ -82,7 +82,7 @@ type listsInput struct {
 }
 
 func (in listsInput) lists(m *Machine) *Lists {
-	l := NewLists(m, in.Allowlist, nil, false)
+	l := newLists(m, in.Allowlist, nil, false)
 	l.SafeBins = SafeBins{Names: in.SafeBins}
 	if in.AutoAllowSkills != nil && *in.AutoAllowSkills {
 		l.Skills = in.SkillBins
@@ -169,7 +169,7 @@ func tryEvaluateRecorded(t *trial) outcome {
 type literalFiles struct{}
 
 func (literalFiles) Real(path string) (string, error)   { return path, nil }
-func (literalFiles) Stat(path string) (FileKind, error) { return FileExecutable, nil }
+func (literalFiles) Stat(path string) (fileKind, error) { return fileExecutable, nil }
 func (literalFiles) Hash(path string) (string, error)   { return "", os.ErrNotExist }
 
 func tryEvaluateSegments(t *trial) outcome {
@@ -219,13 +219,13 @@ func (f givenFiles) Real(path string) (string, error) {
 	return path, nil
 }
 
-func (f givenFiles) Stat(path string) (FileKind, error) {
+func (f givenFiles) Stat(path string) (fileKind, error) {
 	for word, real := range f {
 		if path == real || path == word {
-			return FileExecutable, nil
+			return fileExecutable, nil
 		}
 	}
-	return FileOther, os.ErrNotExist
+	return fileOther, os.ErrNotExist
 }
 
 func (givenFiles) Hash(string) (string, error) { return "", os.ErrNotExist }
@@ -239,7 +239,7 @@ func tryPattern(t *trial) outcome {
 		return skipped(platform(in.PlatformMock))
 	}
 	in.Home, in.Target = strings.ReplaceAll(in.Home, "$HOME", "/home/u"), strings.ReplaceAll(in.Target, "$HOME", "/home/u")
-	return judge(NewPattern(in.Pattern, in.Home).Match(in.Target), want, "pattern")
+	return judge(newPattern(in.Pattern, in.Home).Match(in.Target), want, "pattern")
 }
 
 func platform(name string) string {
@@ -370,7 +370,7 @@ func tryUnwrapOnce(t *trial, argv []string) outcome {
 	return equal
 }
 
-func tryTrustPlan(t *trial, u Unwrapped) outcome {
+func tryTrustPlan(t *trial, u unwrapped) outcome {
 	var want struct {
 		RawExecutable          *string
 		EffectiveArgv          []string
@@ -425,7 +425,7 @@ func (t *trial) inputArgv() []string {
 	return in.Argv
 }
 
-func samePayload(t *trial, u Unwrapped, raw json.RawMessage) outcome {
+func samePayload(t *trial, u unwrapped, raw json.RawMessage) outcome {
 	var want *string
 	t.into(raw, &want)
 	payload, ok := payloadOf(u)
@@ -501,7 +501,7 @@ func trySafeBinUsage(t *trial) outcome {
 }
 
 // payloadOf is the line that a shell behind the wrappers is given with -c.
-func payloadOf(u Unwrapped) (string, bool) {
+func payloadOf(u unwrapped) (string, bool) {
 	if u.Blocked != "" || len(u.Argv) == 0 || !isShell(baseOf(u.Argv[0])) {
 		return "", false
 	}

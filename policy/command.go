@@ -35,9 +35,9 @@ type MissingCommandError struct{}
 
 func (MissingCommandError) Error() string { return "rawCommand requires params.command" }
 
-// NewCommandRequest holds a text against the words. Older senders put a shell's line in its place,
+// newCommandRequest holds a text against the words. Older senders put a shell's line in its place,
 // where nothing but the line runs.
-func NewCommandRequest(argv []string, raw string, lineAccepted bool) (CommandRequest, error) {
+func newCommandRequest(argv []string, raw string, lineAccepted bool) (CommandRequest, error) {
 	raw = strings.TrimSpace(raw)
 	if len(argv) == 0 {
 		if raw != "" {
@@ -88,9 +88,9 @@ func behindAssignments(argv []string) []string {
 	return argv[i:]
 }
 
-// SafeExecutableValue says whether a configured program's name is a name or a path, and nothing
+// safeExecutableValue says whether a configured program's name is a name or a path, and nothing
 // that a shell would take apart.
-func SafeExecutableValue(value string) bool {
+func safeExecutableValue(value string) bool {
 	value = strings.TrimSpace(value)
 	if value == "" || strings.ContainsAny(value, ";&|`$<>\"'\\\r\n\x00(){}*?[]!#") || hasHidden(value) {
 		return false
@@ -104,14 +104,14 @@ func SafeExecutableValue(value string) bool {
 func hasHidden(text string) bool { return DisplayText(text) != text }
 
 // A Preview is what a prompt shows of a command.
-type Preview struct {
+type preview struct {
 	Text    string
 	Preview string // the same, shorter, or empty
 }
 
-// NewPreview is what a prompt shows: text and shorter text, with what cannot be seen made visible.
-func NewPreview(text, shorter string) Preview {
-	p := Preview{DisplayText(text), DisplayText(strings.TrimSpace(shorter))}
+// newPreview is what a prompt shows: text and shorter text, with what cannot be seen made visible.
+func newPreview(text, shorter string) preview {
+	p := preview{DisplayText(text), DisplayText(strings.TrimSpace(shorter))}
 	if p.Preview == p.Text || p.Preview == DisplayText(strings.TrimSpace(text)) {
 		p.Preview = ""
 	}

@@ -16,7 +16,7 @@ const contentPrefix = "sha256:"
 
 // files are the files of code of a command and of those within it, by their real paths, with their
 // words' places. All says that there are no others, as far as can be told.
-func (c *Command) files(m *Machine) (list []BoundFile, all bool) {
+func (c *Command) files(m *Machine) (list []boundFile, all bool) {
 	all = !c.opaque && !c.unbound
 	add := func(path string, index int) {
 		sum, err := "", error(nil)
@@ -27,8 +27,8 @@ func (c *Command) files(m *Machine) (list []BoundFile, all bool) {
 			all = false
 			return
 		}
-		if !slices.ContainsFunc(list, func(have BoundFile) bool { return have.Path == path }) {
-			list = append(list, BoundFile{index, path, sum})
+		if !slices.ContainsFunc(list, func(have boundFile) bool { return have.Path == path }) {
+			list = append(list, boundFile{index, path, sum})
 		}
 	}
 	place := len(c.Argv) - len(c.inner)
@@ -48,7 +48,7 @@ func (c *Command) files(m *Machine) (list []BoundFile, all bool) {
 		more, ok := inner.files(m)
 		all = all && ok
 		for _, f := range more {
-			if !slices.ContainsFunc(list, func(have BoundFile) bool { return have.Path == f.Path }) {
+			if !slices.ContainsFunc(list, func(have boundFile) bool { return have.Path == f.Path }) {
 				list = append(list, f)
 			}
 		}
@@ -87,7 +87,7 @@ func (c *Command) projectFiles(m *Machine) (list []string) {
 }
 
 // contentOf is one hash for what several files hold; empty for none.
-func contentOf(files []BoundFile) string {
+func contentOf(files []boundFile) string {
 	if len(files) == 0 {
 		return ""
 	}
@@ -103,7 +103,7 @@ func contentOf(files []BoundFile) string {
 // content is that of all commands of a line. Of a line that was not taken apart, it is that of
 // every program and script among its words.
 func (r *Evaluation) content(m *Machine, text, cwd string) string {
-	var files []BoundFile
+	var files []boundFile
 	for _, c := range r.Commands {
 		more, _ := c.files(m)
 		files = append(files, more...)
@@ -111,13 +111,13 @@ func (r *Evaluation) content(m *Machine, text, cwd string) string {
 	if r.Refusal != nil || r.Opaque {
 		files = append(files, filesIn(m, text, cwd)...)
 	}
-	slices.SortFunc(files, func(a, b BoundFile) int { return strings.Compare(a.Path, b.Path) })
-	return contentOf(slices.CompactFunc(files, func(a, b BoundFile) bool { return a.Path == b.Path }))
+	slices.SortFunc(files, func(a, b boundFile) int { return strings.Compare(a.Path, b.Path) })
+	return contentOf(slices.CompactFunc(files, func(a, b boundFile) bool { return a.Path == b.Path }))
 }
 
 // filesIn looks for files of code in a line that was not taken apart: what may be executed, and
 // what stands behind an interpreter.
-func filesIn(m *Machine, text, cwd string) (list []BoundFile) {
+func filesIn(m *Machine, text, cwd string) (list []boundFile) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n;|&()`'\"<>{}=$", r) })
 	if len(words) > maxWords {
 		words = words[:maxWords]
@@ -134,9 +134,9 @@ func filesIn(m *Machine, text, cwd string) (list []BoundFile) {
 		if path == "" || m.trusts(path) || len(list) == maxSegments {
 			continue
 		}
-		if kind, err := m.Files.Stat(path); err == nil && (kind == FileExecutable || behind) {
+		if kind, err := m.Files.Stat(path); err == nil && (kind == fileExecutable || behind) {
 			if sum, err := m.Files.Hash(path); err == nil {
-				list = append(list, BoundFile{i, path, sum})
+				list = append(list, boundFile{i, path, sum})
 			}
 		}
 	}

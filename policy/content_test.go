@@ -27,7 +27,7 @@ func TestAnAnswerHoldsForWhatTheFilesOfCodeHeld(t *testing.T) {
 				t.Errorf("%q: %v", line, err)
 			}
 			p.Approvals.Agents["main"].Allowlist = d.Always
-			if again := tr.decide(p, line); answer == "always" && again.Verdict != Run && again.Reason != ReasonUnsafe {
+			if again := tr.decide(p, line); answer == "always" && again.Verdict != Run && again.Reason != reasonUnsafe {
 				t.Errorf("%q: always, and then %v\n%+v\n%s", line, again.Verdict, d.Always, strings.Join(again.Lines(), "\n"))
 			}
 			tr.write("work/"+file, "#!/bin/sh\nsecond\n", 0o755)

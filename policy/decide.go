@@ -107,15 +107,15 @@ type Bound struct {
 	Binding
 	Asker    string         `json:"asker,omitempty" jsonschema:"who asked"`
 	Node     string         `json:"node,omitempty" jsonschema:"which node"`
-	Programs []BoundProgram `json:"programs" jsonschema:"what the words lead to, by real paths"`
-	Scripts  []BoundFile    `json:"scripts,omitempty" jsonschema:"scripts, by their SHA-256"`
+	Programs []boundProgram `json:"programs" jsonschema:"what the words lead to, by real paths"`
+	Scripts  []boundFile    `json:"scripts,omitempty" jsonschema:"scripts, by their SHA-256"`
 	// Unbound says that what runs is not all in what was looked at: the approval is for the text
 	// alone.
 	Unbound bool `json:"unbound,omitempty" jsonschema:"what runs is not all in what was looked at: the approval is for the text alone"`
 }
 
-// A BoundProgram is what a word leads to, from the directory where its command is done.
-type BoundProgram struct {
+// A boundProgram is what a word leads to, from the directory where its command is done.
+type boundProgram struct {
 	Executable
 	cwd string
 }
@@ -154,7 +154,7 @@ func (p *Policy) Decide(r Request) Decision {
 	if p.Approvals.Absent && (d.Security == SecurityFull || d.Ask == AskOff) {
 		d.step("approvals file", "there is none on this host: security full, and ask off, count only where the file says something, too")
 		d.step("hint", "clai-sandbox approvals allow PATTERN makes one")
-		d.deny(ReasonNoFile)
+		d.deny(reasonNoFile)
 		return d
 	}
 	lists := p.listsOf(resolved)
@@ -212,7 +212,7 @@ func orBuiltIn(source string) string {
 }
 
 func (d *Decision) environment(r Request) error {
-	err := CheckOverrides(r.Env)
+	err := checkOverrides(r.Env)
 	if err != nil {
 		d.step("environment", "%s", err)
 		d.deny(ReasonEnvironment)
@@ -232,7 +232,7 @@ func (p *Policy) listsOf(r Resolved) *Lists {
 			p.lists = map[string]compiled{}
 		}
 		full := p.Approvals.Resolve(r.Agent, Preference{})
-		c = compiled{identity, r.CaseInsensitive, NewLists(p.Machine, full.Allow, full.Deny, r.CaseInsensitive)}
+		c = compiled{identity, r.CaseInsensitive, newLists(p.Machine, full.Allow, full.Deny, r.CaseInsensitive)}
 		p.lists[r.Agent] = c
 	}
 	p.lock.Unlock()
@@ -293,10 +293,10 @@ func (d *Decision) explain(commands []*Command, indent string) {
 // is asked about whatever a list says.
 func (d *Decision) judge(p *Policy, l *Lists, r Request) {
 	inline := !p.InlineUnsafe && len(d.Result.Inline) > 0
-	j := Judge(d.Security, d.Ask, d.facts, AnswerNone)
+	j := judgeAnswer(d.Security, d.Ask, d.facts, AnswerNone)
 	switch {
 	case d.Result.Denied != nil:
-		d.step("verdict", "the deny entry %s wins over everything", Quote(DisplayText(d.Result.Denied.Pattern)))
+		d.step("verdict", "the deny entry %s wins over everything", quote(DisplayText(d.Result.Denied.Pattern)))
 		d.deny(ReasonDenyEntry)
 		return
 	case d.Security == SecurityDeny:
@@ -304,7 +304,7 @@ func (d *Decision) judge(p *Policy, l *Lists, r Request) {
 		d.deny(ReasonSecurityDeny)
 		return
 	case j.Allowed && inline:
-		d.question(ReasonUnsafe, d.Result.Inline[0].text())
+		d.question(reasonUnsafe, d.Result.Inline[0].text())
 	case j.Allowed && d.Result.HereDocument && d.Security != SecurityFull:
 		d.question(ReasonApprovalRequired, "text in the line is a command's input")
 	case j.Allowed && d.unchecked:
@@ -323,7 +323,7 @@ func (d *Decision) judge(p *Policy, l *Lists, r Request) {
 	d.what(r)
 	d.shell(r)
 	if d.Verdict == AskPerson {
-		d.Offers = Answers(d.Ask)
+		d.Offers = answers(d.Ask)
 		if d.Ask != AskAlways {
 			d.Result.remember(p.Machine, l, r)
 			d.Always = d.Result.AllowAlways(r.text(), r.as(p.Machine), r.Cwd, false, inline)
@@ -374,7 +374,7 @@ func (d *Decision) shell(r Request) {
 		d.Shell = d.Shell || c.shell || c.opaque
 	}
 	for _, name := range sortedNames(r.Env) {
-		if !KeepOverride(name, d.Shell) {
+		if !keepOverride(name, d.Shell) {
 			d.step("environment", "%s is not overridden: a shell reads the command", DisplayText(name))
 		}
 	}
@@ -382,7 +382,7 @@ func (d *Decision) shell(r Request) {
 
 // bind says what an approval is for.
 func (d *Decision) bind(p *Policy, r Request) {
-	b := &Bound{Binding: NewBinding(r.as(p.Machine), r.Cwd, r.Agent, r.Session, r.Env), Asker: r.Asker, Node: d.Node, Unbound: d.Result.Opaque}
+	b := &Bound{Binding: newBinding(r.as(p.Machine), r.Cwd, r.Agent, r.Session, r.Env), Asker: r.Asker, Node: d.Node, Unbound: d.Result.Opaque}
 	if real, err := p.Machine.Files.Real(r.Cwd); err != nil || real != r.Cwd {
 		d.step("directory", "%s is not a directory by its real path: a link in it could lead elsewhere later", DisplayText(r.Cwd))
 		d.deny("working-directory")
@@ -408,7 +408,7 @@ func (d *Decision) bind(p *Policy, r Request) {
 func (b *Bound) programs(commands []*Command) {
 	for _, c := range commands {
 		if c.Executable.Real != "" {
-			b.Programs = append(b.Programs, BoundProgram{c.Executable, c.cwd})
+			b.Programs = append(b.Programs, boundProgram{c.Executable, c.cwd})
 		}
 		b.programs(c.Inner)
 	}
@@ -451,7 +451,7 @@ func (d Decision) Answered(answer Answer) Decision {
 		d.step("answer", "%s", answer)
 	case answer == AnswerNone:
 		// In what was not taken apart there may be code, and what a deny list names.
-		run, reason := Unanswered(d.Fallback, d.facts, len(d.Result.Inline) > 0 || d.Result.Opaque)
+		run, reason := unanswered(d.Fallback, d.facts, len(d.Result.Inline) > 0 || d.Result.Opaque)
 		d.step("answer", "none; ask fallback is %s, and never runs code in the arguments, nor what was not taken apart", d.Fallback)
 		if run {
 			d.Verdict, d.Reason = Run, ""

@@ -23,7 +23,7 @@ func TestADenyEntryWinsOverEverything(t *testing.T) {
 	for _, where := range []string{"main", "*", "defaults"} {
 		for _, security := range []Security{SecurityAllowlist, SecurityFull} {
 			p := tr.policy("*", "DIR/**", "DIR/work/x.sh")
-			p.Layers.Global.Security, p.Approvals.Agents["main"].Security = &security, Say(security)
+			p.Layers.Global.Security, p.Approvals.Agents["main"].Security = &security, say(security)
 			p.InlineUnsafe = true
 			entries := []Entry{{Pattern: "rm"}, {Pattern: "DIR/bin/git", ArgPattern: "push.*"}, {Pattern: "DIR/work/x.sh"}, {Pattern: "/nonexistent/tool"}}
 			if where == "defaults" {
@@ -73,7 +73,7 @@ func TestTheStricterOfConfigurationAndFileCounts(t *testing.T) {
 			for _, fallback := range []Security{SecurityDeny, SecurityAllowlist, SecurityFull} {
 				p := tr.policy()
 				p.Layers.Global.Security = &configured
-				p.Approvals.Agents["main"] = &AgentApprovals{Security: Say(file), AskFallback: Say(fallback)}
+				p.Approvals.Agents["main"] = &AgentApprovals{Security: say(file), AskFallback: say(fallback)}
 				d := tr.decide(p, "rg a")
 				if d.Security != min(configured, file) || d.Fallback != min(d.Security, fallback) {
 					t.Errorf("%v and %v, fallback %v: %v, fallback %v", configured, file, fallback, d.Security, d.Fallback)
@@ -92,7 +92,7 @@ func TestWhoeverWantsAPersonAskedMoreOftenIsFollowed(t *testing.T) {
 	for _, configured := range []Ask{AskAlways, AskOnMiss, AskOff} {
 		for _, file := range []Ask{AskAlways, AskOnMiss, AskOff} {
 			p := tr.policy("rg")
-			p.Layers.Global.Ask, p.Approvals.Agents["main"].Ask = &configured, Say(file)
+			p.Layers.Global.Ask, p.Approvals.Agents["main"].Ask = &configured, say(file)
 			if d := tr.decide(p, "rg a"); d.Ask != min(configured, file) || (d.Verdict == AskPerson) != (d.Ask == AskAlways) {
 				t.Errorf("%v and %v: %v, %v", configured, file, d.Ask, d.Verdict)
 			}
@@ -112,9 +112,9 @@ func TestWhatHappensWithoutAnAnswer(t *testing.T) {
 	}{
 		{SecurityDeny, "rg a", Deny, ReasonTimeout},
 		{SecurityAllowlist, "rg a", Run, ""},
-		{SecurityAllowlist, "git add", Deny, ReasonAllowlistMiss},
-		{SecurityAllowlist, "rg $x", Deny, ReasonAllowlistMiss},
-		{SecurityAllowlist, "python3 -c x", Deny, ReasonAllowlistMiss},
+		{SecurityAllowlist, "git add", Deny, reasonAllowlistMiss},
+		{SecurityAllowlist, "rg $x", Deny, reasonAllowlistMiss},
+		{SecurityAllowlist, "python3 -c x", Deny, reasonAllowlistMiss},
 		{SecurityFull, "git add", Run, ""},
 		{SecurityFull, "rg $x", Deny, ReasonTimeout},
 		{SecurityFull, "python3 -c x", Deny, ReasonTimeout},
@@ -125,7 +125,7 @@ func TestWhatHappensWithoutAnAnswer(t *testing.T) {
 	} {
 		p := tr.policy("rg", "python3")
 		p.Layers.Global.Security, p.Layers.Global.Ask = &full, &always
-		p.Approvals.Agents["main"].Security, p.Approvals.Agents["main"].AskFallback = Say(full), Say(c.fallback)
+		p.Approvals.Agents["main"].Security, p.Approvals.Agents["main"].AskFallback = say(full), say(c.fallback)
 		d := tr.decide(p, c.line).Answered(AnswerNone)
 		if d.Verdict != c.want || d.Reason != c.reason {
 			t.Errorf("%v: %q: %v %s\n%s", c.fallback, c.line, d.Verdict, d.Reason, strings.Join(d.Lines(), "\n"))
@@ -140,21 +140,21 @@ func TestCodeInTheArgumentsIsAskedAboutWhateverAListSays(t *testing.T) {
 	tr := newTree(t, "python3")
 	for _, security := range []Security{SecurityAllowlist, SecurityFull} {
 		p := tr.policy("python3", "*")
-		p.Layers.Global.Security, p.Approvals.Agents["main"].Security = &security, Say(security)
+		p.Layers.Global.Security, p.Approvals.Agents["main"].Security = &security, say(security)
 		for _, line := range []string{"python3 -c x > f", "rg $x; python3 -c x", "env A=b python3 -c x", "sudo python3 -c x", "(python3 -c x)", "py\\thon3 -c x >f", "sh -c 'python3 -c x >f'"} {
 			if d := tr.decide(p, line); d.Verdict != AskPerson {
 				t.Errorf("%v: %q: %v", security, line, d.Verdict)
 			}
 		}
 		d := tr.decide(p, "python3 -c x")
-		if d.Verdict != AskPerson || d.Reason != ReasonUnsafe || d.Always != nil {
+		if d.Verdict != AskPerson || d.Reason != reasonUnsafe || d.Always != nil {
 			t.Errorf("%v: %v %s %v", security, d.Verdict, d.Reason, d.Always)
 		}
 		if d.Answered(AnswerAllowOnce).Verdict != Run {
 			t.Errorf("%v: an answer counts for nothing", security)
 		}
 		off := AskOff
-		p.Layers.Global.Ask, p.Approvals.Agents["main"].Ask = &off, Say(off)
+		p.Layers.Global.Ask, p.Approvals.Agents["main"].Ask = &off, say(off)
 		if d := tr.decide(p, "python3 -c x"); d.Verdict != Deny {
 			t.Errorf("%v: with ask off: %v", security, d.Verdict)
 		}
@@ -211,7 +211,7 @@ func TestAnotherAgentsEntriesAreNotOnes(t *testing.T) {
 	p := tr.policy("rg")
 	p.Approvals.Agents["*"] = &AgentApprovals{Allowlist: tr.entries("git")}
 	for agent, want := range map[string][2]Verdict{"main": {Run, Run}, "": {Run, Run}, "other": {AskPerson, Run}, "Main": {AskPerson, Run}, "*": {AskPerson, Run}} {
-		p.Approvals.Defaults.Security = Say(SecurityAllowlist)
+		p.Approvals.Defaults.Security = say(SecurityAllowlist)
 		for i, line := range []string{"rg a", "git add"} {
 			if d := p.Decide(Request{Command: line, Cwd: tr.cwd(), Agent: agent}); d.Verdict != want[i] {
 				t.Errorf("%q: %q: %v", agent, line, d.Verdict)

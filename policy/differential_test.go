@@ -122,7 +122,7 @@ func newShells(t testing.TB) *shells {
 		allow = append(allow, Entry{Pattern: path})
 	}
 	for _, resolve := range [...]bool{false, true} {
-		l := NewLists(s.machine, allow, nil, false)
+		l := newLists(s.machine, allow, nil, false)
 		l.SafeBins.Names, l.Resolve = DefaultSafeBins(), resolve
 		s.lists = append(s.lists, l)
 	}

@@ -28,8 +28,8 @@ func (e *EnvironmentError) Error() string {
 	return fmt.Sprintf("SYSTEM_RUN_DENIED: environment override rejected (%s)", strings.Join(parts, "; "))
 }
 
-// CheckOverrides says whether a request may set its variables. The error is an *EnvironmentError.
-func CheckOverrides(overrides map[string]string) error {
+// checkOverrides says whether a request may set its variables. The error is an *EnvironmentError.
+func checkOverrides(overrides map[string]string) error {
 	e := &EnvironmentError{}
 	for _, name := range sortedNames(overrides) {
 		switch {
@@ -57,7 +57,7 @@ func Environment(inherited, overrides map[string]string, shell bool) map[string]
 		}
 	}
 	for name, value := range overrides {
-		if KeepOverride(name, shell) && !strings.Contains(value, "\x00") {
+		if keepOverride(name, shell) && !strings.Contains(value, "\x00") {
 			env[name] = value
 		}
 	}
@@ -65,8 +65,8 @@ func Environment(inherited, overrides map[string]string, shell bool) map[string]
 	return env
 }
 
-// KeepOverride says whether an override reaches the command.
-func KeepOverride(name string, shell bool) bool {
+// keepOverride says whether an override reaches the command.
+func keepOverride(name string, shell bool) bool {
 	if !portableName(name) || blockedOverride(strings.ToUpper(name)) {
 		return false
 	}

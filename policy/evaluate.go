@@ -48,8 +48,8 @@ type Lists struct {
 	deny  []rule
 }
 
-// NewLists compiles an agent's entries.
-func NewLists(m *Machine, allow, deny []Entry, caseInsensitive bool) *Lists {
+// newLists compiles an agent's entries.
+func newLists(m *Machine, allow, deny []Entry, caseInsensitive bool) *Lists {
 	l := &Lists{}
 	var rules []rule
 	rules, l.Problems = compile(allow, m.Home, caseInsensitive)
@@ -210,7 +210,7 @@ func (e *evaluator) realName(word string) string {
 
 func (c *Command) deny(r *rule) {
 	entry := r.Entry
-	c.Denied, c.By, c.Why = &entry, ByNothing, fmt.Sprintf("the deny entry %s forbids it", Quote(entry.Pattern))
+	c.Denied, c.By, c.Why = &entry, ByNothing, fmt.Sprintf("the deny entry %s forbids it", quote(entry.Pattern))
 }
 
 // denyAnyWord holds every word of a command that is not understood against the deny list: any may
@@ -235,7 +235,7 @@ func (e *evaluator) denyAnyWord(c *Command, argv []string) {
 	}
 }
 
-func (e *evaluator) denyWrappers(c *Command, u Unwrapped) {
+func (e *evaluator) denyWrappers(c *Command, u unwrapped) {
 	for _, words := range u.Outer {
 		exec, err := e.find(words[0])
 		if err != nil {
@@ -257,7 +257,7 @@ func (c *Command) allow(by By, r *rule) {
 	case ByAllowlist:
 		entry := r.Entry
 		c.Entry, c.Durable = &entry, r.durable()
-		c.Why = fmt.Sprintf("the entry %s allows it", Quote(entry.Pattern))
+		c.Why = fmt.Sprintf("the entry %s allows it", quote(entry.Pattern))
 	case BySafeBins:
 		c.Why = "it reads only its standard input"
 	case BySkills:
@@ -318,7 +318,7 @@ func (e *evaluator) circumstance(c *Command) circumstance {
 			word = e.cwd + "/" + word
 		}
 		kind, err := e.machine.Files.Stat(word)
-		return err == nil && kind == FileOther
+		return err == nil && kind == fileOther
 	}}
 }
 

@@ -23,7 +23,7 @@ func EvaluateLine(m *Machine, l *Lists, line, cwd string) *Evaluation {
 // read takes a line apart.
 func (l *Lists) read(m *Machine, line, cwd string) ([]Segment, *Refusal) {
 	if l.Resolve {
-		return ResolveLine(m, line, cwd)
+		return resolveLine(m, line, cwd)
 	}
 	return ParseLine(line)
 }
@@ -105,7 +105,7 @@ func (l *Lists) environment(assigns []string) string {
 		name, value, _ := strings.Cut(a, "=")
 		env[name] = value
 	}
-	hash, _ := HashEnvironment(env)
+	hash, _ := hashEnvironment(env)
 	return hash
 }
 
@@ -172,12 +172,12 @@ func joined(commands []*Command) string {
 		}
 		for _, assign := range s.Assigns {
 			name, value, _ := strings.Cut(assign, "=")
-			b.WriteString(name + "=" + Quote(value) + " ")
+			b.WriteString(name + "=" + quote(value) + " ")
 		}
 		if s.shell {
 			b.WriteString(s.Argv[0])
 			for _, word := range s.Argv[1:] {
-				b.WriteString(" " + Quote(word))
+				b.WriteString(" " + quote(word))
 			}
 		} else {
 			appendQuoted(&b, c.rebuilt)

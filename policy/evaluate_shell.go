@@ -21,7 +21,7 @@ func shellName(exec Executable) string {
 
 // multiplexed is busybox or toybox. An entry for its path would allow all that it can do, so only
 // an entry whose argument pattern names the applet counts, and never for a shell.
-func (e *evaluator) multiplexed(c *Command, u Unwrapped, exec Executable, grows bool) {
+func (e *evaluator) multiplexed(c *Command, u unwrapped, exec Executable, grows bool) {
 	c.opaque = true
 	e.denyAnyWord(c, c.inner)
 	if c.Denied != nil {
@@ -112,7 +112,7 @@ func (e *evaluator) payload(c *Command, use ShellUse, depth int, grows bool) {
 	}
 	switch {
 	case c.Denied != nil:
-		c.Why = fmt.Sprintf("the deny entry %s forbids it", Quote(c.Denied.Pattern))
+		c.Why = fmt.Sprintf("the deny entry %s forbids it", quote(c.Denied.Pattern))
 	case !use.Exact:
 		c.Why = fmt.Sprintf("%s has more arguments than -c and a line", use.Name)
 	case depth > 0 || grows || len(c.Wrappers) > 0:
@@ -141,8 +141,8 @@ func (e *evaluator) script(c *Command, use ShellUse, shell Executable, grows boo
 		path = e.cwd + "/" + path
 	}
 	kind, err := e.machine.Files.Stat(path)
-	if err != nil || kind != FileRegular && kind != FileExecutable || !strings.Contains(name, "/") {
-		c.Why, c.opaque = fmt.Sprintf("%s is not the path of a script", Quote(name)), true
+	if err != nil || kind != fileRegular && kind != fileExecutable || !strings.Contains(name, "/") {
+		c.Why, c.opaque = fmt.Sprintf("%s is not the path of a script", quote(name)), true
 		return
 	}
 	real, err := e.machine.Files.Real(path)
@@ -171,7 +171,7 @@ func (e *evaluator) script(c *Command, use ShellUse, shell Executable, grows boo
 
 // wrapped puts the wrappers back that do something, by their real paths. They must be the system's
 // own; env does nothing.
-func (e *evaluator) wrapped(c *Command, u Unwrapped) {
+func (e *evaluator) wrapped(c *Command, u unwrapped) {
 	if c.By == ByNothing || c.rebuilt == nil {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 // Limits of what is told about a run.
 const (
 	MaxOutput      = 200_000 // bytes of both streams together
-	MaxEventOutput = 20_000  // characters at the end of the output
+	maxEventOutput = 20_000  // characters at the end of the output
 	maxEventLine   = 180     // characters of it that a session is told
 )
 
@@ -72,7 +72,7 @@ func EventOutput(text string) string {
 	n := 0
 	for i := len(text); i > 0; n++ {
 		_, size := utf8.DecodeLastRuneInString(text[:i])
-		if n == MaxEventOutput {
+		if n == maxEventOutput {
 			return truncatedHead + text[i:]
 		}
 		i -= size

@@ -59,7 +59,7 @@ func (m *Machine) Find(word, cwd string) (Executable, error) {
 			continue
 		}
 		path := dir + "/" + word
-		if kind, err := m.Files.Stat(path); err == nil && kind == FileExecutable {
+		if kind, err := m.Files.Stat(path); err == nil && kind == fileExecutable {
 			e, err := m.real(word, path)
 			if err == nil && m.Planted != nil && m.Planted(e.Path) {
 				why = "is on the host's PATH only where a command in a sandbox could have put it: name it by its path"
@@ -77,9 +77,9 @@ func (m *Machine) resolve(word, path string) (Executable, error) {
 	switch {
 	case err != nil:
 		return none, &NotFoundError{word, "does not exist"}
-	case kind == FileDirectory:
+	case kind == fileDirectory:
 		return none, &NotFoundError{word, "is a directory"}
-	case kind != FileExecutable:
+	case kind != fileExecutable:
 		return none, &NotFoundError{word, "is not executable"}
 	}
 	return m.real(word, path)

@@ -92,7 +92,7 @@ func TestWithoutAnApprovalsFileFullAndOffRunNothing(t *testing.T) {
 			}
 		}
 	}
-	if _, err := store.Update(func(a *Approvals) error { a.Defaults.Security = Say(SecurityFull); return nil }); err != nil {
+	if _, err := store.Update(func(a *Approvals) error { a.Defaults.Security = say(SecurityFull); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	snapshot, err := store.Load()

@@ -19,23 +19,23 @@ type Files interface {
 	// Real follows every link of a path.
 	Real(path string) (string, error)
 	// Stat tells of what a path leads to, through links.
-	Stat(path string) (FileKind, error)
+	Stat(path string) (fileKind, error)
 	// Hash is the hex SHA-256 of a regular file of at most MaxScript bytes.
 	Hash(path string) (string, error)
 }
 
 // A FileKind is what a path leads to.
-type FileKind uint8
+type fileKind uint8
 
 const (
-	FileOther      FileKind = iota // a device, a socket: nothing to run
-	FileDirectory                  //
-	FileRegular                    // without the right to execute it
-	FileExecutable                 // a regular file that somebody may execute
+	fileOther      fileKind = iota // a device, a socket: nothing to run
+	fileDirectory                  //
+	fileRegular                    // without the right to execute it
+	fileExecutable                 // a regular file that somebody may execute
 )
 
-// MaxScript bounds the files that an approval is bound to, in bytes.
-const MaxScript = 16 << 20
+// maxScript bounds the files that an approval is bound to, in bytes.
+const maxScript = 16 << 20
 
 // Disk is the file system of this host.
 type Disk struct{}
@@ -58,7 +58,7 @@ func (Disk) Real(path string) (string, error) {
 
 const unixPath = 0x200000 // O_PATH: opens nothing, and needs no right to read
 
-func (Disk) Stat(path string) (FileKind, error) {
+func (Disk) Stat(path string) (fileKind, error) {
 	var info syscall.Stat_t
 	err := syscall.Stat(path, &info)
 	for err == syscall.EINTR {
@@ -66,15 +66,15 @@ func (Disk) Stat(path string) (FileKind, error) {
 	}
 	switch {
 	case err != nil:
-		return FileOther, &os.PathError{Op: "stat", Path: path, Err: err}
+		return fileOther, &os.PathError{Op: "stat", Path: path, Err: err}
 	case info.Mode&syscall.S_IFMT == syscall.S_IFDIR:
-		return FileDirectory, nil
+		return fileDirectory, nil
 	case info.Mode&syscall.S_IFMT != syscall.S_IFREG:
-		return FileOther, nil
+		return fileOther, nil
 	case info.Mode&0o111 == 0: // and not access(2): root may execute what anybody may
-		return FileRegular, nil
+		return fileRegular, nil
 	}
-	return FileExecutable, nil
+	return fileExecutable, nil
 }
 
 func (Disk) Hash(path string) (string, error) {
@@ -90,12 +90,12 @@ func (Disk) Hash(path string) (string, error) {
 	}
 	defer f.Close()
 	hash := sha256.New()
-	n, err := io.Copy(hash, io.LimitReader(f, MaxScript+1))
+	n, err := io.Copy(hash, io.LimitReader(f, maxScript+1))
 	switch {
 	case err != nil:
 		return "", err
-	case n > MaxScript:
-		return "", fmt.Errorf("%s is larger than %d bytes", path, MaxScript)
+	case n > maxScript:
+		return "", fmt.Errorf("%s is larger than %d bytes", path, maxScript)
 	}
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }

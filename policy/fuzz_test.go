@@ -42,7 +42,7 @@ func FuzzAnyWords(f *testing.F) {
 				}
 			}
 		}
-		request, err := NewCommandRequest(argv, "", true)
+		request, err := newCommandRequest(argv, "", true)
 		if err != nil {
 			t.Fatal(err)
 		}

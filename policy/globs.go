@@ -140,7 +140,7 @@ func (g *globber) walk(prefix string, components []string) (names []string) {
 			if _, err := g.files.Stat(g.absolute(name)); err != nil {
 				return nil
 			}
-		} else if kind, err := g.files.Stat(g.absolute(prefix)); err != nil || kind != FileDirectory {
+		} else if kind, err := g.files.Stat(g.absolute(prefix)); err != nil || kind != fileDirectory {
 			return nil
 		}
 		return []string{name}
@@ -173,7 +173,7 @@ func (g *globber) walk(prefix string, components []string) (names []string) {
 			continue
 		}
 		if len(rest) > 0 {
-			if kind, err := g.files.Stat(g.absolute(prefix + name)); err != nil || kind != FileDirectory {
+			if kind, err := g.files.Stat(g.absolute(prefix + name)); err != nil || kind != fileDirectory {
 				continue
 			}
 			names = append(names, g.walk(prefix+name+"/", rest)...)

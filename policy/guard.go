@@ -49,7 +49,7 @@ func Guard(in Invocation, node string, caller Caller, record *ApprovalRecord, no
 	claimed := in.Approved || in.Answer != AnswerDeny
 	out = in
 	out.Approved, out.Answer, out.Plan = false, AnswerDeny, nil
-	if _, err := NewCommandRequest(in.Argv, in.Raw, true); err != nil {
+	if _, err := newCommandRequest(in.Argv, in.Raw, true); err != nil {
 		return Invocation{}, false, err
 	}
 	if !claimed {
@@ -63,9 +63,9 @@ func Guard(in Invocation, node string, caller Caller, record *ApprovalRecord, no
 		out.Argv, out.Raw, out.Cwd, out.Agent, out.Session, out.Plan = plan.Argv, plan.CommandText, plan.Cwd, plan.Agent, plan.Session, &plan
 	}
 	if record.Binding == nil {
-		return Invocation{}, false, &BindingError{Code: CodeRequestMismatch}
+		return Invocation{}, false, &BindingError{Code: codeRequestMismatch}
 	}
-	if err := record.Binding.Check(NewBinding(out.Argv, out.Cwd, out.Agent, out.Session, in.Env)); err != nil {
+	if err := record.Binding.Check(newBinding(out.Argv, out.Cwd, out.Agent, out.Session, in.Env)); err != nil {
 		return Invocation{}, false, err
 	}
 	switch {

@@ -70,23 +70,23 @@ func TestLinesThatWereHolesAreAskedAbout(t *testing.T) {
 }
 
 func TestAnArgumentWithASpaceAtItsEndIsAnotherCommand(t *testing.T) {
-	bound := NewBinding([]string{"runner"}, "/w", "main", "s", nil)
+	bound := newBinding([]string{"runner"}, "/w", "main", "s", nil)
 	var e *BindingError
-	if err := bound.Check(NewBinding([]string{"runner "}, "/w", "main", "s", nil)); !errors.As(err, &e) || e.Code != CodeRequestMismatch {
+	if err := bound.Check(newBinding([]string{"runner "}, "/w", "main", "s", nil)); !errors.As(err, &e) || e.Code != codeRequestMismatch {
 		t.Errorf("%v", err)
 	}
-	if err := bound.Check(NewBinding([]string{"runner"}, "/w", "main", "s", nil)); err != nil {
+	if err := bound.Check(newBinding([]string{"runner"}, "/w", "main", "s", nil)); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAnApprovalIsForOneEnvironmentDirectoryAgentAndSession(t *testing.T) {
-	bound := NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"})
-	if err := bound.Check(NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"B": "2", "A": "1"})); err != nil {
+	bound := newBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"})
+	if err := bound.Check(newBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"B": "2", "A": "1"})); err != nil {
 		t.Error(err)
 	}
 	for want, run := range map[string]Binding{
-		CodeEnvMismatch: NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "2"}), CodeRequestMismatch: NewBinding([]string{"git"}, "/w", "main", "s", nil),
+		codeEnvMismatch: newBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "2"}), codeRequestMismatch: newBinding([]string{"git"}, "/w", "main", "s", nil),
 	} {
 		var e *BindingError
 		if err := bound.Check(run); !errors.As(err, &e) || e.Code != want {
@@ -94,18 +94,18 @@ func TestAnApprovalIsForOneEnvironmentDirectoryAgentAndSession(t *testing.T) {
 		}
 	}
 	var e *BindingError
-	if err := NewBinding([]string{"a"}, "/", "", "", nil).Check(NewBinding([]string{"a"}, "/", "", "", map[string]string{"A": "1"})); !errors.As(err, &e) || e.Code != CodeEnvMissing {
+	if err := newBinding([]string{"a"}, "/", "", "", nil).Check(newBinding([]string{"a"}, "/", "", "", map[string]string{"A": "1"})); !errors.As(err, &e) || e.Code != codeEnvMissing {
 		t.Error(err)
 	}
 	for name, run := range map[string]Binding{
-		"another value":    NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "3"}),
-		"one more":         NewBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2", "C": "3"}),
-		"none":             NewBinding([]string{"git", "diff"}, "/w", "main", "s", nil),
-		"another place":    NewBinding([]string{"git", "diff"}, "/x", "main", "s", map[string]string{"A": "1", "B": "2"}),
-		"another agent":    NewBinding([]string{"git", "diff"}, "/w", "other", "s", map[string]string{"A": "1", "B": "2"}),
-		"another session":  NewBinding([]string{"git", "diff"}, "/w", "main", "t", map[string]string{"A": "1", "B": "2"}),
-		"words joined":     NewBinding([]string{"git diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"}),
-		"one word more":    NewBinding([]string{"git", "diff", ""}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"}),
+		"another value":    newBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "3"}),
+		"one more":         newBinding([]string{"git", "diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2", "C": "3"}),
+		"none":             newBinding([]string{"git", "diff"}, "/w", "main", "s", nil),
+		"another place":    newBinding([]string{"git", "diff"}, "/x", "main", "s", map[string]string{"A": "1", "B": "2"}),
+		"another agent":    newBinding([]string{"git", "diff"}, "/w", "other", "s", map[string]string{"A": "1", "B": "2"}),
+		"another session":  newBinding([]string{"git", "diff"}, "/w", "main", "t", map[string]string{"A": "1", "B": "2"}),
+		"words joined":     newBinding([]string{"git diff"}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"}),
+		"one word more":    newBinding([]string{"git", "diff", ""}, "/w", "main", "s", map[string]string{"A": "1", "B": "2"}),
 		"nothing approved": {},
 	} {
 		if bound.Check(run) == nil {
@@ -124,7 +124,7 @@ func TestAWorkingDirectoryThroughALinkIsRefused(t *testing.T) {
 	if d.Verdict != Deny {
 		t.Errorf("%v: %q", d.Verdict, d.Lines())
 	}
-	if _, err := tr.m.Prepare(CommandRequest{Argv: []string{"rg"}}, tr.dir+"/alias", "", ""); !errors.Is(err, ErrCwd) {
+	if _, err := tr.m.Prepare(CommandRequest{Argv: []string{"rg"}}, tr.dir+"/alias", "", ""); !errors.Is(err, errCwd) {
 		t.Errorf("%v", err)
 	}
 }
@@ -132,7 +132,7 @@ func TestAWorkingDirectoryThroughALinkIsRefused(t *testing.T) {
 func TestPatternsMindCaseAndComponents(t *testing.T) {
 	for pattern, path := range map[string]string{"/opt/Tool": "/opt/tool", "/opt?tool": "/opt/tool", "/opt/*": "/opt/a/tool", "/opt/t?": "/opt/t/", "/OPT/**": "/opt/tool",
 		"/opt/[t]ool": "/opt/tool", "/opt/tool": "/opt/toolx", "/opt/**/tool": "/opt/tool", "rg": "rg", "": ""} {
-		if NewPattern(pattern, "/home/u").Match(path) && pattern != "rg" {
+		if newPattern(pattern, "/home/u").Match(path) && pattern != "rg" {
 			t.Errorf("%q matches %q", pattern, path)
 		}
 	}
@@ -170,7 +170,7 @@ func TestWhatAnInterpreterWouldRunMustBeClear(t *testing.T) {
 		{"ruby", "-r./run.ts", "./run.ts"}, {"ruby", "-I.", "./run.ts"}, {"python3", "-m", "mod"}, {"sh", "-c", "node ./run.ts"}, {"sh", "-s"}, {"sh"}, {"npm", "start"},
 		{"yarn", "dev"}, {"env", "A=b", "node", "./run.ts"}, {"node", "--", "--x"},
 	} {
-		if plan, err := tr.m.Prepare(CommandRequest{Argv: argv}, tr.cwd(), "", ""); !errors.Is(err, ErrUnbindable) {
+		if plan, err := tr.m.Prepare(CommandRequest{Argv: argv}, tr.cwd(), "", ""); !errors.Is(err, errUnbindable) {
 			t.Errorf("%q: %+v %v", argv, plan, err)
 		}
 	}
@@ -190,7 +190,7 @@ func TestVariablesThatChooseCodeAreRefused(t *testing.T) {
 		"HTTPS_PROXY", "SSL_CERT_FILE", "NODE_TLS_REJECT_UNAUTHORIZED", "HOME", "TMPDIR", "1BAD", "A B", "A-B", "", "BASH_FUNC_x%%", "A=B", "GITHUB_TOKEN", "KUBECONFIG",
 		"SSH_AUTH_SOCK", "RUSTC_WRAPPER", "CC", "MAKEFLAGS", "GOFLAGS", "GCONV_PATH", "AWS_PROFILE",
 	} {
-		if CheckOverrides(map[string]string{name: "x"}) == nil {
+		if checkOverrides(map[string]string{name: "x"}) == nil {
 			t.Errorf("%q may be set", name)
 		}
 	}
@@ -302,7 +302,7 @@ func TestAllowAlwaysAllowsThatCommandThereAndNoOther(t *testing.T) {
 }
 
 func guardedRecord() *ApprovalRecord {
-	b := NewBinding([]string{"echo", "a"}, "/w", "main", "s", nil)
+	b := newBinding([]string{"echo", "a"}, "/w", "main", "s", nil)
 	return &ApprovalRecord{ID: "run", Node: "n", Binding: &b, ExpiresAt: 100, By: Caller{"conn", "dev"}, Resolved: true, Answer: AnswerAllowOnce}
 }
 
@@ -371,12 +371,12 @@ func TestTheStoredPlanTakesThePlaceOfTheCallersWords(t *testing.T) {
 func TestATextThatIsNotThatOfTheWordsIsRefused(t *testing.T) {
 	for _, raw := range []string{"echo hi", "uname  -a", "uname -a x", "uname"} {
 		var mismatch *MismatchError
-		if _, err := NewCommandRequest([]string{"uname", "-a"}, raw, true); !errors.As(err, &mismatch) {
+		if _, err := newCommandRequest([]string{"uname", "-a"}, raw, true); !errors.As(err, &mismatch) {
 			t.Errorf("%q: %v", raw, err)
 		}
 	}
 	for _, argv := range [][]string{{"env", "BASH_ENV=x", "sh", "-c", "id"}, {"sh", "-c", "id", "x"}, {"sudo", "sh", "-c", "id"}} {
-		if _, err := NewCommandRequest(argv, "id", true); err == nil {
+		if _, err := newCommandRequest(argv, "id", true); err == nil {
 			t.Errorf("%q passes for id", argv)
 		}
 	}
@@ -481,7 +481,7 @@ func TestWordsAndALineOfTheSameTextAreTwoCommands(t *testing.T) {
 		p := tr.policy()
 		words := Request{Argv: argv, Cwd: tr.cwd()}
 		d := p.Decide(words)
-		p.Approvals.Agents["main"].Allowlist = append(d.Always, Entry{Pattern: CommandPattern(words.text()), Source: sourceAllowAlways})
+		p.Approvals.Agents["main"].Allowlist = append(d.Always, Entry{Pattern: commandPattern(words.text()), Source: sourceAllowAlways})
 		line := Request{Command: CommandText(argv), Cwd: tr.cwd()}
 		if d := p.Decide(line); d.Verdict != AskPerson {
 			t.Errorf("%q allows %q: %v", argv, line.Command, d.Verdict)

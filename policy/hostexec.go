@@ -109,7 +109,7 @@ func CanonicalArgv(argv []string) string {
 		if word != "" && plain(word, "-_./:@+=") {
 			b.WriteString(word)
 		} else {
-			b.WriteString(Quote(word))
+			b.WriteString(quote(word))
 		}
 	}
 	return b.String()

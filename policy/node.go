@@ -53,10 +53,10 @@ func nodeNames(nodes []Node, ids bool) string {
 // leastPrefix is how much of a node's id must be given.
 const leastPrefix = 6
 
-// FindNode resolves a reference: the exact id, then the display name, then the remote address, then
+// findNode resolves a reference: the exact id, then the display name, then the remote address, then
 // the beginning of an id. A name comes before an address: a node chooses neither, but an address
 // changes hands. Among equals the connected one is meant.
-func FindNode(nodes []Node, query string) (string, error) {
+func findNode(nodes []Node, query string) (string, error) {
 	query = strings.TrimSpace(query)
 	if query == "" {
 		return "", &NodeError{}

@@ -27,12 +27,12 @@ func TestFamiliesOfVariablesThatChooseCodeAreRefused(t *testing.T) {
 		WINEDLLOVERRIDES WINEPATH BOX64_LD_LIBRARY_PATH MTOOLSRC DICTIONARY ASPELL_CONF WORDLIST ENSCRIPT_LIBRARY A2PS_CONFIG LPDEST MPAGE_LIB PRINTER NNTPSERVER HTTP_HOME PKG_PATH PKGDEST
 		MAKEPKG_CONF PACMAN ABS_ROOT GNOME2_PATH KDEDIRS KDEHOME KDE_FORK_SLAVES QT_PLUGIN_PATH QML2_IMPORT_PATH QMLSCENE_DEVICE
 		MY_TOOL_OPTS my_tool_rc FOOTOOLRC XKEYLOGFILE A_PRELOAD B_PLUGIN_PATH C_EDITOR D_PAGER E_STARTUP_FILE F_KEYLOG SOME_HOME SOME_PATH SOME_SWITCHES`) {
-		if CheckOverrides(map[string]string{name: "x"}) == nil {
+		if checkOverrides(map[string]string{name: "x"}) == nil {
 			t.Errorf("%s may be set by a request", name)
 		}
 	}
 	for _, name := range strings.Fields(`TERM LANG LC_ALL TZ NO_COLOR FORCE_COLOR CI DEBUG FOO PORT HOST VERBOSE COLUMNS LINES USER MY_VAR APP_MODE LOG_LEVEL FEATURE_X NAME VALUE COUNT SAFE_A`) {
-		if err := CheckOverrides(map[string]string{name: "x"}); err != nil {
+		if err := checkOverrides(map[string]string{name: "x"}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

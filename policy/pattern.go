@@ -13,9 +13,9 @@ type Pattern struct {
 
 const maxPattern = 4096
 
-// NewPattern reads a pattern as people write it: space around it does not count, ~ at its start is
+// newPattern reads a pattern as people write it: space around it does not count, ~ at its start is
 // the home directory.
-func NewPattern(text, home string) Pattern {
+func newPattern(text, home string) Pattern {
 	text = strings.TrimSpace(text)
 	if home != "" && (text == "~" || strings.HasPrefix(text, "~/")) {
 		text = strings.TrimSuffix(home, "/") + text[1:]
@@ -30,7 +30,7 @@ func NewPattern(text, home string) Pattern {
 
 // insensitive is the older behaviour: on a case-sensitive file system it lets another program pass.
 func (p Pattern) insensitive() Pattern {
-	p = NewPattern(strings.ToLower(p.text), "") // a small letter may be longer or shorter than its capital
+	p = newPattern(strings.ToLower(p.text), "") // a small letter may be longer or shorter than its capital
 	p.fold = true
 	return p
 }

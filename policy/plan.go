@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// ErrUnbindable says that what an interpreter would run cannot be told from the command's words, so
+// errUnbindable says that what an interpreter would run cannot be told from the command's words, so
 // that no approval can be bound to it.
-var ErrUnbindable = errors.New("SYSTEM_RUN_DENIED: approval cannot safely bind this interpreter/runtime command")
+var errUnbindable = errors.New("SYSTEM_RUN_DENIED: approval cannot safely bind this interpreter/runtime command")
 
-// ErrCwd says that a working directory is reached through a link, which could lead elsewhere when
+// errCwd says that a working directory is reached through a link, which could lead elsewhere when
 // the command runs.
-var ErrCwd = errors.New("SYSTEM_RUN_DENIED: approval requires a canonical working directory (no symbolic link in it)")
+var errCwd = errors.New("SYSTEM_RUN_DENIED: approval requires a canonical working directory (no symbolic link in it)")
 
 // Prepare makes the plan of a command for a prompt: its program by the real path, its directory
 // without links, its script by hash.
@@ -22,18 +22,18 @@ func (m *Machine) Prepare(r CommandRequest, cwd, agent, session string) (Plan, e
 	}
 	real, err := m.Files.Real(cwd)
 	if err != nil || !filepath.IsAbs(cwd) || real != filepath.Clean(cwd) {
-		return Plan{}, ErrCwd
+		return Plan{}, errCwd
 	}
 	p := Plan{Argv: append([]string{}, r.Argv...), Cwd: real, Preview: r.Preview, Agent: agent, Session: session}
 	index, bound := scriptOperand(p.Argv, func(word string) bool { return m.script(word, real) != "" })
 	switch bound {
 	case bindFile:
 		if p.File, err = m.bindFile(p.Argv[index], index, real); err != nil {
-			return Plan{}, ErrUnbindable
+			return Plan{}, errUnbindable
 		}
 	case bindNothing:
 	default:
-		return Plan{}, ErrUnbindable
+		return Plan{}, errUnbindable
 	}
 	if err := m.pin(&p); err != nil {
 		return Plan{}, err
@@ -70,7 +70,7 @@ func (m *Machine) script(word, cwd string) string {
 		path = cwd + "/" + path
 	}
 	kind, err := m.Files.Stat(path)
-	if err != nil || kind != FileRegular && kind != FileExecutable {
+	if err != nil || kind != fileRegular && kind != fileExecutable {
 		return ""
 	}
 	real, err := m.Files.Real(path)
@@ -80,10 +80,10 @@ func (m *Machine) script(word, cwd string) string {
 	return real
 }
 
-func (m *Machine) bindFile(word string, index int, cwd string) (*BoundFile, error) {
+func (m *Machine) bindFile(word string, index int, cwd string) (*boundFile, error) {
 	path := m.script(word, cwd)
 	sum, err := m.Files.Hash(path)
-	return &BoundFile{index, path, sum}, err
+	return &boundFile{index, path, sum}, err
 }
 
 // A bindable says what an approval has to be bound to besides the words. The zero value is: it

@@ -2,8 +2,8 @@ package policy
 
 import "strings"
 
-// Quote is one word of a shell line, in single quotes, whatever it holds.
-func Quote(word string) string {
+// quote is one word of a shell line, in single quotes, whatever it holds.
+func quote(word string) string {
 	if !strings.Contains(word, "'") {
 		return "'" + word + "'"
 	}
@@ -15,6 +15,6 @@ func appendQuoted(b *strings.Builder, argv []string) {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(Quote(word))
+		b.WriteString(quote(word))
 	}
 }

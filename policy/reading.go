@@ -9,12 +9,12 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// ResolveLine takes a shell line apart as ParseLine does, and resolves what is safe once it is
+// resolveLine takes a shell line apart as ParseLine does, and resolves what is safe once it is
 // known: redirections between descriptors and to /dev/null, cd, assignments of harmless variables,
 // globs and ~, newlines, !, for over words, here documents. What it returns holds no expansion any
 // more. The line is built anew from that, so that what runs is what was looked at: a glob is
 // expanded once.
-func ResolveLine(m *Machine, text, cwd string) ([]Segment, *Refusal) {
+func resolveLine(m *Machine, text, cwd string) ([]Segment, *Refusal) {
 	// A comment ends with its line, whatever stands before that; the parser goes on behind a
 	// backslash.
 	if i := strings.Index(text, "\\\n"); i >= 0 && strings.Contains(text, "#") {
@@ -265,7 +265,7 @@ func (r *lineResolver) changeDirectory(s *Segment, name string, cmd *syntax.Call
 		dir = r.dir + "/" + dir
 	}
 	kind, err := r.machine.Files.Stat(dir) // as it is written: what stands before .. must be there
-	if err != nil || kind != FileDirectory {
+	if err != nil || kind != fileDirectory {
 		return at("cd to what is no directory", cmd.Pos())
 	}
 	real, err := r.machine.Files.Real(dir)

@@ -14,22 +14,22 @@ func TestZeroValuesAreTheStrictest(t *testing.T) {
 		h Host
 		w Answer
 		b By
-		k FileKind
+		k fileKind
 		n bindable
 	)
-	if v != Deny || s != SecurityDeny || a != AskAlways || h != HostSandbox || w != AnswerDeny || b != ByNothing || k != FileOther || n != bindUnclear {
+	if v != Deny || s != SecurityDeny || a != AskAlways || h != HostSandbox || w != AnswerDeny || b != ByNothing || k != fileOther || n != bindUnclear {
 		t.Error(v, s, a, h, w, b, k, n)
 	}
-	if j := Judge(Security(99), Ask(99), Facts{Understood: true, Satisfied: true}, AnswerNone); j.Allowed {
+	if j := judgeAnswer(Security(99), Ask(99), Facts{Understood: true, Satisfied: true}, AnswerNone); j.Allowed {
 		t.Error("an unknown security allows")
 	}
-	if !RequiresAsk(SecurityAllowlist, Ask(99), Facts{Durable: true}) {
+	if !requiresAsk(SecurityAllowlist, Ask(99), Facts{Durable: true}) {
 		t.Error("an unknown ask does not ask")
 	}
-	if run, _ := Unanswered(Security(99), Facts{Understood: true, Satisfied: true}, false); run {
+	if run, _ := unanswered(Security(99), Facts{Understood: true, Satisfied: true}, false); run {
 		t.Error("an unknown fallback runs")
 	}
-	if Verdict(99).String() != "unknown" || len(Answers(Ask(99))) != 2 {
+	if Verdict(99).String() != "unknown" || len(answers(Ask(99))) != 2 {
 		t.Error("unknown words")
 	}
 }

@@ -13,12 +13,12 @@ func TestNoPatternAndNoPathPanics(t *testing.T) {
 	odd := []string{"\u212a", "/\u212a/*", "K\u212aelvin/?", "\u0130", "/\u0130*", "\u1e9e?", "*\u212a", "\xff*", "/a\xff?\u212a", "\u2126*\u2126", "\u023a*", "?\u023a", "", "*", "**", "?"}
 	for _, pattern := range odd {
 		for _, path := range append(odd, "/k/x", "/K/x", "kkelvin/x", "k", "i\u0307", strings.Repeat("\u023a", 100)) {
-			p := NewPattern(pattern, "/home/\u212a")
+			p := newPattern(pattern, "/home/\u212a")
 			p.Match(path)
 			p.insensitive().Match(path)
 		}
 	}
-	if !NewPattern("/OPT/\u212a*", "").insensitive().Match("/opt/kx") {
+	if !newPattern("/OPT/\u212a*", "").insensitive().Match("/opt/kx") {
 		t.Error("letters are not folded")
 	}
 }
@@ -30,7 +30,7 @@ func TestNothingIsQuadratic(t *testing.T) {
 	many := func(word string, n int) string { return strings.Repeat(word+" ", n) }
 	for name, line := range map[string]string{
 		"time": many("time", 12000) + "rg", "env": many("env", 12000) + "rg", "nice": many("nice -n 5", 5000) + "rg", "xargs": many("xargs", 4000), "!": many("!", 12000) + "rg", "find": "find . " + many("-exec rg {} ;", 1000), "words": "rg " + many("a", 4000), "options": "git log " + many("-p", 4000),
-		"clusters": "tar -" + strings.Repeat("v", 60000), "long": "git --" + strings.Repeat("a", 60000), "sed": "sed " + Quote(strings.Repeat("s/a/b/;", 8000)), "sed brackets": "sed " + Quote(strings.Repeat("s/[a/b/", 8000)), "awk": "awk " + Quote(strings.Repeat("a[", 30000)), "awk slashes": "awk " + Quote(strings.Repeat("/[/", 20000)), "jq": "jq " + Quote(strings.Repeat("[", 60000)), "jq strings": "jq " + Quote(strings.Repeat(`"\(`, 20000)), "jq defs": "jq " + Quote(strings.Repeat("def f(a;b): a; ", 4000)), "jq names": "jq " + Quote(strings.Repeat("$ ", 30000)+"a"),
+		"clusters": "tar -" + strings.Repeat("v", 60000), "long": "git --" + strings.Repeat("a", 60000), "sed": "sed " + quote(strings.Repeat("s/a/b/;", 8000)), "sed brackets": "sed " + quote(strings.Repeat("s/[a/b/", 8000)), "awk": "awk " + quote(strings.Repeat("a[", 30000)), "awk slashes": "awk " + quote(strings.Repeat("/[/", 20000)), "jq": "jq " + quote(strings.Repeat("[", 60000)), "jq strings": "jq " + quote(strings.Repeat(`"\(`, 20000)), "jq defs": "jq " + quote(strings.Repeat("def f(a;b): a; ", 4000)), "jq names": "jq " + quote(strings.Repeat("$ ", 30000)+"a"),
 		"loops": strings.Repeat("for x in 1 2 3 4 5 6 7 8; do ", 20) + "rg" + strings.Repeat("; done", 20), "loop": "for x in " + many("a", 12000) + "; do rg $x; done", "assignments": many("A=b", 12000) + "rg", "redirections": "rg " + many("2>&1", 12000), "globs": "rg " + many("*", 12000), "documents": strings.Repeat("rg <<E;", 3) + strings.Repeat("\nx\nE", 3), "here": "rg <<E\n" + strings.Repeat("END\n", 15000) + "E", "cd": strings.Repeat("cd DIR/work; ", 4000), "deep": "rg " + strings.Repeat("*/", 20000), "make": "make " + many("A=b", 10000), "names": "/" + strings.Repeat("a-static", 6000) + " x", "dots": strings.Repeat("a.", 20000) + " x", "sudo": "sudo " + many("a", 4000),
 	} {
 		if took := busy(func() { tr.decide(p, line) }); took > 3*time.Second {

@@ -114,7 +114,7 @@ func compile(entries []Entry, home string, fold bool) (rules []rule, problems []
 		if text == "" {
 			continue
 		}
-		r := rule{Entry: e, pattern: NewPattern(text, home), any: text == "*", command: strings.HasPrefix(text, commandPrefix)}
+		r := rule{Entry: e, pattern: newPattern(text, home), any: text == "*", command: strings.HasPrefix(text, commandPrefix)}
 		if fold {
 			r.pattern = r.pattern.insensitive()
 		}
@@ -226,7 +226,7 @@ func (u *use) contained() string {
 // hashed is the hash of the arguments and the directory, made once.
 func (u *use) hashed() string {
 	if u.hash == "" {
-		u.hash = HashArguments(u.cwd, u.args)
+		u.hash = hashArguments(u.cwd, u.args)
 	}
 	return u.hash
 }
@@ -305,7 +305,7 @@ func denies(rules []rule, m *Machine, u use) *rule {
 // A version or a variant of the program is the program.
 func (r *rule) namesWord(e Executable) bool {
 	text := baseOf(r.pattern.text)
-	base := NewPattern(text, "")
+	base := newPattern(text, "")
 	word, real := e.names()
 	for _, name := range [...]string{word, real} {
 		if name == "" {

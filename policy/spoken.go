@@ -110,7 +110,7 @@ func parseOverrides(words []string) (o Overrides, _ error) {
 			into, known = &o.Node, value != "" && len(value) <= maxNode && !hasHidden(value)
 		}
 		if into == nil || !known || *into != "" {
-			return Overrides{}, fmt.Errorf("%s: %w", Quote(DisplayText(word)), &SpokenUsageError{execUsage})
+			return Overrides{}, fmt.Errorf("%s: %w", quote(DisplayText(word)), &SpokenUsageError{execUsage})
 		}
 		*into = value
 	}

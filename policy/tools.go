@@ -27,8 +27,8 @@ type ToolDecision struct {
 	Why     string
 }
 
-// ToolGroup are the tools of a group, or nil for a name that is none.
-func ToolGroup(name string) []string {
+// toolGroup are the tools of a group, or nil for a name that is none.
+func toolGroup(name string) []string {
 	switch name {
 	case "group:fs":
 		return []string{"read", "write", "edit", "apply_patch"}
@@ -76,7 +76,7 @@ func expandTools(names []string) []string {
 	var list []string
 	for _, name := range names {
 		name = toolName(name)
-		group := ToolGroup(name)
+		group := toolGroup(name)
 		if group == nil {
 			group = []string{name}
 		}
@@ -150,7 +150,7 @@ func ToolMistakes(l ToolLayer, known ...string) []string {
 	for _, name := range slices.Concat(l.Allow, l.AlsoAllow, l.Deny) {
 		switch name := toolName(name); {
 		case strings.HasPrefix(name, "group:"):
-			if ToolGroup(name) == nil {
+			if toolGroup(name) == nil {
 				list = append(list, fmt.Sprintf("%s: no group is called %s", l.Name, DisplayText(name)))
 			}
 		case len(known) > 0 && !strings.Contains(name, "*") && !isTool(name, known):
@@ -168,7 +168,7 @@ func ToolMistakes(l ToolLayer, known ...string) []string {
 var groups = []string{"group:fs", "group:runtime", "group:web", "group:memory", "group:sessions", "group:ui", "group:automation", "group:messaging", "group:nodes", "group:agents", "group:media"}
 
 func isTool(name string, known []string) bool {
-	return slices.Contains(known, name) || slices.ContainsFunc(groups, func(group string) bool { return slices.Contains(ToolGroup(group), name) })
+	return slices.Contains(known, name) || slices.ContainsFunc(groups, func(group string) bool { return slices.Contains(toolGroup(group), name) })
 }
 
 // nearestTool is a tool's name of the same letters but for one, or of the same without its

@@ -53,7 +53,7 @@ func (tr *tree) link(target, path string) {
 // lists allows programs of bin by their names, and everything else by its pattern. DIR is the
 // tree's directory.
 func (tr *tree) lists(allow ...string) *Lists {
-	return NewLists(tr.m, tr.entries(allow...), nil, false)
+	return newLists(tr.m, tr.entries(allow...), nil, false)
 }
 
 func (tr *tree) entries(patterns ...string) []Entry {
@@ -73,7 +73,7 @@ func (tr *tree) cwd() string { return tr.dir + "/work" }
 func (tr *tree) policy(allow ...string) *Policy {
 	gateway, allowlist := HostGateway, SecurityAllowlist
 	return &Policy{Machine: tr.m, Layers: Layers{Global: Preference{Host: &gateway, Security: &allowlist}}, SafeBins: SafeBins{Names: DefaultSafeBins()},
-		Approvals: &Approvals{Agents: map[string]*AgentApprovals{"main": {Security: Say(SecurityAllowlist), Allowlist: tr.entries(allow...)}}}}
+		Approvals: &Approvals{Agents: map[string]*AgentApprovals{"main": {Security: say(SecurityAllowlist), Allowlist: tr.entries(allow...)}}}}
 }
 
 func (tr *tree) decide(p *Policy, line string) Decision {

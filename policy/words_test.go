@@ -173,15 +173,15 @@ func TestANodeIsFoundByIdNameAddressOrTheBeginningOfItsId(t *testing.T) {
 	nodes := []Node{{"abc123def", "Build Box", "10.0.0.5", true}, {"abc123xyz", "Mac's Mini", "10.0.0.6", false}, {"10.0.0.6", "odd", "", true}, {"n4", "10.0.0.5", "", false}}
 	for query, want := range map[string]string{"abc123def": "abc123def", "build-box": "abc123def", " BUILD  box ": "abc123def", "macs mini": "", "mac’s mini": "abc123xyz", "10.0.0.6": "10.0.0.6", "10.0.0.5": "n4",
 		"abc123": "abc123def", "abc123x": "abc123xyz", "abc12": "", "": "", "ABC123DEF": "", "---": ""} {
-		got, err := FindNode(nodes, query)
+		got, err := findNode(nodes, query)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q %v", query, got, err)
 		}
 	}
-	if _, err := FindNode([]Node{{"a", "x", "", false}, {"b", "X", "", false}}, "x"); err == nil || !strings.HasPrefix(err.Error(), "ambiguous node: x (matches: x [node=a], X [node=b])") {
+	if _, err := findNode([]Node{{"a", "x", "", false}, {"b", "X", "", false}}, "x"); err == nil || !strings.HasPrefix(err.Error(), "ambiguous node: x (matches: x [node=a], X [node=b])") {
 		t.Error(err)
 	}
-	if _, err := FindNode([]Node{{"a", "\x1b[2J", "", false}}, "q\n"); err == nil || strings.ContainsAny(err.Error(), "\x1b\n") {
+	if _, err := findNode([]Node{{"a", "\x1b[2J", "", false}}, "q\n"); err == nil || strings.ContainsAny(err.Error(), "\x1b\n") {
 		t.Errorf("%q", err)
 	}
 }
@@ -220,10 +220,10 @@ func TestCuttingAnOutputNeverSplitsACharacter(t *testing.T) {
 			t.Errorf("%d: %d bytes, valid %v, stderr %q", lead, len(o.Stdout), utf8.ValidString(stdout), stderr)
 		}
 	}
-	if text := EventOutput(strings.Repeat("ü", MaxEventOutput+1)); text != truncatedHead+strings.Repeat("ü", MaxEventOutput) {
+	if text := EventOutput(strings.Repeat("ü", maxEventOutput+1)); text != truncatedHead+strings.Repeat("ü", maxEventOutput) {
 		t.Errorf("%d bytes", len(text))
 	}
-	if text := strings.Repeat("ü", MaxEventOutput); EventOutput(text) != text {
+	if text := strings.Repeat("ü", maxEventOutput); EventOutput(text) != text {
 		t.Error("it was cut")
 	}
 }
@@ -234,24 +234,24 @@ func TestPlansAndEntriesAreBoundToExactHashes(t *testing.T) {
 		cwd  string
 		args []string
 	}{{"/a", nil}, {"/a", []string{""}}, {"/a", []string{"", ""}}, {"/a", []string{"b"}}, {"/a", []string{"b "}}, {"/a", []string{"b", "c"}}, {"/a", []string{"bc"}}, {"/a", []string{"b\x00c"}}, {"/ab", nil}, {"/a\x00", nil}} {
-		hash := HashArguments(c.cwd, c.args)
+		hash := hashArguments(c.cwd, c.args)
 		if seen[hash] {
 			t.Errorf("%q has another's hash", c)
 		}
 		seen[hash] = true
 	}
-	a, keys := HashEnvironment(map[string]string{"A1": "x", "A_": "y", "A": "z", "b": "1", "B": "2"})
+	a, keys := hashEnvironment(map[string]string{"A1": "x", "A_": "y", "A": "z", "b": "1", "B": "2"})
 	if want := []string{"A", "A_", "A1", "b", "B"}; a == "" || !slices.Equal(keys, want) {
 		t.Errorf("%q", keys)
 	}
-	if b, _ := HashEnvironment(map[string]string{"A": "1", "B": "2"}); b == a {
+	if b, _ := hashEnvironment(map[string]string{"A": "1", "B": "2"}); b == a {
 		t.Error("alike")
 	}
 }
 
 func TestSafeExecutableValuesAreNamesOrPaths(t *testing.T) {
 	for value, want := range map[string]bool{"node": true, " tool ": true, "/usr/bin/node": true, "~/bin/x": true, "my tool": false, "": false, "-rf": false, "a;b": false, "$(x)": false, "a|b": false, "a\nb": false, "a'b": false, "a\u200bb": false, "g++": true} {
-		if SafeExecutableValue(value) != want {
+		if safeExecutableValue(value) != want {
 			t.Errorf("%q: %v", value, !want)
 		}
 	}
@@ -263,7 +263,7 @@ func FuzzAPatternMatchesWhatItWouldByHand(f *testing.F) {
 		if len(pattern) > 40 || len(path) > 40 || strings.TrimSpace(pattern) != pattern || strings.HasPrefix(pattern, "~") || pattern == "" {
 			return
 		}
-		if got, want := NewPattern(pattern, "").Match(path), slowMatch(pattern, path); got != want {
+		if got, want := newPattern(pattern, "").Match(path), slowMatch(pattern, path); got != want {
 			t.Errorf("%q and %q: %v, by hand %v", pattern, path, got, want)
 		}
 	})

@@ -5,8 +5,8 @@ import "strings"
 // maxWrappers is how many wrappers are looked through. A fifth is refused.
 const maxWrappers = 4
 
-// An Unwrapped is a command without the programs that only start it.
-type Unwrapped struct {
+// An unwrapped is a command without the programs that only start it.
+type unwrapped struct {
 	Argv     []string   // the command that is started
 	Policy   []string   // the command that an allowlist is asked about: with busybox sh, busybox
 	Wrappers []string   // names, the outermost first
@@ -18,11 +18,11 @@ type Unwrapped struct {
 // Unwrap looks through the wrappers that do nothing but start another command: env without options
 // or assignments, nice, nohup, stdbuf, time, timeout. Whatever else starts a command, or has a flag
 // that is not known, is blocked.
-func Unwrap(argv []string) Unwrapped { return unwrap(argv, nil) }
+func Unwrap(argv []string) unwrapped { return unwrap(argv, nil) }
 
 // unwrap takes a name for each word from alias, so that a link called e to env counts as env.
-func unwrap(argv []string, alias func(word string) string) Unwrapped {
-	u := Unwrapped{Argv: argv}
+func unwrap(argv []string, alias func(word string) string) unwrapped {
+	u := unwrapped{Argv: argv}
 	for len(u.Argv) > 0 {
 		name := wrapperName(u.Argv[0], alias)
 		n, why := wrapperWords(name, u.Argv)
@@ -65,7 +65,7 @@ func wrapperName(word string, alias func(string) string) string {
 }
 
 // multiplexer looks at busybox and toybox, whose first argument is the program.
-func (u *Unwrapped) multiplexer(alias func(string) string) {
+func (u *unwrapped) multiplexer(alias func(string) string) {
 	if len(u.Argv) == 0 {
 		return
 	}
