@@ -19,8 +19,8 @@ type Broker interface {
 	// Session.Close, with the context, and with whoever opened it.
 	Open(context.Context, SessionSpec) (*Session, error)
 	// Ask asks within a session and waits for the answer. The question is withdrawn when the
-	// context ends. That it was denied, or nobody answered, is no error. A *BusyError tells an
-	// agent that asks too much.
+	// context ends. A denial, or that nobody answered, is not an error but an Answer. A *BusyError
+	// tells an agent that asks too much.
 	Ask(ctx context.Context, session string, a Asking) (Answer, error)
 	// Pending lists what waits for a decision, the oldest first.
 	Pending(context.Context) ([]Request, error)

@@ -88,7 +88,7 @@ const (
 	CommandAccepted CommandStatus = "accepted"
 )
 
-// A CommandAnswer is what whoever asked is told, when the command has ended.
+// A CommandAnswer is what whoever asked is told when the command has ended.
 type CommandAnswer struct {
 	RequestID string        `json:"requestId,omitempty"`
 	Status    CommandStatus `json:"status"`
@@ -136,7 +136,7 @@ type Runner interface {
 	WaitOutside(ctx context.Context, id string) (CommandAnswer, error)
 }
 
-// CommandBody asks on the people's socket.
+// CommandBody asks for a command outside, on the person's socket.
 type CommandBody struct {
 	Session string `json:"sessionId,omitempty" jsonschema:"the session that it is asked in; without it, the person runs it themselves"`
 	Command

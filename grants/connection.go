@@ -17,7 +17,7 @@ type Connections struct {
 	More        int64        `json:"more,omitempty" jsonschema:"how many others there were"`
 }
 
-// MaxConnections are told of at once.
+// MaxConnections bounds the list of one call of Observe.
 const MaxConnections = 100
 
 // An Observer is a broker that puts on record what a session's network did.

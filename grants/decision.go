@@ -99,10 +99,10 @@ const (
 )
 
 // Decide holds a decision that allows something against the question, and returns the place that it
-// grants. Of a denial it checks the form. The place is looked up anew: between question and
-// decision, what was asked for may have become a link to something else. The error is a
-// *DecisionError, a *NeverError, a *profile.PathError, an *InvalidError or a *ChangedError, and
-// then nothing is granted.
+// grants. For a denial, it only checks that the fields fit each other. The place is looked up anew:
+// between question and decision, what was asked for may have become a link to something else. The
+// error is a *DecisionError, a *NeverError, a *profile.PathError, an *InvalidError or a
+// *ChangedError, and then nothing is granted.
 func (r Rules) Decide(q Question, d Decision) (Place, error) {
 	if err := d.check(q); err != nil || d.Kind == Deny {
 		return Place{}, err

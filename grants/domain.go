@@ -35,7 +35,7 @@ func (r DomainRequest) Facts() (facts []Fact) {
 	return facts
 }
 
-// A DomainAnswer is what came of such a request.
+// A DomainAnswer is what came of a DomainRequest.
 type DomainAnswer struct {
 	RequestID string  `json:"requestId,omitempty"`
 	Outcome   Outcome `json:"outcome" jsonschema:"granted, denied or timeout"`
@@ -51,8 +51,8 @@ type DomainAsker interface {
 	AskDomain(ctx context.Context, session, to string) (DomainAnswer, error)
 }
 
-// DomainBody asks on the people's socket: who starts a sandbox asks, when a connection comes out of
-// it. No sandbox says itself what it asks for.
+// DomainBody asks for a connection, on the person's socket: whoever started the sandbox asks, when
+// a connection comes out of it. No sandbox itself names what it asks for.
 type DomainBody struct {
 	Session string `json:"sessionId" jsonschema:"the session that was opened"`
 	To      string `json:"destination" jsonschema:"host:port"`

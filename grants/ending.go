@@ -12,7 +12,7 @@ import (
 // the right to can set the first, nobody the second.
 type Clock func() (day time.Time, up time.Duration)
 
-// MachineClock is this machine's.
+// MachineClock is the Clock of this machine.
 func MachineClock() (time.Time, time.Duration) {
 	var up unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
@@ -115,7 +115,7 @@ func NewAlarm(after time.Duration, do func()) *Alarm {
 	return a
 }
 
-// Stop keeps an alarm from calling, unless it does by now. A nil one is none.
+// Stop keeps an alarm from calling, unless it has begun to. Stop of a nil Alarm does nothing.
 func (a *Alarm) Stop() {
 	switch {
 	case a == nil:

@@ -6,7 +6,7 @@ import (
 	"github.com/clairun/clai-sandbox/profile"
 )
 
-// InvalidError is a part of a question or decision that cannot be meant.
+// InvalidError is a part of a question or decision that makes no sense.
 type InvalidError struct {
 	Field string
 	Why   string

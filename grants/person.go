@@ -74,7 +74,7 @@ type Questioner interface {
 	AskPerson(ctx context.Context, session string, q PersonQuestion) (PersonAnswer, error)
 }
 
-// PersonBody asks on the people's socket.
+// PersonBody asks a question in words, on the person's socket.
 type PersonBody struct {
 	Session string `json:"sessionId" jsonschema:"the session that was opened"`
 	PersonQuestion

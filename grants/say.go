@@ -15,7 +15,7 @@ type Saying struct {
 	FromAgent bool   `json:"fromAgent,omitempty" jsonschema:"it is an agent's text, and counts for nothing, whoever its sender is"`
 }
 
-// SayBody says it on the people's socket.
+// SayBody passes a Saying on, on the person's socket.
 type SayBody struct {
 	Session string `json:"sessionId,omitempty" jsonschema:"the session that it is about; without it, only /approve can be meant"`
 	Saying
@@ -53,7 +53,7 @@ func (o Overrides) String() string {
 	return strings.Join(list, " ")
 }
 
-// Said is what became of such a line.
+// Said is what became of a Saying.
 type Said struct {
 	Understood bool       `json:"understood" jsonschema:"whether it was such a line; if not, nothing was done, and it is for the agent"`
 	Text       string     `json:"text,omitempty" jsonschema:"what to tell whoever typed it"`
@@ -76,7 +76,8 @@ type SessionList struct {
 	Sessions []OpenSession `json:"sessions"`
 }
 
-// A Sayer is a broker that takes such lines. A line of who may not say it is a *ForbiddenError.
+// A Sayer is a broker that takes lines such as /exec and /approve. If whoever typed the line may
+// not, the error is a *ForbiddenError.
 type Sayer interface {
 	Say(ctx context.Context, session string, s Saying) (Said, error)
 	// Sessions lists those that are open, by their ids.

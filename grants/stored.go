@@ -120,7 +120,7 @@ func (j *journal) append(dir string) {
 	}
 }
 
-// A Use is one line of that file.
+// A Use is one line of the file UsesName.
 type Use struct {
 	Grant    string
 	AtUnixMs int64
@@ -128,7 +128,7 @@ type Use struct {
 	Stale    bool
 }
 
-// ParseUses reads lines of the file, and passes over what is none.
+// ParseUses reads the lines of the file UsesName, and skips those that it cannot read.
 func ParseUses(text string) []Use {
 	var list []Use
 	for line := range strings.Lines(text) {

@@ -27,7 +27,7 @@ type Applied struct {
 	Problem string    `json:"problem,omitempty" jsonschema:"why it is not as it should be; without it, it is"`
 }
 
-// RequestIDHeader carries the name over the wire.
+// RequestIDHeader carries the name of WithRequestID over the wire.
 const RequestIDHeader = "Request-Id"
 
 // MaxRequestID bounds the name of a request that changes something, in bytes.
@@ -41,7 +41,7 @@ func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
-// RequestID is that name, or empty.
+// RequestID returns the name that WithRequestID gave, or empty.
 func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id

@@ -118,7 +118,7 @@ func (w WireError) Err() error {
 
 // What goes over the wire besides the types of this package.
 type (
-	// AskBody asks on the people's socket.
+	// AskBody asks for a path, on the person's socket.
 	AskBody struct {
 		Session string `json:"sessionId" jsonschema:"the session that was opened"`
 		Asking

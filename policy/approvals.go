@@ -398,7 +398,7 @@ func stableID(what string, nth int) string {
 // JSON is the file's text: two spaces, a newline at the end.
 func (a *Approvals) JSON() []byte { return a.encode(true) }
 
-// Shown is the same without the token, for whoever asks.
+// Shown is the text of JSON without the token, for whoever asks.
 func (a *Approvals) Shown() json.RawMessage { return bytes.TrimSpace(a.encode(false)) }
 
 func (a *Approvals) encode(secret bool) []byte {

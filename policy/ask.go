@@ -21,8 +21,7 @@ func ParseAnswer(text string) (Answer, bool) {
 	return Answer(i), ok
 }
 
-// answers are those that a prompt offers. Where a person wants to be asked always, "always" is no
-// answer.
+// answers are those that a prompt offers. With AskAlways, allow-always is not among them.
 func answers(ask Ask) []Answer {
 	switch ask {
 	case AskOnMiss, AskOff:
@@ -72,8 +71,8 @@ const (
 	reasonNoFile           = "no-approvals-file"
 )
 
-// judgeAnswer answers whether a command may run, with what a person said. AnswerNone is: nobody was asked
-// yet.
+// judgeAnswer answers whether a command may run, with what a person said. AnswerNone means that
+// nobody was asked yet.
 func judgeAnswer(security Security, ask Ask, f Facts, answer Answer) judgement {
 	if security != SecurityAllowlist && security != SecurityFull {
 		return judgement{Reason: ReasonSecurityDeny}

@@ -30,7 +30,7 @@ type MismatchError struct{ Raw, Inferred string }
 
 func (e *MismatchError) Error() string { return "INVALID_REQUEST: rawCommand does not match command" }
 
-// A MissingCommandError says that there is only a text.
+// A MissingCommandError says that a request has a text and no words to run.
 type MissingCommandError struct{}
 
 func (MissingCommandError) Error() string { return "rawCommand requires params.command" }
@@ -131,7 +131,7 @@ func (ApproveUsageError) Error() string {
 	return "Usage: /approve <id> <decision> (see the pending approval message for available decisions)"
 }
 
-// A ForeignError says that somebody else was spoken to.
+// A ForeignError says that a line such as /approve@NAME was for another bot than this.
 type ForeignError struct{ Name string }
 
 func (e ForeignError) Error() string {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// A By is why a command of a line needs no answer of a person. The zero value is: it does.
+// A By is why a command of a line needs no answer of a person. The zero value means that it needs
+// one.
 type By uint8
 
 const (

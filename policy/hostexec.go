@@ -70,8 +70,8 @@ func (r *HostExecRules) Decide(argv []string) (Verdict, string) {
 	return verdict, why
 }
 
-// Matched is the same with the expression that decided, as it was written; without one, the words
-// are denied.
+// Matched decides as Decide does, and returns the expression that decided, as it was written;
+// empty: none did, and the words are denied.
 func (r *HostExecRules) Matched(argv []string) (Verdict, string) {
 	verdict, rule, _ := r.match(argv)
 	return verdict, rule.text

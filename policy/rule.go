@@ -56,7 +56,7 @@ func (e *Entry) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON writes them behind the known ones.
+// MarshalJSON writes the fields that are not known behind the known ones.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

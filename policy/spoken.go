@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Overrides are what an operator has said for one session, in words. The zero value says nothing.
+// Overrides are what an operator has set for one session, as the words that were typed. The zero
+// value sets nothing.
 type Overrides struct {
 	Host     string `json:"host,omitempty"`
 	Security string `json:"security,omitempty"`
@@ -42,8 +43,8 @@ func (o Overrides) With(more Overrides) Overrides {
 	return o
 }
 
-// Spoken is a line that somebody typed to whoever decides, and not to the agent. One of its members
-// says what.
+// Spoken is a line that somebody typed in a chat for this program, and not for the agent. One
+// of its members is set.
 type Spoken struct {
 	Approve  *ApproveCommand
 	Exec     *Overrides // /exec with what it names; empty: it asks what holds

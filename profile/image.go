@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// HostImage is the word for no image: what the host has.
+// HostImage is the word for no image: the host's own system.
 const HostImage = "host"
 
 // CheckImage refuses a name that cannot be an image's: it stands in paths and on terminals.

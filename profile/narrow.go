@@ -121,7 +121,8 @@ func readProject(dir string) (*Project, error) {
 	return p, nil
 }
 
-// A Narrowing is something that was taken away, or bounded, by whom nobody else can loosen.
+// A Narrowing is something that the administrator's file, or the workspace's own, took away or
+// bounded. No other file, option or grant gives it back.
 type Narrowing struct {
 	Key    string `json:"key" jsonschema:"as in the file that says so"`
 	To     string `json:"to" jsonschema:"what it is now"`

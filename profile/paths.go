@@ -13,7 +13,7 @@ const (
 
 const isRelative = "is relative"
 
-// A PathError is a path that cannot be meant, whatever is there.
+// A PathError is a path that makes no sense, whatever is there.
 type PathError struct {
 	Path string
 	Why  string

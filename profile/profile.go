@@ -12,7 +12,7 @@ const (
 	ReadWrite
 )
 
-// Accesses are those that can be granted, the narrowest first, as they are said.
+// Accesses are those that can be granted, the narrowest first, in words for messages.
 const Accesses = "read_only, copy_on_write or read_write"
 
 // ParseAccess reads an access that can be granted, by its name or the short one.

@@ -18,7 +18,8 @@ type hostExecConfig struct {
 	ObeysWorkspace *[]programName `json:"obeysWorkspace,omitempty" jsonschema:"programs that execute what settings in the workspace say, which a command can write at any moment: a person is asked about them whatever autoApprove says; [] lets that list decide alone; if nobody says, git and what starts it"`
 }
 
-// DefaultObeysWorkspace is that list where nobody gives one. A * stands for the rest of a name.
+// DefaultObeysWorkspace is the list of Config.ObeysWorkspace where nobody gives one. A * stands for
+// the rest of a name.
 var DefaultObeysWorkspace = []string{"git", "git-*", "gh", "hub", "hg", "jj", "lazygit", "tig"}
 
 // programName is the name of a program, without a directory.

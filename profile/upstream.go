@@ -22,7 +22,7 @@ type Upstream struct {
 	Origin Origin
 }
 
-// An UpstreamProxy is where one is.
+// An UpstreamProxy is one proxy, and how to reach it.
 type UpstreamProxy struct {
 	Host string // a name or an address
 	Port uint16
@@ -31,7 +31,7 @@ type UpstreamProxy struct {
 	Authorization string `json:"-"`
 }
 
-// String is where it is, without what it is told.
+// String is host and port, without Authorization.
 func (u *UpstreamProxy) String() string {
 	if strings.Contains(u.Host, ":") {
 		return "http://[" + u.Host + "]:" + strconv.Itoa(int(u.Port))

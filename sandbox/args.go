@@ -124,7 +124,7 @@ func Quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// Beyond says in a line each what a sandbox of this plan has that ShellCommand's has not.
+// Beyond lists, a line each, what a sandbox of this plan has and that of ShellCommand lacks.
 func (p *Plan) Beyond() []string {
 	lines := []string{"a system call filter: " + filtered(p)}
 	if p.locksFiles() {

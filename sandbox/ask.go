@@ -13,7 +13,8 @@ const (
 	askDirectory = "/run/clai-sandbox/bin"
 )
 
-// CommandSocket is where an agent inside has its commands run in another sandbox, if it has.
+// CommandSocket is the socket inside on which an agent has its commands run in another sandbox,
+// where there is one (agent --commands-apart).
 const CommandSocket = "/run/clai-sandbox/commands.sock"
 
 // askPrograms are this program under its other names: for a path, for a command outside, and for

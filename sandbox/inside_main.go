@@ -2,8 +2,9 @@ package sandbox
 
 import "os"
 
-// InsideMain does not return if this process is what ssh reaches the proxy of a filtered network
-// with. The program that calls Run with such a plan calls it first thing in its main.
+// InsideMain does not return if this process was started, in a sandbox, as the program by which ssh
+// reaches the proxy of a filtered network. A program that calls Run with such a plan calls
+// InsideMain first thing in its main.
 func InsideMain() {
 	if len(os.Args) == 3 && os.Args[0] == insideProgram {
 		os.Exit(connectMain(os.Args[1], os.Args[2]))

@@ -12,7 +12,7 @@ import (
 // execute them, or do as they say: what would be protected there if the command had written the
 // directory itself. That is by its name, or because the person's settings, links and tools lead
 // there, as they are when the first change is asked about. It is empty for any other change. If it
-// cannot be worked out, no change is any other.
+// cannot be worked out, it is empty for no change.
 func ExecutedIn(p profile.Profile, dir string, tree Tree) func(changes.Change) string {
 	look := sync.OnceValues(func() (*Protection, map[string]bool) {
 		b := builder{profile: p, tree: newMemory(tree)}

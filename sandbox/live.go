@@ -56,7 +56,7 @@ type LiveError struct {
 func (e *LiveError) Error() string { return printable(e.Path) + ": " + e.Err.Error() }
 func (e *LiveError) Unwrap() error { return e.Err }
 
-// CanBeLive says why sandboxes of this profile cannot be Live here, or nothing.
+// CanBeLive returns why sandboxes of this profile cannot be Live on this host; empty: they can.
 func CanBeLive(p profile.Profile) string {
 	switch {
 	case p.Image != "":

@@ -7,7 +7,7 @@ import (
 	"github.com/clairun/clai-sandbox/sandbox/links"
 )
 
-// The words of package links, which nearly every file here uses.
+// The types of package links under short names, since nearly every file here uses them.
 type (
 	Tree   = links.Tree
 	Host   = links.Host

@@ -26,9 +26,9 @@ func (p *Plan) ShowProgram(name, source string) string {
 	return step.Path
 }
 
-// StandIn puts the program that carries the plan out in place of a program of the system's, inside:
-// whoever starts that starts this. The path is that of the file itself, without a symbolic link in
-// it.
+// StandIn mounts the program that carries the plan out over a program of the system's, inside:
+// whoever starts the latter starts the former. The path is that of the file itself, without a
+// symbolic link in it.
 func (p *Plan) StandIn(path string) {
 	p.insert(Step{Kind: Bind, Path: path, Source: ownProgram, Access: profile.ReadOnly, Origin: baseline, file: true})
 }

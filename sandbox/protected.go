@@ -67,7 +67,8 @@ type Lookout struct {
 	watch atomic.Pointer[protect.Watch]
 }
 
-// NewLookout is one for one plan. Where nothing more can be watched, Run will say so.
+// NewLookout returns a Lookout for one plan. Where nothing more can be watched, Run returns the
+// error.
 func NewLookout() *Lookout {
 	l := &Lookout{}
 	if watch, err := protect.NewWatch(); err == nil {

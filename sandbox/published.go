@@ -316,7 +316,7 @@ func (s *Session) Publish(port profile.PublishedPort) error {
 	return nil
 }
 
-// Named says by which name a person reaches the session.
+// Named sets the name by which a person reaches the session; notices about ports give it.
 func (s *Session) Named(name string) {
 	p := &s.attempt.ports
 	p.mu.Lock()

@@ -54,7 +54,7 @@ var ErrNoSession = errors.New("no sandbox can stay here")
 // optionAsPID1 is bwrap's since 0.4.
 const optionAsPID1 = "--as-pid-1"
 
-// CanStay says why a sandbox of this plan cannot be a Session's, or nothing.
+// CanStay returns why a sandbox of this plan cannot be a Session's; empty: it can.
 func (p *Plan) CanStay() string {
 	switch {
 	case p.NestedNamespaces:
@@ -239,10 +239,10 @@ func (a *attempt) processes() []int {
 // Ended is closed when the sandbox has ended.
 func (s *Session) Ended() <-chan struct{} { return s.ended }
 
-// Result is how the sandbox ended, and what is to be told about it. It has ended.
+// Result is how the sandbox ended, with its notices. Call it when Ended is closed.
 func (s *Session) Result() (Result, error) { return s.result, s.failure }
 
-// News is what has happened since the last News that a person would be told of: what was set aside,
+// News returns what a person should know and what happened since the last call: what was set aside,
 // and at which ports something listens that nothing outside reaches.
 func (s *Session) News() []Notice {
 	s.settling.Lock()
@@ -253,7 +253,7 @@ func (s *Session) News() []Notice {
 	return append(s.attempt.watch.news(), s.attempt.ports.news()...)
 }
 
-// LimitsReached is what there is to tell of the plan's limits after a command that ended so.
+// LimitsReached returns notices of the plan's limits that a command with this result reached.
 func (s *Session) LimitsReached(r Result) []Notice {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -277,9 +277,9 @@ func (s *Session) isOver() {
 	}
 }
 
-// Settle carries over to the host's repositories what commands have changed of their settings, as
-// else the end does. All that runs is stopped meanwhile, some milliseconds. It returns what was
-// left out.
+// Settle carries over to the host's repositories what commands have changed of their settings,
+// which otherwise happens at the end. Everything that runs is stopped meanwhile, for some
+// milliseconds. It returns what was left out.
 func (s *Session) Settle() (notices []Notice) {
 	s.settling.Lock()
 	defer s.settling.Unlock()

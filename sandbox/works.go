@@ -9,9 +9,9 @@ import (
 // worksTimeout bounds the trial of Works.
 const worksTimeout = 20 * time.Second
 
-// Works runs nothing in a sandbox of this plan, and returns why that cannot be done: as
-// Launcher.Run's error, without those about the command. That bwrap is there does not say that the
-// kernel lets it work.
+// Works has a command that does nothing run in a sandbox of this plan, and returns why that cannot
+// be done: the errors of Launcher.Run but those about the command. It finds out whether the kernel
+// lets bwrap work, which bwrap's presence alone does not show.
 func Works(ctx context.Context, plan Plan, l Launcher) error {
 	ctx, cancel := context.WithTimeout(ctx, worksTimeout)
 	defer cancel()
