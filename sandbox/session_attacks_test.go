@@ -123,7 +123,7 @@ var updateSessionAttacks = flag.Bool("update-session-attacks", false, "write the
 func TestTheTableOfASessionsAttacksIsUpToDate(t *testing.T) {
 	const heading = "\n## A session's commands against its server and each other\n"
 	var text strings.Builder
-	text.WriteString(heading + "\nWritten by `go test ./sandbox -run TestTheTableOfASessionsAttacks -update-session-attacks`. Each is made by a command of a session, where it must come to\n" +
+	text.WriteString(heading + "\nWritten by `go test ./sandbox -run TestTheTableOfASessionsAttacksIsUpToDate -update-session-attacks`. Each is made by a command of a session, where it must come to\n" +
 		"nothing: the server goes on, and so does another command, whose output and end are its own. `make test` makes them all, as root and as an ordinary user.\n\n" +
 		"| | attempt | what holds | tried by |\n|---|---|---|---|\n")
 	for i, a := range sessionAttacks {

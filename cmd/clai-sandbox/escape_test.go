@@ -388,7 +388,7 @@ func (p *place) residue() string {
 func TestTheTableOfEscapesIsUpToDate(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("# Escapes that are tried\n\n" +
-		"Written by `go test ./cmd/clai-sandbox -run TestTheTableOfEscapes -update-escapes`. `make escape` makes each of these, as root\n" +
+		"Written by `go test ./cmd/clai-sandbox -run TestTheTableOfEscapesIsUpToDate -update-escapes`. `make escape` makes each of these, as root\n" +
 		"and as an ordinary user, in a sandbox, where it must come to nothing, and without one, where it must work. The command\n" +
 		"is for `clai-sandbox run OPTIONS -- sh -c COMMAND`, in a project whose variables the test sets. Each is made once more with\n" +
 		"`--workspace-access cow`. Nothing is protected by its name there; of what is executed later, or made for others, the test holds that\n" +
