@@ -17,8 +17,8 @@ func doctorCommand() *cli.Command {
 		Name:  "doctor",
 		Usage: "check what this host needs for sandboxing, and say how to mend it",
 		Description: "It runs a real sandbox with the options of a real run. The exit status is 0 if this host can sandbox, 1 if it\n" +
-			"cannot. What is only weaker than it could be is told, and does not count. Known mistakes in your configuration file are told\n" +
-			"with what mends them; --repair does that, and keeps the file as it was beside it.",
+			"cannot. It also prints what is only weaker than it could be, which does not count, and known mistakes in your configuration\n" +
+			"file, with what mends them; --repair mends them, and keeps the file as it was beside the new one.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{DisableDefaultText: true, Name: "repair", Usage: "mend known mistakes in your configuration file first"},
 			&cli.BoolFlag{DisableDefaultText: true, Name: "json", Usage: "print JSON"}},

@@ -67,7 +67,7 @@ func grantsCommand() *cli.Command {
 			sub("answer", "answer what an agent asks you in words", "ID ANSWER", "ID is a request's, as pending shows it, or its first 8 characters. ANSWER is the number of a choice, or where there are none, any\ntext. It permits the agent nothing.", grantsAnswer),
 			sub("deny", "say no; the session is not asked about it again", "ID", "ID is a request's, as pending shows it, or its first 8 characters.", grantsDeny,
 				&cli.StringFlag{Name: "reason", Usage: "tell the agent why: `TEXT`"}),
-			sub("revoke", "take a grant away, also from live sandboxes", "ID…", "ID is a grant's, as list shows it, or its beginning. What still gives the agent the path is said, and which running sandboxes could\nnot be reached; then the exit status is 1.", grantsRevoke),
+			sub("revoke", "take a grant away, also from live sandboxes", "ID…", "ID is a grant's, as list shows it, or its beginning. It prints what still gives the agent the path, and which running sandboxes\ncould not be reached; then the exit status is 1.", grantsRevoke),
 			sub("narrow", "make a grant read-only", "ID", "ID is a grant's, as list shows it, or its beginning.", grantsNarrow),
 			sub("confirm", "let a stale grant hold again", "ID", "A grant is stale when its path leads to something else than when it was granted. Without --resolved, this says where it leads\n"+
 				"now and changes nothing.", grantsConfirm,

@@ -29,8 +29,8 @@ func learnCommand() *cli.Command {
 		ArgsUsage: "-- COMMAND [ARGUMENT…]",
 		Description: "Runs the command again and again, in a sandbox with an empty home and a workspace whose changes are thrown away, and shows it what\n" +
 			"it lacked, until it exits with 0; then takes away again what it passes without. The network is filtered, so that each domain is found;\n" +
-			"what the command does there it does each time. Nothing is granted: what is printed on standard output is a change for clai-sandbox config\n" +
-			"patch, and at a terminal you are asked. Credential stores are never shown. Exits with 1 if the command never passed.",
+			"what the command does on it, it does in each run. Nothing is granted: what is printed on standard output is a change for clai-sandbox config\n" +
+			"patch, and at a terminal you are asked whether to make it. Credential stores are never shown. Exits with 1 if the command never passed.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "agent", Value: profile.DefaultAgent, DefaultText: profile.DefaultAgent, Usage: "find it out for agent `NAME`"},
 			&cli.StringFlag{Name: "workspace", DefaultText: "as run takes it", Usage: "show `DIR` copy on write"},

@@ -32,8 +32,8 @@ func Audit(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 					"log. Exits with 1 if something does not fit.", key,
 				&cli.BoolFlag{DisableDefaultText: true, Name: "partial", Usage: "take it that the oldest lines were put elsewhere"}, jsonFlag()),
 			sub("checkpoint", "print what signatures are checked with, and the last signed checkpoint, to keep elsewhere", "",
-				"The key is printed to standard error. The log's own signature proves nothing to whom its user may have deceived:\n"+
-					"what was kept elsewhere does."),
+				"The key is printed to standard error. Whoever acts as the log's user can write and sign another one:\n"+
+					"only what was kept elsewhere shows that."),
 			sub("prove", "print a proof that a line is in the log, or that the log of a checkpoint is its beginning", "LINE|CHECKPOINT",
 				"LINE is a number, as list shows them. Anyone who has the key checks it by verify.", key),
 			sub("export", "print the record for other programs", "", "", since, agent,

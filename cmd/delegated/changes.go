@@ -31,8 +31,8 @@ func Changes(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 				"The screen shows the keys. It needs a terminal. What a command changed after it was shown is not applied.", agent),
 			sub("diff", "show the lines that were changed", "[LAYER [PATH…]]", "At the end it prints a digest: apply --shown DIGEST applies what was shown, and nothing that a command changed since.", agent),
 			sub("apply", "bring changes to the host, and take them out of the layer", "[LAYER [PATH…]]",
-				"Each file is put in place in one step. What the host changed meanwhile is merged where it is a text whose changes do not touch,\n"+
-					"and left as it is otherwise, unless --force names it: then it becomes what the commands made of it. If it is\n"+
+				"Each file is put in place in one step. What the host changed meanwhile is merged if it is text and both sides changed different\n"+
+					"lines, and left as it is otherwise, unless --force names it: then it becomes what the commands made of it. If the apply is\n"+
 					"interrupted, the next apply or discard finishes it. What a rule of the configuration never applies (changes.never) is left\n"+
 					"in any case: whoever wants it changes the configuration.",
 				agent, &cli.StringSliceFlag{Name: "force", KeepSpace: true, Usage: "apply `PATH` although the host changed it, with what is below it, and with setuid and setgid if it is a file; may be repeated"},

@@ -21,7 +21,7 @@ func Config(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 		Action:          do(""),
 		Subcommands: []*cli.Command{
 			sub("get", "print the file as JSON, with its hash, or what it has at KEY", "[KEY]", "Exits with 1 if it has nothing at KEY."),
-			sub("set", "put a value at KEY", "KEY VALUE", "VALUE is JSON, or text that is none: 2GiB is the same as '\"2GiB\"'. null takes the key away.", base),
+			sub("set", "put a value at KEY", "KEY VALUE", "VALUE is JSON; text that is not JSON counts as a string: 2GiB is the same as '\"2GiB\"'. null takes the key away.", base),
 			sub("patch", "merge a change into the file", "[FILE]",
 				"FILE, or standard input, is a JSON merge patch (RFC 7396): what is null goes, objects are merged, all else is put in place.", base),
 		},
@@ -46,7 +46,7 @@ func Agents(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 			sub("show", "show one agent: its entry, its workspace, and what is kept for it", "NAME", "", jsonFlag()),
 			sub("create", "make an agent, with a workspace", "NAME",
 				"NAME is what a person calls it; its name here is that in small letters, digits, \"_\" and \"-\". The workspace gets an IDENTITY.md\n"+
-					"with what it is called. An agent of whom something is left is not made: it would inherit that.",
+					"with what it is called. If something of an earlier agent of that name is left, none is made, as it would inherit that.",
 				&cli.StringFlag{Name: "workspace", Usage: "let it work in `DIR`, which is made if it is not there (default: ~/.local/share/clai-sandbox/workspace-NAME)"},
 				&cli.StringFlag{Name: "emoji", Usage: "write `TEXT` into its IDENTITY.md"},
 				&cli.StringFlag{Name: "avatar", Usage: "write `TEXT` into its IDENTITY.md, a path or an address"},

@@ -25,7 +25,7 @@ func Image(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 		Usage: "keep images: root file systems for run --image, in place of the host's",
 		Description: "An image is imported from an archive of a root file system (tar, also compressed by gzip, zstd or bzip2), an OCI image layout,\n" +
 			"or a directory. All its files belong to whoever imports it; setuid and setgid bits, capabilities and devices are left out.\n" +
-			"It is all there afterwards, or nothing of it.",
+			"An import that does not come to its end leaves nothing.",
 		OnUsageError:    usageError,
 		HideHelpCommand: true,
 		Action:          do(""),

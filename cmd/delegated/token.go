@@ -13,8 +13,8 @@ func Token(do Actions, usageError cli.OnUsageErrorFunc) *cli.Command {
 	return &cli.Command{
 		Name:  "token",
 		Usage: "let containers ask for commands on this host, by hostexec",
-		Description: "A container with a token asks by POST /request, or with the program hostexec, for what the lists of hostexec in the\n" +
-			"configuration of its agent name. While there are tokens, the gateway does not end by itself.",
+		Description: "A container with a token asks by POST /request, or with the program hostexec, for commands that the lists\n" +
+			"of hostexec name, in the configuration of its agent. While there are tokens, the gateway does not end by itself.",
 		OnUsageError:    usageError,
 		HideHelpCommand: true,
 		Action:          do(""),
