@@ -162,7 +162,7 @@ func (p Preset) check() error {
 			return refuse("domains", err.Error())
 		}
 	}
-	if p.Program != "" && (strings.ContainsRune(p.Program, '/') && !filepath.IsAbs(p.Program) || p.Program == "") {
+	if strings.ContainsRune(p.Program, '/') && !filepath.IsAbs(p.Program) {
 		return refuse("program", "is neither a name nor a whole path")
 	}
 	return nil

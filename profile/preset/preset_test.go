@@ -108,6 +108,16 @@ func TestWhatAPresetCannotMeanIsRefused(t *testing.T) {
 	}
 }
 
+// A program is a name, or a whole path: another one would be found where the person is.
+func TestAProgramIsANameOrAWholePath(t *testing.T) {
+	for program, right := range map[string]bool{"": true, "claude": true, "/opt/agent/bin/agent": true, "a/b": false, "./agent": false, "../agent": false, "agent/": false} {
+		p := Preset{Name: "mine", Program: program}
+		if err := p.check(); (err == nil) != right {
+			t.Errorf("%q: %v", program, err)
+		}
+	}
+}
+
 func TestOfACopyTheNewerOneCounts(t *testing.T) {
 	home, own, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	p := Preset{Copies: []Copy{{Path: "~/.a/state"}, {Path: "~/.missing"}}}
