@@ -2,9 +2,11 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -190,6 +192,44 @@ func TestTheDocumentHasTheRooms(t *testing.T) {
 	} else if want != string(was) {
 		t.Errorf("%s is not what this table says: go test ./profile -run %s -update", document, t.Name())
 	}
+}
+
+// An arrow inside of a process, in the drawing, is an import.
+func TestTheDocumentDrawsWhatIsImported(t *testing.T) {
+	text, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```mermaid\n")
+	drawing, _, _ := strings.Cut(rest, "```")
+	imports, room := map[string][]string{}, drawnRooms(drawing)
+	for _, r := range rooms {
+		imports[r.path] = append(strings.Fields(r.imports), everywhere...)
+	}
+	checked := 0
+	for _, arrow := range regexp.MustCompile(`(\w+)(?:\["[^"]*"\])? --> (\w+)`).FindAllStringSubmatch(drawing, -1) {
+		from, to := room(arrow[1]), room(arrow[2])
+		list, isRoom := imports[from]
+		if !isRoom {
+			continue
+		}
+		checked++
+		if !slices.Contains(list, to) {
+			t.Errorf("%s does not import %s", from, to)
+		}
+	}
+	if checked < 12 {
+		t.Errorf("only %d arrows between rooms found", checked)
+	}
+}
+
+// drawnRooms finds the room of a name in a drawing: what its label begins with, or the name itself.
+func drawnRooms(drawing string) func(string) string {
+	labels := map[string]string{}
+	for _, label := range regexp.MustCompile(`(\w+)\["([^",:]*)`).FindAllStringSubmatch(drawing, -1) {
+		labels[label[1]] = label[2]
+	}
+	return func(name string) string { return cmp.Or(labels[name], name) }
 }
 
 func TestTheDocumentNamesFilesThatAreThere(t *testing.T) {
