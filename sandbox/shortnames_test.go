@@ -65,6 +65,44 @@ func TestRefsThatAreCalledAsObjectsAreSetAside(t *testing.T) {
 	}
 }
 
+// opencode keeps the first commit's name right in .git, and git itself for a moment what a clone
+// lacks of a repository without its history. A ref that is called as such a file is not taken for
+// another one.
+func TestFilesOfToolsRightInGitStay(t *testing.T) {
+	const opencode = "R=$(git rev-list --max-parents=0 HEAD); echo $R > .git/opencode; git worktree add -q wt; echo $R > .git/worktrees/wt/opencode; sleep 0.1; echo $R > .git/opencode"
+	for name, c := range map[string]struct {
+		inside string
+		stays  bool
+	}{
+		"opencode":              {opencode, true},
+		"a branch":              {opencode + "; git branch opencode", false},
+		"a branch, packed":      {"git branch opencode; git pack-refs --all; " + opencode, false},
+		"a remote repository's": {"git update-ref refs/remotes/opencode/HEAD HEAD; " + opencode, false},
+		"another name":          {opencode + "; echo $R > .git/opencode2; rm .git/opencode .git/worktrees/wt/opencode", false},
+		"of a shallow clone":    {"git clone -q --depth 1 file://$PWD s1; git clone -q file://$PWD/s1 s2; git -C s2 log", true},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%v", name, strict), func(t *testing.T) {
+				needMounts(t)
+				t.Parallel()
+				h := gitHost(t)
+				if strict {
+					h.strict()
+				}
+				work := h.profile.Workspace
+				h.git(work, "commit", "-q", "--allow-empty", "-m", "second")
+				r := h.run("/bin/sh", "-ec", c.inside+"; sleep 0.1")
+				if r.Failure != nil || r.ExitCode != 0 || c.stays != (len(r.Notices) == 0) {
+					t.Errorf("%v %d %s %v", r.Failure, r.ExitCode, r.Err, r.Notices)
+				}
+				if has := exists(work+"/.git/opencode") || exists(work+"/.git/opencode2"); strings.Contains(c.inside, "opencode") && has != c.stays {
+					t.Errorf("it is there: %v", has)
+				}
+			})
+		}
+	}
+}
+
 // Numbers and words are what branches are called, too, and what names a commit after itself
 // misleads nobody.
 func TestOrdinaryRefsStay(t *testing.T) {

@@ -510,7 +510,7 @@ func (h *homecoming) isStray(path string) bool {
 	if info, err := h.upper.Lstat(h.relative(path)); err == nil && info.Mode().IsRegular() && !protect.IsStash(path) {
 		text, err := h.stash(h.upper, path)
 		dir := parent(path)
-		is := protect.StrayRef(path, text, func(hex string) bool { return h.isObject(dir, hex) })
+		is := protect.StrayRef(path, text, func(hex string) bool { return h.isObject(dir, hex) }, func(name string) bool { return h.isRef(dir, name) })
 		return err != nil || is != "" && is != h.p.strays[path] && !h.wasPacked(path)
 	}
 	return !h.isOld(path)
@@ -522,6 +522,26 @@ func (h *homecoming) wasPacked(path string) bool {
 	git := parent(objects)
 	text, _ := h.host.ReadFile(h.relative(join(git, "packed-refs")))
 	return strings.Contains(string(text), " "+strings.TrimPrefix(path, git+"/")+"\n")
+}
+
+// isRef reports whether a git directory has a ref that git takes for a name, or the one that it is
+// a worktree of.
+func (h *homecoming) isRef(git, name string) bool {
+	if above := parent(git); baseName(above) == "worktrees" {
+		git = parent(above)
+	}
+	for _, root := range []*os.Root{h.upper, h.host} {
+		text, err := root.ReadFile(h.relative(join(git, "packed-refs")))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || protect.HasPackedRef(string(text), name) {
+			return true
+		}
+		for _, place := range protect.RefPlaces {
+			if _, err := root.Lstat(h.relative(join(git, place+name))); err == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isObject reports whether the repository that a directory of refs belongs to has an object whose

@@ -92,7 +92,7 @@ func Stray(dir int, path string) string {
 			return StrayStash(readStash(dir, name))
 		}
 		if _, may := mayMislead(path); may {
-			return StrayRef(path, readStash(dir, name), objectsBeside(dir, parent(path)))
+			return StrayRef(path, readStash(dir, name), objectsBeside(dir, parent(path)), refsBeside(dir, parent(path)))
 		}
 		return ""
 	case Directory:

@@ -86,7 +86,7 @@ func misleads(line, ref string, refs Refs) bool {
 	if !strings.HasPrefix(ref, "refs/") { // git writes none
 		return true
 	}
-	return StrayRef("/.git/"+ref, line, refs.IsObject) != "" && !refs.WasThere(ref)
+	return StrayRef("/.git/"+ref, line, refs.IsObject, nil) != "" && !refs.WasThere(ref)
 }
 
 // packedRef is the name in a line of it as git writes one.

@@ -3,6 +3,7 @@ package protect
 import (
 	"encoding/binary"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,17 @@ var ownNames = map[string]bool{"head": true, "auto_merge": true, "bisect_expecte
 	"merge_autostash": true, "merge_rr": true, "bisect_start": true, "bisect_run": true, "shallow": true, "packed-refs": true, "config": true, "config.worktree": true,
 	"index": true, "description": true, "commondir": true, "gitdir": true, "locked": true, "commit_editmsg": true, "merge_msg": true, "squash_msg": true}
 
+// toolNames are files of other programs' there that hold an object's name, which they write again
+// where it is missing: opencode's is the first commit's. With "ref: " in one, or where a ref is
+// called so, it is as any other.
+var toolNames = map[string]bool{"opencode": true}
+
+// isTemporary reports whether a name is of git's for a file that is there for a moment: what a
+// repository lacks that was cloned from one without its history.
+func isTemporary(name string) bool {
+	return len(name) == len("shallow_XXXXXX") && strings.HasPrefix(name, "shallow_")
+}
+
 // isRefName reports whether git takes a name for a ref's at all: not the locks, nor what begins
 // with a dot.
 func isRefName(name string) bool { return name[0] != '.' && !strings.HasSuffix(name, ".lock") }
@@ -32,7 +44,7 @@ func mayMislead(path string) (hex string, is bool) {
 	}
 	switch above := base(dir); {
 	case isNamed(above, ".git"), isBare(above), isNamed(base(parent(dir)), "worktrees") && isNamed(base(parent(parent(dir))), ".git"), isModule(dir):
-		return "", !ownNames[fold(name)] && !strings.HasSuffix(name, "_HEAD")
+		return "", !ownNames[fold(name)] && !strings.HasSuffix(name, "_HEAD") && !isTemporary(name)
 	case isNamed(above, "logs") || isNamed(base(parent(dir)), "logs") || isNamed(base(parent(parent(dir))), "logs"):
 	case isNamed(above, "refs"):
 		return "", name != "stash"
@@ -73,8 +85,9 @@ func standsFor(hex string, isObject func(hex string) bool) bool {
 	return mixed && len(hex) >= shown || (mixed || len(hex) >= shown) && isObject(hex)
 }
 
-// StrayRef is Stray for the text of a file that git takes for a ref.
-func StrayRef(path, text string, isObject func(hex string) bool) string {
+// StrayRef is Stray for the text of a file that git takes for a ref. isRef reports whether there is
+// another one of a name; nil is as if there were.
+func StrayRef(path, text string, isObject, isRef func(name string) bool) string {
 	hex, is := mayMislead(path)
 	value, _, _ := strings.Cut(text, "\n")
 	value = strings.ToLower(strings.TrimSpace(value))
@@ -85,6 +98,8 @@ func StrayRef(path, text string, isObject func(hex string) bool) string {
 		return ""
 	case hex != "" && (strings.HasPrefix(id, hex) || !standsFor(hex, isObject)):
 		return ""
+	case hex == "" && isDigest && isRef != nil && toolNames[base(path)] && !isNamed(base(parent(path)), "refs") && !isRef(base(path)):
+		return ""
 	}
 	return strayRef
 }
@@ -94,7 +109,7 @@ const strayRef = "a ref that git takes for another object than the one that is a
 // KeptRef is what StrayRef says of such a file later, where it was there before the command began:
 // that may come to name another object.
 func KeptRef(path, text string) string {
-	if hex, is := mayMislead(path); !is || hex == "" && StrayRef(path, text, nil) == "" {
+	if hex, is := mayMislead(path); !is || hex == "" && StrayRef(path, text, nil, nil) == "" {
 		return ""
 	}
 	return strayRef
@@ -113,6 +128,35 @@ func KeepPacked(strays map[string]string, dir, text string) {
 
 // IsStash reports whether a file in a git directory is one that git takes for a stash.
 func IsStash(path string) bool { return isAutostash(base(path)) }
+
+// RefPlaces are where git looks for a name after it has looked right in its directory.
+var RefPlaces = []string{"refs/", "refs/tags/", "refs/heads/", "refs/remotes/"}
+
+// HasPackedRef reports whether the text of a packed-refs has a ref that git takes for a name.
+func HasPackedRef(text, name string) bool {
+	return slices.ContainsFunc(RefPlaces, func(place string) bool {
+		return strings.Contains(text, " "+place+name+"\n") || strings.Contains(text, " "+place+name+"/")
+	})
+}
+
+// refsBeside reports of a name whether an open git directory, which is at a path, has a ref that is
+// called so, or the one that it is a worktree of.
+func refsBeside(dir int, path string) func(name string) bool {
+	return func(name string) bool {
+		git := "."
+		if isNamed(base(parent(path)), "worktrees") {
+			git = "../.."
+		}
+		fd, err := unix.Openat(dir, git, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return true
+		}
+		defer unix.Close(fd)
+		text, err := readPacked(fd)
+		return err != nil && err != unix.ENOENT || HasPackedRef(text, name) ||
+			slices.ContainsFunc(RefPlaces, func(place string) bool { return has(fd, place+name) })
+	}
+}
 
 // ObjectsOf is the directory of objects that belongs to a directory of refs, and how many levels
 // that is up.

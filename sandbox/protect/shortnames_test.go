@@ -30,6 +30,13 @@ func TestWhichRefsStandInTheWayOfAnObject(t *testing.T) {
 		{"/r/.git/main", "ref: refs/heads/x", false, true},
 		{"/r/.git/main", "a text", false, false},
 		{"/r/.git/ORIG_HEAD", other, true, false},
+		{"/r/.git/opencode", other, false, false},
+		{"/r/.git/opencode", other, true, true}, // a branch is called so
+		{"/r/.git/opencode", "ref: refs/heads/x", false, true},
+		{"/r/.git/refs/opencode", other, false, true},
+		{"/r/.git/shallow_aB3x9Z", other, true, false},
+		{"/r/.git/shallow_branch", other, true, false},
+		{"/r/.git/shallow_branches", other, true, true},
 		{"/r/.git/modules/a/b/main", other, false, true},
 		{"/r/.git/modules/a/b/logs/main", other, false, false},
 		{"/r/.git/worktrees/w/main", other, false, true},
@@ -39,7 +46,7 @@ func TestWhichRefsStandInTheWayOfAnObject(t *testing.T) {
 		{"/r/.git/logs/refs/main", other, false, false},
 		{"/r/src/main", other, true, false},
 	} {
-		if is := StrayRef(c.path, c.text+"\n", func(string) bool { return c.there }) != ""; is != c.stray {
+		if is := StrayRef(c.path, c.text+"\n", func(string) bool { return c.there }, func(string) bool { return c.there }) != ""; is != c.stray {
 			t.Errorf("%s %s: %v", c.path, c.text, is)
 		}
 	}
