@@ -33,6 +33,7 @@ func Exclude(tree, pattern string, exclude bool, writes func(path string) bool) 
 		unix.Close(dir)
 		dir, place = above, common
 	}
+	place = filepath.Clean(place) // what writes is asked has no ".."
 	if !writes(place) {
 		return false, unix.EACCES
 	}
