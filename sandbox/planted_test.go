@@ -271,6 +271,11 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitUntil(t, "it is set aside", func() bool { _, err := os.Lstat(work + "/.mcp.json"); return err != nil })
+	excluded := func() bool {
+		text, err := os.ReadFile(work + "/.git/info/exclude")
+		return err == nil && strings.Contains(string(text), "aside")
+	}
+	waitUntil(t, "git does not add it by its other name", excluded)
 	if !protect.Runs(h.launcher.State, work+"/x") {
 		t.Error("no record says that it runs")
 	}
@@ -301,6 +306,9 @@ func TestWhatAKilledLauncherLeftIsSetAsideByTheNextRun(t *testing.T) {
 	h.write(work+"/links/.envrc", "evil")
 	h.write(work+"/.git/worktrees/x/index", "DIRC\x00\x00\x00\x02\x00\x00\x00\x01 and no entry")
 	notices := Sweep(h.launcher.State)
+	if excluded() {
+		t.Error("git still does not add what is called so")
+	}
 	for _, name := range []string{".envrc", ".mcp.json", ".git/commondir", ".git/FETCH_HEAD", ".git/MERGE_AUTOSTASH", ".git/main", ".git/refs/heads/1a2b3c4", ".git/worktrees/x/index", "sub/.git", "half/.git/config", "half/.git/hooks", "ours/.git/hooks", "new/.git", "scripts/missing", "links/.envrc", "links/.git"} {
 		if !slices.ContainsFunc(notices, func(n Notice) bool { return n.Path == filepath.Join(work, name) }) {
 			t.Errorf("%s is not told: %v", name, notices)

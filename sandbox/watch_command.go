@@ -509,7 +509,7 @@ func Sweep(state string) []Notice {
 			layer.Close()
 		}
 	}
-	for _, r := range protect.Sweep(state, disarm, checkIndex, checkGitFile, newObjectCheck) {
+	for _, r := range protect.Sweep(state, disarm, checkIndex, checkGitFile, newObjectCheck, repository.Exclude) {
 		notices = append(notices, reported(protect.QuarantineIn(state), r)...)
 	}
 	notices = append(notices, leftBehind(state)...)

@@ -284,7 +284,7 @@ func TestNamesThatAreNotUTF8AreRememberedAsTheyAre(t *testing.T) {
 	os.Rename(root+"/new/.envrc", root+"/"+asidePrefix+"0123456789ab")
 	record.aside(root+"/"+asidePrefix+"0123456789ab", root+"/new/\xff")
 	record.file.Close()
-	reports := Sweep(state, nil, nil, nil, nil)
+	reports := Sweep(state, nil, nil, nil, nil, nil)
 	if len(reports) != 1 || len(reports[0].Told) != 1 || reports[0].Told[0].Path != root+"/new/\xff" {
 		t.Fatalf("%+v", reports)
 	}

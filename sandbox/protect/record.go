@@ -332,7 +332,7 @@ type Disarm func(dir int, aside func(dir int, name string) error) ([]Taken, erro
 
 // Sweep does for runs whose launcher was killed what that could not: what came into being there
 // under a protected name goes into the quarantine.
-func Sweep(state string, disarm Disarm, check CheckIndex, gitFile CheckGitFile, objects NewObjectCheck) []Report {
+func Sweep(state string, disarm Disarm, check CheckIndex, gitFile CheckGitFile, objects NewObjectCheck, exclude Exclude) []Report {
 	if state == "" {
 		return nil
 	}
@@ -345,7 +345,7 @@ func Sweep(state string, disarm Disarm, check CheckIndex, gitFile CheckGitFile, 
 		if err == nil {
 			q := QuarantineIn(state)
 			q.Agent, q.Workspace = run.Agent, run.Workspace
-			s := sweep{run: run, q: q, disarm: disarm, check: check, gitFile: gitFile, newObjectCheck: objects, report: Report{Taken: map[string][]Taken{}}}
+			s := sweep{run: run, q: q, disarm: disarm, check: check, gitFile: gitFile, newObjectCheck: objects, exclude: exclude, report: Report{Taken: map[string][]Taken{}}}
 			s.all(asides)
 			list = append(list, s.report)
 		} else {
@@ -363,6 +363,7 @@ type sweep struct {
 	disarm  Disarm
 	check   CheckIndex
 	gitFile CheckGitFile
+	exclude Exclude
 	report  Report
 
 	newObjectCheck NewObjectCheck
@@ -419,6 +420,20 @@ func (s *sweep) all(asides []moved) {
 		}
 		for _, closed := range result.Closed {
 			s.tell(Told{Path: closed.Path, Text: "was not looked through after a launcher was killed: " + closed.Why})
+		}
+	}
+	for _, a := range asides { // when nothing is left that leads git elsewhere
+		s.showAside(parent(a.Aside))
+	}
+}
+
+// showAside has git add again what is called as what was set aside in a directory: see
+// excludeAside.
+func (s *sweep) showAside(dir string) {
+	for ; s.exclude != nil && dir != "/" && s.writes(dir); dir = parent(dir) {
+		if _, err := os.Lstat(join(dir, ".git")); err == nil {
+			s.exclude(dir, asidePattern, false, s.writes) // without it, there is a line more than was
+			return
 		}
 	}
 }

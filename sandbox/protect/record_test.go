@@ -72,7 +72,7 @@ func TestWhatIsWritableLaterIsSweptToo(t *testing.T) {
 		os.WriteFile(path, nil, 0o644)
 	}
 	var told []string
-	for _, report := range Sweep(state, nil, nil, nil, nil) {
+	for _, report := range Sweep(state, nil, nil, nil, nil, nil) {
 		for _, one := range report.Told {
 			told = append(told, one.Path)
 		}
@@ -99,7 +99,7 @@ func TestARecordIsAsLongAsItIsRead(t *testing.T) {
 	}
 	os.Truncate(record.path, 5)
 	record.file.Close() // its launcher is killed
-	if reports := Sweep(state, nil, nil, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
+	if reports := Sweep(state, nil, nil, nil, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
 		t.Errorf("%+v", reports)
 	}
 }
@@ -118,7 +118,7 @@ func TestASweepTakesNothingElseForSetAside(t *testing.T) {
 		record.aside(path, root+"/.envrc")
 	}
 	record.file.Close() // its launcher is killed
-	reports := Sweep(state, nil, nil, nil, nil)
+	reports := Sweep(state, nil, nil, nil, nil, nil)
 	if len(reports) != 1 || len(reports[0].Told) != 1 || reports[0].Told[0].Path != root+"/.envrc" {
 		t.Errorf("%+v", reports)
 	}
@@ -141,7 +141,7 @@ func TestASweepLeavesARecordThatIsHeld(t *testing.T) {
 	if err := errors.Join(os.WriteFile(begins, nil, 0o600), os.WriteFile(old, nil, 0o600), os.Chtimes(old, long, long)); err != nil {
 		t.Fatal(err)
 	}
-	if reports := Sweep(state, nil, nil, nil, nil); len(reports) != 0 {
+	if reports := Sweep(state, nil, nil, nil, nil, nil); len(reports) != 0 {
 		t.Errorf("%+v", reports)
 	}
 	for path, want := range map[string]bool{root + "/.envrc": true, record.path: true, begins: true, old: false} {
@@ -150,7 +150,7 @@ func TestASweepLeavesARecordThatIsHeld(t *testing.T) {
 		}
 	}
 	record.file.Close() // its launcher is killed
-	if reports := Sweep(state, nil, nil, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
+	if reports := Sweep(state, nil, nil, nil, nil, nil); len(reports) != 1 || len(reports[0].Told) != 1 {
 		t.Errorf("%+v", reports)
 	}
 	for _, path := range []string{root + "/.envrc", record.path} {
@@ -186,7 +186,7 @@ func TestASweepReadsTheStateOfWhatStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		record.file.Close() // its launcher is killed
-		reports := Sweep(state, nil, func(int, string, bool) error { return nil }, nil, nil)
+		reports := Sweep(state, nil, func(int, string, bool) error { return nil }, nil, nil, nil)
 		if _, err := os.Lstat(path); (err == nil) != c.stays {
 			t.Errorf("%s: %v, %+v", name, err, reports)
 		}
