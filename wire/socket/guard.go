@@ -79,6 +79,10 @@ func (g *Guarded) refuse(conn net.Conn, why error) {
 			go func() {
 				defer func() { conn.Close(); <-g.refusing }()
 				conn.SetDeadline(time.Now().Add(refusingTime))
+				// A client of HTTP takes what comes before it has asked for no answer.
+				if _, err := conn.Read(make([]byte, 1)); err != nil {
+					return
+				}
 				if _, err := conn.Write(g.Refusal(why)); err == nil && conn.(*net.UnixConn).CloseWrite() == nil {
 					io.Copy(io.Discard, io.LimitReader(conn, maxUnheard))
 				}
