@@ -169,6 +169,9 @@ func TestWhatIsNamedElsewhereIsProtected(t *testing.T) {
 			before: "mkdir $HOME/dots $HOME/z; echo '. ~/dots/main; . $LATE/c' > $HOME/.bashrc; echo '. ~/dots/more' > $HOME/dots/main; echo '. ~/work/a' > $HOME/dots/more; echo 'LATE=~/work' > $HOME/.profile\n" +
 				"echo 'cd ~/work && . ~/work/b; cd' >> $HOME/.bashrc; echo \"alias f='x; ~/work/f'; . ~/work/e\" >> $HOME/.bashrc; echo 'export ZDOTDIR=~/z' > $HOME/.zshenv; echo 'source ~/work/d' > $HOME/z/.zshrc",
 			inside: "for f in a b c d e; do plant $f; done; echo mine > f", after: "for f in a b c d e; do sh $f; done; grep mine f || touch $W/executed"},
+		"what a shell's file reads by eight others": {
+			before: "mkdir $HOME/dots; echo '. ~/dots/1' > $HOME/.bashrc; for n in 1 2 3 4 5 6 7; do echo \". ~/dots/$((n+1))\" > $HOME/dots/$n; done; echo '. ~/work/a; . ~/dots/1' > $HOME/dots/8",
+			inside: "plant a; echo mine > b", after: "sh a; grep mine b || touch $W/executed"},
 		"what a shell's file reads in a loop, from a list, by a variable of the environment, and where it goes": {
 			before: `mkdir $HOME/dots rc; printf '%s\n' 'for f in a b; do . ~/work/$f; done' '. ~/work/{c,d}.sh' 'names=(e f)' 'for n in "${names[@]}"; do source "$HOME/work/$n"; done' \
 'pushd ~/work >/dev/null; . ./g; popd' '(cd ~/work && . ./h)' 'cd -q $DOTS; source i; cd' '. $BASE/j' '. $FROM/k' 'X=l; . ~/work/$X' 'alias y="cd ~/work; ./mine"' '. $LATE/more' > $HOME/.bashrc
