@@ -89,7 +89,7 @@ answer() { # NAME ANSWERS
 }
 
 status=0
-printf '%-52s%-10s%s\n' 'the same attempts by a command' outside 'in the sandbox'
+printf '%-54s%-10s%s\n' 'the same attempts by a command' outside 'in the sandbox'
 while read -r name wanted label; do
 	inside=$(answer "$name" "$within")
 	remark=''
@@ -97,7 +97,7 @@ while read -r name wanted label; do
 		remark="   <- must be $wanted"
 		status=1
 	fi
-	printf '  %-50s%-10s%s%s\n' "$label" "$(answer "$name" "$without")" "$inside" "$remark"
+	printf '  %-52s%-10s%s%s\n' "$label" "$(answer "$name" "$without")" "$inside" "$remark"
 done <<'END'
 user         any is
 programs     yes runs the programs in /usr
