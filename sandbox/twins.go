@@ -16,8 +16,9 @@ import (
 // file's place (protect.Watch.Guard).
 
 // maxTwinsAsked is how many files in protected directories are looked at. Past it, the run is
-// refused.
-const maxTwinsAsked = 1 << 16
+// refused. Agents keep whole working trees in theirs (.claude/worktrees), with all that is
+// installed there. A test has less.
+var maxTwinsAsked = 1 << 19
 
 var twinOrigin = profile.Origin{Kind: profile.OriginDefault, Source: "protectedPaths"}
 

@@ -29,9 +29,12 @@ func TestOtherNamesOfManyProtectedFilesAreReadOnlyUpToABound(t *testing.T) {
 		fill(i)
 	}
 	h.refused("echo x > other 2>/dev/null")
-	for i := many; i < maxTwinsAsked; i++ {
-		fill(i)
+	// Working trees in an agent's directory may have more files than one's own.
+	if most := maxTwinsAsked; most < 1<<18 {
+		t.Errorf("only %d files are looked at", most)
 	}
+	defer func(most int) { maxTwinsAsked = most }(maxTwinsAsked)
+	maxTwinsAsked = many
 	var setup *SetupError
 	if _, err := Build(h.profile, Host{}); !errors.As(err, &setup) || !strings.Contains(setup.Why, "other names") || setup.Hint == "" {
 		t.Errorf("%v", err)
