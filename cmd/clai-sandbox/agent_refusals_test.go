@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clairun/clai-sandbox/profile"
 	"github.com/clairun/clai-sandbox/profile/preset"
 	"github.com/clairun/clai-sandbox/sandbox"
 )
@@ -94,6 +95,22 @@ func TestWhatInterpretsAScript(t *testing.T) {
 	}
 	if got := interpreter(filepath.Join(dir, "none"), false); got != "" {
 		t.Errorf("of no file: %q", got)
+	}
+}
+
+// Scripts that name each other show a sandbox no more than five files.
+func TestWhatAProgramConsistsOfIsBounded(t *testing.T) {
+	dir := programs(t, map[string]string{"0": "binary"})
+	path := filepath.Join(dir, "0")
+	for i := range 8 {
+		next := filepath.Join(dir, fmt.Sprint(i+1))
+		if err := os.WriteFile(next, []byte("#!"+path+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		path = next
+	}
+	if list := installed(path, profile.Caller{UID: os.Getuid(), Home: "/nowhere"}); len(list) != 5 {
+		t.Errorf("%d: %v", len(list), list)
 	}
 }
 
