@@ -447,7 +447,7 @@ func (a *assembly) overlay(index int) *result {
 	a.try(unix.SYS_FSCONFIG, context, unix.FSCONFIG_SET_FLAG, "userxattr", 0, 0)
 	created := a.try(unix.SYS_FSCONFIG, context, unix.FSCONFIG_CMD_CREATE, 0, 0, 0)
 	a.sources = append(a.sources, source{index: index, call: created})
-	object := a.try(unix.SYS_FSMOUNT, context, fsmountCloexec, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	object := a.try(unix.SYS_FSMOUNT, context, fsmountCloexec, int(m.attributes().Attr_set))
 	a.close(context)
 	setattr(a.script, trampoline.MayFail, object, 0, m.attributes())
 	a.sources = append(a.sources, source{index: index, call: object})
