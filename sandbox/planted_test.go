@@ -237,7 +237,7 @@ func TestWithoutARecordNothingIsRun(t *testing.T) {
 	h.write(h.launcher.State+"/runs", "in the place of a directory")
 	r := h.run("/bin/sh", "-c", "echo ran > ran")
 	var setup *SetupError
-	if !errors.As(r.Failure, &setup) || !strings.Contains(setup.Why, "write down") {
+	if !errors.As(r.Failure, &setup) || !strings.Contains(setup.Why, "record what this run may write") {
 		t.Errorf("%v", r.Failure)
 	}
 	if _, err := os.Lstat(h.profile.Workspace + "/ran"); err == nil {

@@ -49,10 +49,12 @@ func TestACommitDoesNotDeleteWhatWasSetAside(t *testing.T) {
 						t.Errorf("%s: committed is\n%s", when, files)
 					}
 				}
-				inside := "set -e; FROM=" + from + "; " + c.inside + "; echo x >> file"
+				inside := "set -e; exec 2>&1; FROM=" + from + "; " + c.inside + "; echo x >> file"
 				if how == "session" {
 					s := h.openSession()
-					s.sh(t, inside)
+					if out, r := s.sh(t, inside); r.ExitCode != 0 {
+						t.Fatalf("%d %s", r.ExitCode, out)
+					}
 					s.Settle()
 					if out, r := s.sh(t, "cd "+c.tree+" && git commit -qam more && git add -A && git status --porcelain"); r.ExitCode != 0 || strings.TrimSpace(out) != "" {
 						t.Errorf("%d %s", r.ExitCode, out)

@@ -235,8 +235,15 @@ type Report struct {
 	Made  []string           // repositories that commands alone have written: see Made
 }
 
-// newsTimeout bounds how long News looks for more.
+// newsTimeout bounds how long the watch is waited for, when a command of a session has ended.
 const newsTimeout = 50 * time.Millisecond
+
+// catchUp handles what the kernel has told until now.
+func (w *Watch) catchUp() {
+	buffer := make([]byte, 32<<10)
+	for began := time.Now(); !w.turn(buffer) && time.Since(began) < newsTimeout; {
+	}
+}
 
 // News is what was set aside since the last News, while the command goes on: into the quarantine it
 // goes at the end, because until then something may have it open. Why and Taken stay empty.
@@ -246,9 +253,7 @@ func (w *Watch) News() Report {
 	if w.ending {
 		return Report{}
 	}
-	buffer := make([]byte, 32<<10)
-	for began := time.Now(); !w.turn(buffer) && time.Since(began) < newsTimeout; {
-	}
+	w.catchUp()
 	var report Report
 	for _, i := range w.items[min(w.news, len(w.items)):] {
 		if len(report.Told) == maxTold {

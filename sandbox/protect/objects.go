@@ -418,6 +418,9 @@ func (w *Watch) Objects() {
 	look.alternates = maps.Clone(w.strays)
 	w.objectsSeen = time.Now()
 	if !w.closing {
+		if !w.ending {
+			w.catchUp() // what is not set aside yet, git would miss
+		}
 		w.settleIndexes()
 	}
 	type part struct {
