@@ -153,7 +153,7 @@ func TestAWorktreeWithHooksByARelativePathIsAddedAndRemoved(t *testing.T) {
 		h.git(work, "commit", "-qm", "i")
 		h.git(work, "config", "core.hooksPath", ".githooks")
 		h.git(work, "config", "filter.x.clean", "sh tools/clean.sh")
-		const add, remove = "git worktree add -q wt && cd wt && echo x >> file && git commit -qam x", "git -C wt status --porcelain && git worktree remove wt && ! test -e wt"
+		const add, remove = "git worktree add -q wt && cd wt && echo x >> file && git commit -qam x", `for i in 1 2 3 4 5 6 7 8 9 10; do test -z "$(git -C wt status --porcelain)" && break; sleep 0.1; done; git worktree remove wt && ! test -e wt`
 		if how == "session" {
 			s := h.openSession()
 			for _, line := range []string{add, remove} {
@@ -163,7 +163,7 @@ func TestAWorktreeWithHooksByARelativePathIsAddedAndRemoved(t *testing.T) {
 			}
 			s.Close()
 		} else {
-			h.sh(add + " && cd .. && sleep 0.1 && " + remove)
+			h.sh(add + " && cd .. && sleep 0.1; " + remove)
 		}
 		if status := h.git(work, "status", "--porcelain"); status != "" {
 			t.Error(status)

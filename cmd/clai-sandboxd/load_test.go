@@ -185,6 +185,13 @@ func TestTenThousandQuestionsOfOneSandbox(t *testing.T) {
 		t.Errorf("%d wait, %v", len(list), err)
 	}
 	_, most := d.memory()
+	refused := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return answers["busy"]
+	}
+	for end := time.Now().Add(20 * time.Second); refused() < 10000-len(list) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
 	cancel()
 	asking.Wait()
 	t.Logf("%v; %d MiB of memory, and %d before", answers, most>>10, before>>10)
