@@ -94,7 +94,7 @@ m = s.SharedMemory(create=True, size=8); m.buf[0] = 42; o = s.SharedMemory(m.nam
 	{"tar", `mkdir q && tar cf - file sub Makefile | tar xf - -C q && ls q && ln -s file l && ln file h && cp -a sub s2 && mv s2 s3 && rm -r q s3 && echo moved`, "moved", ""},
 	// what no sandbox does
 	{"git", `mv .git g`, "", "is protected"},
-	{"git", `mkdir .vscode && echo '{}' >.vscode/tasks.json && git add -A && git commit -qm v`, "", "--unprotect .vscode leaves it writable"},
+	{"git", `mkdir .vscode && echo '{}' >.vscode/tasks.json && sleep 0.5 && git add -A && git commit -qm v`, "", "--unprotect .vscode leaves it writable"},
 	{"go", `go env -w GOFLAGS=-mod=mod`, "", "clai-sandbox grants add --access rw "},
 	{"pip", `pip config set global.x y`, "", "/.config is read-only in the sandbox"},
 	{"npm", `npm install -g . --prefix ~/.npm-global`, "", "clai-sandbox grants add --access rw "},
